@@ -18,6 +18,11 @@ interface Window {
   loadRxdb(): Promise<typeof import('./rxdb.ts')>;
   loadMigration(): Promise<typeof import('./migrate.ts')>;
   loadYjs(): Promise<typeof import('./yjs.ts')>;
+  /** Prepares a server of NATS. */
+  createStreams(servers: readonly string[]): Promise<void>;
+  /** Opens the database of a device and keeps it in step over NATS; the test then drives it through `synced`. */
+  startSync(device: string, servers: readonly string[]): Promise<void>;
+  synced: import('./sync.ts').Synced;
   /** Mounts a React page that shows a live query; the test then drives it through `react`. */
   mountReact(isStrict: boolean): Promise<void>;
   react: {

@@ -23,6 +23,10 @@ window.loadYjs = () => import('./yjs.ts');
 window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
+window.createStreams = async (servers) => (await import('./sync.ts')).createStreams({ servers, replicas: 1 });
+window.startSync = async (device, servers) => {
+  window.synced = await (await import('./sync.ts')).start(device, servers);
+};
 window.loadInspector = () => import('mangrove-kv/inspector');
 window.mountFramework = async (name) => {
   window.framework = await (await import('./frameworks/main.ts')).mountFramework(name);

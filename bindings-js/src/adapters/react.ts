@@ -1,10 +1,11 @@
 /**
- * Live queries as a hook of React 18 and later.
+ * Live queries, and the state of sync, as hooks of React 18 and later.
  *
  * @module mangrove-kv/react
  */
 import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
 import type { LiveQuery, LiveResult, LiveSource } from 'mangrove-kv/live';
+import type { Sync, SyncProgress } from 'mangrove-kv/sync';
 import { useState, useSyncExternalStore } from 'react';
 import { copyOf, isSame, queryOf } from './shared/live-query.ts';
 import type { Asked, LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
@@ -54,4 +55,17 @@ export function useLiveQuery<K, V>(source: unknown, range: unknown = {}): LiveRe
     hold(next);
   }
   return useSyncExternalStore(query.subscribe, query.getSnapshot, query.getSnapshot);
+}
+
+const CONNECTING: SyncProgress = { status: 'connecting', pending: 0, position: 0, lastError: undefined };
+const nothing = (): void => undefined;
+const never = (): (() => void) => nothing;
+
+/**
+ * How far sync is, in any tab of the database; the component is drawn again when that changes.
+ * Without a sync, as while a database is being opened, and on a server the status is "connecting".
+ * Costs nothing to those who do not use it: it loads nothing of `mangrove-kv/sync`.
+ */
+export function useSync(sync: Sync | null | undefined): SyncProgress {
+  return useSyncExternalStore(sync?.subscribe ?? never, () => sync?.state ?? CONNECTING, () => CONNECTING);
 }

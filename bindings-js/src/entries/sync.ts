@@ -8,8 +8,9 @@ export { MemoryLog, MemoryServer, MemorySnapshotStore } from '../sync/memory-log
 export type { MemoryFaults } from '../sync/memory-log.ts';
 export { logConflict, logRefused, logTruncated, logUnavailable } from '../sync/remote-log.ts';
 export type { AppendOptions, LoggedRecord, Position, RemoteLog, SnapshotStore } from '../sync/remote-log.ts';
+export type { SyncConflict, SyncEventMap, SyncOptions, SyncProgress, SyncStatus } from '../sync/options.ts';
 export { syncDatabase } from '../sync/sync.ts';
-export type { Sync, SyncConflict, SyncEventMap, SyncOptions, SyncProgress, SyncStatus } from '../sync/sync.ts';
+export type { Sync } from '../sync/sync.ts';
 export type { StrictOptions, StrictTransaction } from '../sync/strict.ts';
 export type { SyncCollectionOptions, SyncMode } from '../sync/tables.ts';
 export type { Seal } from '../sync/wire.ts';

@@ -11,6 +11,8 @@ export class LocalFeed {
   #commits: CommitIterator<Uint8Array, Uint8Array> | undefined;
   #queue: Raw[] = [];
   #failure: unknown;
+  /** Commits up to this version are not of interest. */
+  #after = -1;
 
   /**
    * `probe` asks the database for anything. `onNews` is called when there is a commit, or a reason
@@ -22,12 +24,13 @@ export class LocalFeed {
     this.#onNews = onNews;
   }
 
-  /** Starts, or starts anew, after a commit. */
-  start(since: number): void {
+  /** Starts, or starts anew, after a commit; by default with the next one. */
+  start(since?: number): void {
     this.stop();
     this.#queue = [];
     this.#failure = undefined;
-    this.#commits = this.#db.changes({ since, raw: true }) as CommitIterator<Uint8Array, Uint8Array>;
+    this.#after = since ?? -1;
+    this.#commits = this.#db.changes({ ...(since !== undefined && { since }), raw: true }) as CommitIterator<Uint8Array, Uint8Array>;
     this.#pull();
   }
 
@@ -47,6 +50,12 @@ export class LocalFeed {
     return this.#queue;
   }
 
+  /** Leaves out commits up to a version. */
+  skipTo(version: number): void {
+    this.#after = version;
+    this.#queue = this.#queue.filter((commit) => commit.version > version);
+  }
+
   taken(count: number): void {
     this.#queue.splice(0, count);
   }
@@ -57,7 +66,7 @@ export class LocalFeed {
     commits.next().then((step) => {
       if (commits !== this.#commits) return;
       if (step.done) throw new KvError('KV_CLOSED', 'the database was closed');
-      this.#queue.push(step.value);
+      if (step.value.version > this.#after) this.#queue.push(step.value);
       this.#onNews();
       this.#pull();
     }).catch((error: unknown) => {

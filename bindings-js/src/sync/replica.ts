@@ -15,7 +15,7 @@ import { FENCE, REPAIR, crcOf, encodeTransactions } from './record.ts';
 import type { SyncOp } from './record.ts';
 import type { LoggedRecord, RemoteLog, SnapshotStore } from './remote-log.ts';
 import { decodeOutbox, encodeOutbox } from './rows.ts';
-import type { OutboxRow, SyncState } from './rows.ts';
+import type { OfferedRow, OutboxRow, SyncState } from './rows.ts';
 import { loadSnapshot, readManifest, writeSnapshot } from './snapshot.ts';
 import { Tables, deviceOf, withNewId } from './tables.ts';
 import type { SyncCollectionOptions, SyncMode } from './tables.ts';
@@ -27,6 +27,8 @@ export interface ReplicaOptions {
   readonly snapshots?: SnapshotStore | undefined;
   readonly collections: { readonly [name: string]: SyncCollectionOptions };
   readonly mode?: SyncMode | undefined;
+  /** Of the collections; default: new ones. */
+  readonly tables?: Tables | undefined;
   readonly seal?: Seal | undefined;
   readonly isExclusive?: boolean | undefined;
   /** Conflicts stay in the database until they are removed. */
@@ -55,9 +57,14 @@ export interface StrictRecord {
   readonly ticket: number;
   /** The device's id when it was offered. */
   readonly device: string;
+  /** Under which its outcome is in the database. Without one only the replica that took it knows. */
+  readonly id?: string | undefined;
   /** Something else follows the record that it had to follow. */
   isRefused: boolean;
 }
+
+/** Row of an id whose record was not taken, and will not be. */
+const VOID: OfferedRow = { ticket: 0, device: '', isRefused: true };
 
 /** More than one commit can have. */
 const MAX_CONFLICTS = 1_000_000;
@@ -95,12 +102,15 @@ export class Replica {
   #isOwner = false;
   #isFenced = false;
   #isRescanNeeded = false;
+  #isStopped = false;
   /** The log's position that was applied at the last commit taken from the feed. */
   #base: number | undefined;
+  /** Writes past sync up to this version may have been undone. */
+  #undone = -1;
   readonly #attempts = new Map<string, number>();
 
   constructor(db: Database, options: ReplicaOptions, events: ReplicaEvents) {
-    this.tables = new Tables(db, options.collections, options.mode ?? 'merge');
+    this.tables = options.tables ?? new Tables(db, options.collections, options.mode ?? 'merge');
     this.wire = new Wire(options.seal);
     this.#log = options.log;
     this.#snapshots = options.snapshots;
@@ -127,7 +137,12 @@ export class Replica {
   }
 
   #change<T>(durability: 'strict' | 'relaxed', work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>): Promise<T> {
-    return this.#local.run(() => this.tables.change(work, { durability }));
+    return this.#local.run(() => this.tables.change(async (tx, state) => {
+      const changed = await work(tx, state);
+      // Another tab may synchronize already.
+      if (this.#isStopped) throw new KvError('KV_CLOSED', 'sync has ended in this tab');
+      return changed;
+    }, { durability }));
   }
 
   /** Reads what the database has of sync; to be called once before everything else. */
@@ -144,6 +159,7 @@ export class Replica {
     });
     const { drained } = await this.#checkWitness(state);
     this.#isRescanNeeded = drained < 0;
+    this.#undone = drained;
     if (!this.#isRescanNeeded) this.#feed.start(drained);
   }
 
@@ -183,7 +199,9 @@ export class Replica {
     }
   }
 
+  /** Nothing is committed from here on. */
   stop(): void {
+    this.#isStopped = true;
     this.#feed.stop();
   }
 
@@ -392,14 +410,18 @@ export class Replica {
     this.#base = base;
     this.#feed.taken(count);
     if (isRescanNeeded) this.#isRescanNeeded = true;
+    if (violations.length > 0) this.#undone = (batch[count - 1] as typeof batch[number]).version;
     for (const violation of violations) this.#events.alarm(violation);
     return true;
   }
 
   async #rescan(): Promise<void> {
+    // From before the snapshot on: a database without a feed does not keep what was committed since.
+    this.#feed.start();
     const snapshot = this.tables.db.snapshot();
     try {
       const version = await snapshot.version;
+      this.#undone = version;
       const base = (await snapshot.collection(this.tables.state).get('state'))?.cursor.position ?? 0;
       for await (const found of scan(this.tables, snapshot, version, this.#clock())) {
         const violations = await this.#change('strict', (tx, state) => captureFound(tx, this.tables, state, found, base, this.#clock(), this.#blobs));
@@ -407,7 +429,7 @@ export class Replica {
       }
       await this.#change('strict', async (_, state) => ({ state: { ...state, drained: version, drainedBase: base }, result: undefined }));
       this.#base = base;
-      this.#feed.start(version);
+      this.#feed.skipTo(version);
       this.#isRescanNeeded = false;
     } finally {
       await snapshot.close();
@@ -478,10 +500,13 @@ export class Replica {
 
   // Strict transactions and fences: records that have to follow the newest one.
 
-  /** Whether local commits up to a version wrote to a strict collection without a transaction of sync. */
-  async isDisturbed(version: number): Promise<boolean> {
+  /**
+   * Whether a snapshot of a version, with commits up to `drained` in the outbox, may have writes to
+   * strict collections that went past sync: they are undone, or were undone since.
+   */
+  async isDisturbed(version: number, drained: number): Promise<boolean> {
     const commits = await this.#feed.peek();
-    return commits.some((commit) => commit.version <= version && !isOwnCommit(commit)
+    return this.#undone > drained || commits.some((commit) => commit.version <= version && !isOwnCommit(commit)
       && commit.changes.some(({ collection }) => this.tables.byName.get(collection)?.mode === 'strict'));
   }
 
@@ -501,22 +526,30 @@ export class Replica {
 
   /**
    * Takes a record that has to follow the one at `expect` for sending; `undefined` if something else
-   * has to be sent first. `outcomeOf` sends it.
+   * has to be sent first, or the id was given up. `outcomeOf` sends it.
    */
-  offer(flags: number, ops: readonly SyncOp[], expect: number): Promise<StrictRecord | undefined> {
+  offer(flags: number, ops: readonly SyncOp[], expect: number, { id }: { readonly id?: string; readonly signal?: AbortSignal } = {}): Promise<StrictRecord | undefined> {
     return this.#sending.run(async () => {
       if (this.#isFenced) throw fenced();
-      if (await this.pending() > 0) return undefined;
-      const record = await this.#change('strict', async (tx, state) => {
+      const record = await this.#change<StrictRecord | undefined>('strict', async (tx, state) => {
+        const outbox = tx.collection(this.tables.outbox);
+        if (await outbox.first() !== undefined) return { state, result: undefined };
         const hlc = tick(fromHex(state.hlc), this.#clock());
         const body = encodeTransactions([{ base: expect, hlc, ops }]);
         if (body.length > MAX_BODY_BYTES) {
           throw new KvError('KV_VALUE_TOO_LARGE', `a strict transaction may write 900 KiB, this one writes ${body.length} bytes; split it`);
         }
-        await tx.collection(this.tables.outbox).set(state.nextTicket, encodeOutbox({ flags, expect, body }));
-        return { state: { ...state, hlc: toHex(hlc), nextTicket: state.nextTicket + 1 }, result: { ticket: state.nextTicket, device: state.device, isRefused: false } };
+        const ticket = state.nextTicket;
+        if (id !== undefined) {
+          const offered = tx.collection(this.tables.offered);
+          if (await offered.has(id)) return { state, result: undefined };
+          await offered.set(id, { ticket, device: state.device, isRefused: false });
+        }
+        await outbox.set(ticket, encodeOutbox({ flags, expect, body }));
+        return { state: { ...state, hlc: toHex(hlc), nextTicket: ticket + 1 }, result: { ticket, device: state.device, id, isRefused: false } };
       });
-      this.#offered = record;
+      // Of an earlier one it has to be known that it was refused.
+      if (record !== undefined) this.#offered = record;
       return record;
     });
   }
@@ -526,19 +559,53 @@ export class Replica {
    * that is unknown, and this has to be called again.
    */
   outcomeOf(record: StrictRecord, signal?: AbortSignal): Promise<boolean> {
+    return this.#sending.run(() => this.#outcomeOf(record, signal));
+  }
+
+  /**
+   * The same for a record that was offered under an id, maybe to another tab that synchronized. If
+   * none was, the id is given up: an offer that is still on its way is refused.
+   */
+  outcomeOfId(id: string, signal?: AbortSignal): Promise<boolean> {
     return this.#sending.run(async () => {
-      for (;;) {
-        signal?.throwIfAborted();
-        // Sending in the background may have finished it since.
-        if (record.isRefused) return false;
-        await this.#checkDevice(record);
-        const isDone = await this.#finishStrict(record.ticket, signal);
-        await this.#checkDevice(record);
-        if (isDone) return true;
-        // The log has refused it and does not show why yet.
-        if (!record.isRefused) await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
-      }
+      const row = await this.#change('relaxed', async (tx, state) => {
+        const offered = tx.collection(this.tables.offered);
+        const found = await offered.get(id);
+        if (found !== undefined) return { state, result: found };
+        await offered.set(id, VOID);
+        return { state: { ...state }, result: VOID };
+      });
+      return row.isRefused ? false : this.#outcomeOf({ ...row, id }, signal);
     });
+  }
+
+  /** Removes ids whose outcome nobody will ask for again. Those that were given up stay as long as their tab. */
+  forget(isOver: (id: string, isVoid: boolean) => boolean): Promise<void> {
+    return this.#change('relaxed', async (tx, state) => {
+      const offered = tx.collection(this.tables.offered);
+      const ids = (await offered.entries().toArray()).filter(([id, row]) => isOver(id, row.ticket === 0)).map(([id]) => id);
+      if (ids.length === 0) return { state, result: undefined };
+      await offered.deleteMany(ids);
+      return { state: { ...state }, result: undefined };
+    });
+  }
+
+  async #outcomeOf(record: StrictRecord, signal?: AbortSignal): Promise<boolean> {
+    for (;;) {
+      signal?.throwIfAborted();
+      // Sending in the background may have finished it since.
+      if (await this.#isRefused(record)) return false;
+      await this.#checkDevice(record);
+      const isDone = await this.#finishStrict(record.ticket, signal);
+      await this.#checkDevice(record);
+      if (isDone) return true;
+      // The log has refused it and does not show why yet.
+      if (!await this.#isRefused(record)) await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+    }
+  }
+
+  async #isRefused({ id, isRefused }: StrictRecord): Promise<boolean> {
+    return isRefused || (id !== undefined && (await this.tables.offered.get(id))?.isRefused === true);
   }
 
   /** Fails if the device began to read the log again under a new id: then its records are another's. */
@@ -567,6 +634,8 @@ export class Replica {
     // was not used.
     await this.#change('strict', async (tx, before) => {
       await tx.collection(this.tables.outbox).delete(ticket);
+      const offered = tx.collection(this.tables.offered);
+      for (const [id, each] of await offered.entries().toArray()) if (each.ticket === ticket) await offered.set(id, { ...each, isRefused: true });
       return { state: { ...before, nextTicket: ticket }, result: undefined };
     });
     if (this.#offered?.ticket === ticket) this.#offered.isRefused = true;

@@ -135,6 +135,15 @@ export interface OutboxRow {
   readonly body: Uint8Array;
 }
 
+/** A strict record that a tab has offered. It is in the log once it is in the outbox no more, unless it was refused. */
+export interface OfferedRow {
+  /** Its number in the outbox; 0 if it never was there. */
+  readonly ticket: number;
+  /** The device's id at that time. */
+  readonly device: string;
+  readonly isRefused: boolean;
+}
+
 export function encodeOutbox({ flags, expect, body }: OutboxRow): Uint8Array {
   return new ByteSink().u8(flags).uv(expect === undefined ? 0 : expect + 1).raw(body).done();
 }

@@ -7,7 +7,6 @@ import type { Collection, Reader, Transaction, Writer } from '../types/index.ts'
 import { keyId } from './model.ts';
 import { STRICT } from './record.ts';
 import type { SyncOp } from './record.ts';
-import type { Replica, StrictRecord } from './replica.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
 
 /** A transaction on the newest state of the log. */
@@ -129,25 +128,35 @@ class Recorder implements StrictTransaction {
 
 const MAX_WAIT_MS = 200;
 
+/** What strict transactions need: a replica, or the tab that has it. */
+export interface StrictHost<R> {
+  readonly tables: Tables;
+  settle(signal?: AbortSignal): Promise<void>;
+  isDisturbed(version: number, drained: number, signal?: AbortSignal): Promise<boolean>;
+  /** Undefined: the record was not taken, and has no effect. Otherwise `outcomeOf` tells whether it has one. */
+  offer(flags: number, ops: readonly SyncOp[], expect: number, options: { readonly signal?: AbortSignal }): Promise<R | undefined>;
+  outcomeOf(record: R, signal?: AbortSignal): Promise<boolean>;
+}
+
 /** What a strict transaction has sent: it outlives failures of the log. */
-export interface Sent<T> {
-  open?: { readonly record: StrictRecord; readonly result: T } | undefined;
+export interface Sent<T, R> {
+  open?: { readonly record: R; readonly result: T } | undefined;
 }
 
 /** Whether the sent record is in the log. Throws while the outcome is unknown; then call it again. */
-async function isInLog<T>(replica: Replica, sent: Sent<T>, record: StrictRecord, signal?: AbortSignal): Promise<boolean> {
-  const isIn = await replica.outcomeOf(record, signal);
+async function isInLog<T, R>(host: StrictHost<R>, sent: Sent<T, R>, record: R, signal?: AbortSignal): Promise<boolean> {
+  const isIn = await host.outcomeOf(record, signal);
   sent.open = undefined;
   return isIn;
 }
 
 /** After a failure of the log it is called again with the same `sent`. */
-export async function runStrict<T>(replica: Replica, fn: (tx: StrictTransaction) => T | Promise<T>, { maxRetries = 100, signal }: StrictOptions, sent: Sent<T> = {}): Promise<T> {
-  const { tables } = replica;
+export async function runStrict<T, R>(host: StrictHost<R>, fn: (tx: StrictTransaction) => T | Promise<T>, { maxRetries = 100, signal }: StrictOptions, sent: Sent<T, R> = {}): Promise<T> {
+  const { tables } = host;
   const { open } = sent;
-  if (open !== undefined && await isInLog(replica, sent, open.record, signal)) return open.result;
+  if (open !== undefined && await isInLog(host, sent, open.record, signal)) return open.result;
   for (let attempt = 0; attempt <= maxRetries; attempt++) {
-    await replica.settle(signal);
+    await host.settle(signal);
     const tx = tables.db.begin({ timeout: Infinity, ...(signal && { signal }) });
     try {
       const version = await tx.baseVersion;
@@ -156,12 +165,12 @@ export async function runStrict<T>(replica: Replica, fn: (tx: StrictTransaction)
       const result = await fn(recorder);
       const ops = await recorder.ops();
       // A write that went past sync is undone; this run may have read it.
-      if (state !== undefined && state.rejoin === undefined && !await replica.isDisturbed(version)) {
+      if (state !== undefined && state.rejoin === undefined && !await host.isDisturbed(version, state.drained, signal)) {
         if (ops.length === 0) return result;
-        const record = await replica.offer(STRICT, ops, state.cursor.position);
+        const record = await host.offer(STRICT, ops, state.cursor.position, { ...(signal && { signal }) });
         if (record !== undefined) {
           sent.open = { record, result };
-          if (await isInLog(replica, sent, record, signal)) return result;
+          if (await isInLog(host, sent, record, signal)) return result;
         }
       }
     } finally {

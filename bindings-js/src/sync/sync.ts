@@ -1,147 +1,55 @@
 // What an application sees: a database that follows a log, and tells how far it is.
 import { KvError } from '../base/errors.ts';
 import { AbortController, Event, EventTarget } from '../base/platform.ts';
-import { lockByName } from '../storage/web-lock.ts';
+import { fromPlain } from '../base/plain-error.ts';
 import type { Database } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
-import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
-import { Replica } from './replica.ts';
+import { toKvError, toPlain } from './failures.ts';
+import { Leader, MAX_BACKOFF_MS, MIN_BACKOFF_MS, decodeConflict } from './leader.ts';
+import type { SyncEventMap, SyncOptions, SyncProgress } from './options.ts';
+import type { Position } from './remote-log.ts';
+import { logUnavailable } from './remote-log.ts';
 import { runStrict } from './strict.ts';
-import type { Sent } from './strict.ts';
-import type { StrictOptions, StrictTransaction } from './strict.ts';
-import type { SyncCollectionOptions, SyncMode, Table } from './tables.ts';
-import type { Seal } from './wire.ts';
-
-/** Options of `syncDatabase`. */
-export interface SyncOptions {
-  /** The log of this database. Sync closes it at the end. */
-  readonly log: RemoteLog;
-  /** Where snapshots and large values are. Without it there are none: see docs/SYNC.md. */
-  readonly snapshots?: SnapshotStore | undefined;
-  /**
-   * What is synchronized: names of collections, with the options with which they are opened. All
-   * devices have to use the same ones. Other collections stay local.
-   */
-  readonly collections: { readonly [name: string]: SyncCollectionOptions };
-  /** Mode of collections without a mode of their own. Default: "merge". */
-  readonly mode?: SyncMode | undefined;
-  /** Seals everything that leaves the device. Default: nothing is sealed. */
-  readonly seal?: Seal | undefined;
-  /**
-   * For servers: this database becomes the only writer of the log. One that was it before is fenced
-   * off: its next record is refused, and its sync stops with KV_SYNC_FENCED. Default: false.
-   */
-  readonly exclusive?: boolean | undefined;
-  /**
-   * Called for each conflict, at least once and one at a time; may write a merged value to the
-   * database. If it throws, it is called again after the next start. Default: the winner stays.
-   */
-  readonly resolve?: ((conflict: SyncConflict) => void | Promise<void>) | undefined;
-}
-
-/** A write of this device lost against a write of another device that did not know it. */
-export interface SyncConflict {
-  readonly collection: string;
-  readonly key: unknown;
-  /** What this device wrote; undefined: it deleted the entry. */
-  readonly mine: unknown;
-  /** What the entry is now; undefined: it is deleted. */
-  readonly theirs: unknown;
-}
-
-/**
- * - "waiting": another tab synchronizes this database.
- * - "connecting": nothing was heard of the log yet.
- * - "catching-up": the log has more.
- * - "live": the log had nothing more when it was read last.
- * - "offline": the log cannot be reached; `lastError` says why. Sync keeps trying.
- * - "stopped": sync ended, by `close` or with `lastError`.
- */
-export type SyncStatus = 'waiting' | 'connecting' | 'catching-up' | 'live' | 'offline' | 'stopped';
-
-/** How far sync is. Never changes; a new state is a new object. */
-export interface SyncProgress {
-  readonly status: SyncStatus;
-  /** Number of records that the log has not confirmed. */
-  readonly pending: number;
-  /** The log's position up to which the database has everything. */
-  readonly position: Position;
-  /** The newest failure since sync was live. */
-  readonly lastError: KvError | undefined;
-}
-
-/** Events that sync dispatches. */
-export interface SyncEventMap {
-  /** `Sync.state` changed. */
-  state: Event & { readonly state: SyncProgress };
-  conflict: Event & { readonly conflict: SyncConflict };
-  /** The log had lost history; this device put back what it has of it, in so many records. */
-  repair: Event & { readonly records: number };
-  /** Something is wrong: sync goes on unless the state is "stopped". */
-  error: Event & { readonly error: KvError };
-}
-
-const POLL_MS = 30_000;
-const MIN_BACKOFF_MS = 50;
-const MAX_BACKOFF_MS = 30_000;
-/** Failures after which trying again does not help. */
-const FINAL: ReadonlySet<string> = new Set(['KV_CLOSED', 'KV_SYNC_FENCED', 'KV_SYNC_MODE', 'KV_VERSION_UNSUPPORTED', 'KV_VERSION_CHANGED', 'KV_INVALID_ARGUMENT', 'KV_READ_ONLY', 'KV_CODEC_MISMATCH', 'KV_INDEX_MISMATCH']);
+import type { Sent, StrictHost, StrictOptions, StrictTransaction } from './strict.ts';
+import { Tables } from './tables.ts';
+import { Tabs } from './tabs.ts';
+import type { News } from './tabs.ts';
+import { hostOf, perform } from './verbs.ts';
+import type { Verb, Verbs } from './verbs.ts';
 
 /** Databases that are being synchronized in this thread. */
 const active = new WeakSet<Database>();
-
-/** A signal that can be raised and waited for. */
-class Bell {
-  #isRung = false;
-  #wake: (() => void) | undefined;
-
-  ring(): void {
-    this.#isRung = true;
-    this.#wake?.();
-  }
-
-  /** Resolves when it was rung, or after a time. */
-  async wait(timeoutMs: number): Promise<void> {
-    if (!this.#isRung) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, timeoutMs);
-        (timer as { unref?: () => void }).unref?.();
-        this.#wake = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-    }
-    this.#isRung = false;
-    this.#wake = undefined;
-  }
-}
 
 /** A database that is kept in step with a log. */
 export class Sync extends EventTarget {
   readonly #db: Database;
   readonly #options: SyncOptions;
-  readonly #replica: Replica;
+  readonly #tables: Tables;
   readonly #stop = new AbortController();
-  readonly #incoming = new Bell();
-  readonly #outgoing = new Bell();
-  readonly #conflicted = new Bell();
+  /** The tabs that have this database, where there can be several. */
+  readonly #tabs: Tabs | undefined;
+  /** While this tab synchronizes. */
+  #leader: Leader | undefined;
+  #release: (() => void) | undefined;
   #state: SyncProgress = { status: 'connecting', pending: 0, position: 0, lastError: undefined };
   readonly #ended: Promise<void>;
-  #started: Promise<void> = Promise.resolve();
 
   /** @internal Use `syncDatabase`. */
   constructor(db: Database, options: SyncOptions) {
     super();
     this.#db = db;
     this.#options = options;
-    const { log, snapshots, collections, mode, seal, exclusive, resolve } = options;
-    this.#replica = new Replica(db, { log, snapshots, collections, mode, seal, isExclusive: exclusive, keepsConflicts: resolve !== undefined }, {
-      conflicts: (conflicts) => this.#tellConflicts(conflicts),
-      alarm: (error) => this.#tell('error', { error }),
-      repaired: (records) => this.#tell('repair', { records }),
-      news: () => this.#outgoing.ring(),
-    });
+    this.#tables = new Tables(db, options.collections, options.mode ?? 'merge');
+    if (['opfs', 'indexeddb'].includes(db.persistence)) {
+      this.#tabs = new Tabs(db, {
+        state: (state) => this.#set(state ?? { status: 'waiting' }),
+        news: (news) => this.#hear(news),
+        asked: (verb, args, signal) => this.#lead(verb, args as never, signal),
+        online: () => this.#leader?.retry(),
+        sleep: () => this.#resign(),
+      }, this.#stop.signal);
+      this.#state = { ...this.#state, status: 'waiting' };
+    }
     active.add(db);
     this.#ended = this.#run();
   }
@@ -168,8 +76,12 @@ export class Sync extends EventTarget {
    * was sent, it may still take effect.
    */
   async transaction<T>(fn: (tx: StrictTransaction) => T | Promise<T>, options: StrictOptions = {}): Promise<T> {
-    const sent: Sent<T> = {};
-    return this.#online((signal) => runStrict(this.#replica, fn, { ...options, signal }, sent), options.signal);
+    const run = <R>(host: (signal: AbortSignal) => Promise<StrictHost<R>>): Promise<T> => {
+      const sent: Sent<T, R> = {};
+      return this.#online(async (signal) => runStrict(await host(signal), fn, { ...options, signal }, sent), options.signal);
+    };
+    const tabs = this.#tabs;
+    return tabs === undefined ? run(async (signal) => (await this.#started(signal)).replica) : run(async () => hostOf(this.#tables, tabs.id, (verb, args, signal = this.#stop.signal) => this.#call(verb, args, signal)));
   }
 
   /**
@@ -177,7 +89,7 @@ export class Sync extends EventTarget {
    * which can be long: no user interface should wait for it.
    */
   flush({ signal }: { readonly signal?: AbortSignal | undefined } = {}): Promise<void> {
-    return this.#online((stop) => this.#replica.settle(stop), signal);
+    return this.#online((stop) => this.#call('settle', [], stop), signal);
   }
 
   /**
@@ -189,13 +101,16 @@ export class Sync extends EventTarget {
    * KV_LOG_CONFLICT (retryable) if another device compacted at the same time.
    */
   compact({ signal }: { readonly signal?: AbortSignal | undefined } = {}): Promise<{ readonly position: Position } | undefined> {
-    return this.#online((stop) => this.#replica.compact(stop), signal, false);
+    return this.#online((stop) => this.#call('compact', [], stop), signal, false);
   }
 
-  /** Stops, and closes the log; local commits stay for the next time. Idempotent. */
+  /**
+   * Stops, and closes the log; local commits stay for the next time. Other tabs go on. Idempotent.
+   */
   async close(): Promise<void> {
-    this.#stop.abort(new KvError('KV_CLOSED', 'sync was closed'));
-    for (const bell of [this.#incoming, this.#outgoing, this.#conflicted]) bell.ring();
+    const reason = new KvError('KV_CLOSED', 'sync was closed');
+    this.#leader?.end(reason);
+    this.#stop.abort(reason);
     await this.#ended;
   }
 
@@ -211,26 +126,35 @@ export class Sync extends EventTarget {
   }
 
   #tellConflicts(conflicts: readonly RawConflict[]): void {
-    for (const conflict of conflicts) this.#tell('conflict', { conflict: this.#decode(conflict) });
-    this.#conflicted.ring();
+    for (const raw of conflicts) {
+      const conflict = decodeConflict(this.#tables, raw);
+      if (conflict !== undefined) this.#tell('conflict', { conflict });
+    }
   }
 
-  #decode({ collection, key, mine, theirs }: RawConflict): SyncConflict {
-    const { key: keys, value: values } = this.#replica.tables.byName.get(collection) as Table;
-    return { collection, key: keys.decode(key), mine: mine ? values.decode(mine.value) : undefined, theirs: theirs ? values.decode(theirs.value) : undefined };
+  /** What the tab that synchronizes tells. */
+  #hear(news: News): void {
+    if (news.type === 'conflicts') this.#tellConflicts(news.conflicts);
+    else if (news.type === 'repair') this.#tell('repair', { records: news.records });
+    else this.#tell('error', { error: fromPlain(news.error) });
+  }
+
+  /** What this tab knows because it synchronizes. */
+  #announce(news: News): void {
+    this.#hear(news);
+    this.#tabs?.tell(news);
   }
 
   #set(change: Partial<SyncProgress>): void {
+    const last = this.#state.lastError;
     const next = { ...this.#state, ...change };
+    // From another tab, errors come as copies.
+    if (next.lastError?.code === last?.code && next.lastError?.message === last?.message) next.lastError = last;
     const names = ['status', 'pending', 'position', 'lastError'] as const;
     if (names.every((name) => next[name] === this.#state[name])) return;
     this.#state = next;
+    if (this.#leader !== undefined) this.#tabs?.tellState(next);
     this.#tell('state', { state: next });
-  }
-
-  async #refresh(change: Partial<SyncProgress>): Promise<void> {
-    const [pending, { cursor }] = await Promise.all([this.#replica.pending(), this.#replica.state()]);
-    if (!this.#isStopped) this.#set({ ...change, pending, position: cursor.position });
   }
 
   get #isStopped(): boolean {
@@ -246,7 +170,6 @@ export class Sync extends EventTarget {
       signal?.addEventListener('abort', abort, { once: true });
     }
     try {
-      await this.#started;
       for (let wait = MIN_BACKOFF_MS; ; wait = Math.min(wait * 2, MAX_BACKOFF_MS)) {
         stop.signal.throwIfAborted();
         try {
@@ -260,120 +183,113 @@ export class Sync extends EventTarget {
           const end = (): void => {
             clearTimeout(timer);
             stop.signal.removeEventListener('abort', end);
+            this.removeEventListener('state', onState);
             resolve();
+          };
+          const onState = (): void => {
+            if (this.#state.status === 'live') end();
           };
           const timer = setTimeout(end, wait);
           stop.signal.addEventListener('abort', end);
+          this.addEventListener('state', onState);
         });
       }
     } finally {
       for (const signal of [given, this.#stop.signal]) signal?.removeEventListener('abort', abort);
-      this.#incoming.ring();
+      this.#leader?.wake();
+    }
+  }
+
+  /** The leader, when it has started. Rejects if it ends before. */
+  async #started(signal: AbortSignal): Promise<Leader> {
+    const leader = this.#leader;
+    if (leader === undefined) throw logUnavailable('this tab does not synchronize the database');
+    await untilAborted(leader.started, signal);
+    return leader;
+  }
+
+  /** Asks the tab that synchronizes, which may be this one. */
+  async #call<V extends Verb>(verb: V, args: Parameters<Verbs[V]>, signal: AbortSignal): Promise<ReturnType<Verbs[V]>> {
+    return this.#leader === undefined && this.#tabs !== undefined ? this.#tabs.ask(verb, args, signal) : this.#lead(verb, args, signal);
+  }
+
+  async #lead<V extends Verb>(verb: V, args: Parameters<Verbs[V]>, signal: AbortSignal): Promise<ReturnType<Verbs[V]>> {
+    const leader = await this.#started(signal);
+    const stop = new AbortController();
+    const abort = (): void => stop.abort();
+    const signals = [signal, leader.signal];
+    for (const each of signals) {
+      if (each.aborted) abort();
+      each.addEventListener('abort', abort);
+    }
+    try {
+      return await perform(leader.replica, verb, args, stop.signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      // Another tab takes over.
+      if (leader.signal.aborted && !this.#isStopped) throw logUnavailable('this tab has stopped to synchronize the database');
+      throw error;
+    } finally {
+      for (const each of signals) each.removeEventListener('abort', abort);
     }
   }
 
   async #run(): Promise<void> {
-    let release: (() => void) | undefined;
-    const { promise, resolve, reject } = deferred();
-    this.#started = promise;
     const onClosed = (): void => void this.close();
     this.#db.addEventListener('close', onClosed);
-    const endWake = this.#options.log.wake(() => this.#incoming.ring());
     try {
-      release = await this.#elect();
-      this.#set({ status: 'connecting' });
-      await this.#replica.start();
-      if (this.#options.exclusive) await this.#fence();
-      resolve();
-      await Promise.all([this.#loop(this.#incoming, () => this.#receive()), this.#loop(this.#outgoing, () => this.#send()), this.#loop(this.#conflicted, () => this.#resolveConflicts())]);
+      while (!this.#isStopped) {
+        if (this.#tabs !== undefined) this.#release = await this.#tabs.elect();
+        await this.#follow();
+      }
     } catch (error) {
       if (!this.#isStopped) this.#fail(error);
     } finally {
-      const { reason } = this.#stop.signal as { reason: unknown };
-      reject(reason);
+      this.#resign();
       this.#db.removeEventListener('close', onClosed);
-      endWake();
-      this.#replica.stop();
-      release?.();
+      this.#tabs?.close();
       active.delete(this.#db);
       await this.#options.log.close().catch(() => undefined);
       this.#set({ status: 'stopped' });
     }
   }
 
-  /** Several tabs have the database, one of them synchronizes it. */
-  async #elect(): Promise<(() => void) | undefined> {
-    if (!['opfs', 'indexeddb'].includes(this.#db.persistence)) return undefined;
-    this.#set({ status: 'waiting' });
-    return lockByName(`sync of ${this.#db.path}`, Infinity, this.#stop.signal);
-  }
-
-  async #fence(): Promise<void> {
-    for (let wait = MIN_BACKOFF_MS; ; wait = Math.min(wait * 2, MAX_BACKOFF_MS)) {
-      this.#stop.signal.throwIfAborted();
-      try {
-        await this.#replica.fence(this.#stop.signal);
-        return;
-      } catch (error) {
-        this.#stop.signal.throwIfAborted();
-        if (FINAL.has((error as Partial<KvError>).code ?? '')) throw error;
-        this.#replica.reconnect();
-        this.#set({ status: 'offline', lastError: toKvError(error) });
-      }
-      await this.#incoming.wait(wait);
+  /** Follows the log until this tab stops, or has to leave that to another one. */
+  async #follow(): Promise<void> {
+    const leader = new Leader(this.#db, this.#tables, this.#options, {
+      state: (change) => this.#set(change),
+      conflicts: (conflicts) => this.#announce({ type: 'conflicts', conflicts }),
+      repaired: (records) => this.#announce({ type: 'repair', records }),
+      alarm: (error) => this.#announce({ type: 'error', error: toPlain(error) }),
+    });
+    this.#leader = leader;
+    this.#set({ status: 'connecting' });
+    // Even if nothing has changed.
+    this.#tabs?.tellState(this.#state);
+    this.#forgetOthers(leader).catch(() => undefined);
+    const endWake = this.#options.log.wake(() => leader.wake());
+    try {
+      await leader.ended();
+    } finally {
+      endWake();
+      if (this.#leader === leader) this.#resign();
     }
   }
 
-  /** Does work when the bell rings, and again, later and later, after failures. */
-  async #loop(bell: Bell, work: () => Promise<void>): Promise<void> {
-    for (let backoff = MIN_BACKOFF_MS; !this.#isStopped;) {
-      try {
-        await work();
-        backoff = MIN_BACKOFF_MS;
-        if (!this.#isStopped) await bell.wait(POLL_MS);
-      } catch (error) {
-        if (this.#isStopped) return;
-        if (FINAL.has((error as Partial<KvError>).code ?? '')) return this.#fail(error);
-        this.#replica.reconnect();
-        this.#set({ status: 'offline', lastError: toKvError(error) });
-        if ((error as Partial<KvError>).code !== 'KV_LOG_UNAVAILABLE') this.#tell('error', { error: toKvError(error) });
-        await new Bell().wait(backoff * (0.5 + Math.random() / 2));
-        backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
-        // Nothing is sent before the log was read again.
-        this.#incoming.ring();
-      }
-    }
+  /** What tabs that are gone have offered: nobody will ask for it. */
+  async #forgetOthers(leader: Leader): Promise<void> {
+    await leader.started;
+    const isOver = await this.#tabs?.isOver();
+    if (isOver !== undefined) await leader.replica.forget((id) => isOver(id.split('/')[0] as string));
   }
 
-  async #receive(): Promise<void> {
-    while (!this.#isStopped && await this.#replica.pull(this.#stop.signal)) await this.#refresh({ status: 'catching-up' });
-    if (this.#isStopped) return;
-    await this.#refresh({ status: 'live', lastError: undefined });
-    // Sending waits until the log was read.
-    this.#outgoing.ring();
-  }
-
-  async #send(): Promise<void> {
-    while (!this.#isStopped && await this.#replica.drain());
-    let isSent = false;
-    while (!this.#isStopped && await this.#replica.publish(this.#stop.signal)) isSent = true;
-    const pending = await this.#replica.pending();
-    this.#set({ pending });
-    if (isSent) this.#incoming.ring();
-  }
-
-  async #resolveConflicts(): Promise<void> {
-    const { resolve } = this.#options;
-    if (resolve === undefined) return;
-    for (let next = await this.#replica.firstConflict(); next !== undefined && !this.#isStopped; next = await this.#replica.firstConflict()) {
-      try {
-        if (this.#replica.tables.byName.has(next.conflict.collection)) await resolve(this.#decode(next.conflict));
-      } catch (error) {
-        // It stays, and comes again later.
-        return this.#tell('error', { error: toKvError(error) });
-      }
-      await this.#replica.removeConflict(next.id);
-    }
+  /** Leaves synchronizing to another tab. */
+  #resign(): void {
+    this.#leader?.end(new KvError('KV_CLOSED', 'another tab synchronizes'));
+    this.#leader = undefined;
+    this.#release?.();
+    this.#release = undefined;
+    if (this.#tabs !== undefined && !this.#isStopped) this.#set({ status: 'waiting' });
   }
 
   #fail(error: unknown): void {
@@ -381,20 +297,23 @@ export class Sync extends EventTarget {
     this.#set({ lastError: failure });
     this.#tell('error', { error: failure });
     this.#stop.abort(failure);
-    for (const bell of [this.#incoming, this.#outgoing, this.#conflicted]) bell.ring();
   }
 }
 
-function toKvError(error: unknown): KvError {
-  if ((error as Partial<KvError> | undefined)?.name === 'KvError') return error as KvError;
-  return new KvError('KV_IO', `sync failed: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
-}
-
-function deferred(): { readonly promise: Promise<void>; readonly resolve: () => void; readonly reject: (reason: unknown) => void } {
-  let [resolve, reject]: [() => void, (reason: unknown) => void] = [() => undefined, () => undefined];
-  const promise = new Promise<void>((done, failed) => { [resolve, reject] = [done, failed]; });
-  promise.catch(() => undefined);
-  return { promise, resolve, reject };
+/** What a promise resolves to, unless the signal is aborted before. */
+async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  signal.throwIfAborted();
+  let abort = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => reject(signal.reason);
+    signal.addEventListener('abort', abort);
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
 }
 
 /**

@@ -7,7 +7,7 @@ import { valueCodecs } from '../codec/values.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import type { Collection, Database, IndexOptions, Transaction } from '../types/index.ts';
 import { fromHex, toHex } from './bytes.ts';
-import type { SyncState } from './rows.ts';
+import type { OfferedRow, SyncState } from './rows.ts';
 
 /** In `mangrove:`, so that `collections()` leaves them out. */
 const PREFIX = 'mangrove:sync';
@@ -106,6 +106,8 @@ export class Tables {
   /** The last applied sequence number of each device. */
   readonly applied: Collection<string, number>;
   readonly outbox: Collection<number, Bytes>;
+  /** Strict records of tabs, by an id that the tab gave. */
+  readonly offered: Collection<string, OfferedRow>;
   /** Parts of records that are not complete yet, by device and number. */
   readonly chunks: Collection<readonly [string, number], Bytes>;
   /** A row whose version the state knows. */
@@ -121,6 +123,7 @@ export class Tables {
     this.state = db.collection(STATE_COLLECTION, { key: keyCodecs.string, value: valueCodecs.json<SyncState>() });
     this.applied = db.collection(`${PREFIX}/applied`, { key: keyCodecs.string, value: valueCodecs.json<number>() });
     this.outbox = db.collection(`${PREFIX}/outbox`, { key: keyCodecs.int53, value: valueCodecs.bytes });
+    this.offered = db.collection(`${PREFIX}/offered`, { key: keyCodecs.string, value: valueCodecs.json<OfferedRow>() });
     this.chunks = db.collection(`${PREFIX}/chunks`, { key: keyCodecs.tuple<readonly [string, number]>(), value: valueCodecs.bytes });
     this.witness = db.collection(`${PREFIX}/witness`, { key: keyCodecs.string, value: valueCodecs.json<null>() });
     this.blobs = db.collection(`${PREFIX}/blobs`, { key: keyCodecs.string, value: valueCodecs.bytes });

@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Key } from 'mangrove-kv';
 import type { LiveSource } from 'mangrove-kv/live';
-import { useLiveQuery } from 'mangrove-kv/react';
+import { useLiveQuery, useSync } from 'mangrove-kv/react';
+import { MemoryLog, MemoryServer, syncDatabase } from 'mangrove-kv/sync';
+import type { Sync } from 'mangrove-kv/sync';
 import { createElement, useState } from 'react';
 import { renderToString } from 'react-dom/server';
 import { counted } from '../support/counted.ts';
@@ -34,4 +36,12 @@ test('React refuses a component that makes its source each time, instead of read
     return createElement('p', null, useLiveQuery(db.collection('numbers')).status);
   };
   assert.throws(() => renderToString(createElement(Careless)), /Too many re-renders/);
+}));
+
+test('the state of sync is "connecting" on a server and while there is none', () => withMemory({ feed: true }, async (db) => {
+  const State = ({ sync }: { sync: Sync | null | undefined }): ReturnType<typeof createElement> => createElement('p', null, useSync(sync).status);
+  const sync = await syncDatabase(db, { log: new MemoryLog(new MemoryServer()), collections: { notes: {} } });
+  await sync.flush();
+  for (const given of [sync, null, undefined]) assert.equal(renderToString(createElement(State, { sync: given })), '<p>connecting</p>');
+  await sync.close();
 }));

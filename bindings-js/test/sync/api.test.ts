@@ -67,6 +67,25 @@ test('two databases follow each other', async () => {
   assert.equal(a.sync.state.status, 'stopped');
 });
 
+test('a database without a feed is compared at each start, and followed from then on', async () => {
+  await withPath(async (path) => {
+    const server = new MemoryServer();
+    const b = await start(server);
+    for (const [before, after] of [['one', 'two'], ['three', 'four']] as const) {
+      const db = await open(path);
+      await db.collection('notes').set(before, 1);
+      const sync = await syncDatabase(db, { log: new MemoryLog(server), collections });
+      await sync.flush();
+      await arrives(b.db, before, 1);
+      await db.collection('notes').set(after, 2);
+      await arrives(b.db, after, 2);
+      await stop({ db, sync });
+    }
+    assert.equal(server.records.length, 4);
+    await stop(b);
+  });
+});
+
 test('everything works offline, and is sent later', async () => {
   let isOffline = true;
   const server = new MemoryServer({ isUnreachable: () => isOffline });

@@ -287,3 +287,29 @@ test('entries from before a collection became strict are not lost', async () => 
   assert.equal(await device.db.collection('accounts').get('a'), 1);
   await device.stop();
 });
+
+test('a write past sync that is undone while a transaction runs does not get into its result', async () => {
+  const server = new MemoryServer();
+  const a = await Device.start(server, { collections });
+  await runStrict(a.replica, (tx) => tx.collection('accounts').set('a', 1), {});
+  const seen: unknown[] = [];
+  let isFirst = true;
+  const { replica } = a;
+  const settle = replica.settle.bind(replica);
+  replica.settle = async (signal) => {
+    await settle(signal);
+    if (isFirst) await a.db.collection('accounts').set('a', 100);
+  };
+  await runStrict(replica, async (tx) => {
+    const old = await tx.collection<string, number>('accounts').get('a') as number;
+    seen.push(old);
+    // As sync in the background does at any time.
+    if (isFirst) while (await replica.drain());
+    isFirst = false;
+    await tx.collection<string, number>('accounts').set('a', old + 1);
+  }, {});
+  assert.deepEqual(seen, [100, 1]);
+  assert.equal(await a.db.collection('accounts').get('a'), 2);
+  assert.deepEqual(a.alarms.map(({ code: kind }) => kind), ['KV_SYNC_MODE']);
+  await a.stop();
+});

@@ -1,0 +1,198 @@
+// Sync in the background: follows the log, sends local commits, and calls `resolve`, until it is
+// told to end.
+import { KvError } from '../base/errors.ts';
+import { AbortController } from '../base/platform.ts';
+import type { Database } from '../types/index.ts';
+import type { RawConflict } from './apply.ts';
+import { Bell } from './bell.ts';
+import { toKvError } from './failures.ts';
+import type { SyncConflict, SyncOptions, SyncProgress } from './options.ts';
+import { Replica } from './replica.ts';
+import type { Tables } from './tables.ts';
+
+/** What a leader tells. */
+export interface LeaderEvents {
+  state(change: Partial<SyncProgress>): void;
+  conflicts(conflicts: readonly RawConflict[]): void;
+  repaired(records: number): void;
+  alarm(error: KvError): void;
+}
+
+const POLL_MS = 30_000;
+export const MIN_BACKOFF_MS = 50;
+export const MAX_BACKOFF_MS = 30_000;
+/** Failures after which trying again does not help. */
+const FINAL: ReadonlySet<string> = new Set(['KV_CLOSED', 'KV_SYNC_FENCED', 'KV_SYNC_MODE', 'KV_VERSION_UNSUPPORTED', 'KV_VERSION_CHANGED', 'KV_INVALID_ARGUMENT', 'KV_READ_ONLY', 'KV_CODEC_MISMATCH', 'KV_INDEX_MISMATCH']);
+
+const isFinal = (error: unknown): boolean => FINAL.has((error as Partial<KvError>).code ?? '');
+
+/** A conflict with the values that the application's codecs make of the stored bytes. */
+export function decodeConflict(tables: Tables, { collection, key, mine, theirs }: RawConflict): SyncConflict | undefined {
+  const table = tables.byName.get(collection);
+  if (table === undefined) return undefined;
+  const { key: keys, value: values } = table;
+  return { collection, key: keys.decode(key), mine: mine ? values.decode(mine.value) : undefined, theirs: theirs ? values.decode(theirs.value) : undefined };
+}
+
+export class Leader {
+  readonly replica: Replica;
+  /** Resolves when the replica has started; rejects if it never will. */
+  readonly started: Promise<void>;
+  readonly #options: SyncOptions;
+  readonly #events: LeaderEvents;
+  readonly #stop = new AbortController();
+  readonly #incoming = new Bell();
+  readonly #outgoing = new Bell();
+  readonly #conflicted = new Bell();
+  /** Of loops that wait after a failure. */
+  readonly #pauses = new Set<Bell>();
+  readonly #ended: Promise<void>;
+  #failure: KvError | undefined;
+
+  constructor(db: Database, tables: Tables, options: SyncOptions, events: LeaderEvents) {
+    this.#options = options;
+    this.#events = events;
+    const { log, snapshots, collections, mode, seal, exclusive, resolve } = options;
+    this.replica = new Replica(db, { log, snapshots, collections, mode, seal, tables, isExclusive: exclusive, keepsConflicts: resolve !== undefined }, {
+      conflicts: (conflicts) => {
+        events.conflicts(conflicts);
+        this.#conflicted.ring();
+      },
+      alarm: (error) => events.alarm(error),
+      repaired: (records) => events.repaired(records),
+      news: () => this.#outgoing.ring(),
+    });
+    this.started = this.#start();
+    this.started.catch(() => undefined);
+    this.#ended = this.started.then(() => this.#run());
+    this.#ended.catch(() => undefined);
+  }
+
+  /** Aborted when this ends, for whatever reason. */
+  get signal(): AbortSignal {
+    return this.#stop.signal;
+  }
+
+  /** Resolves after `end`; rejects with the failure that ended it otherwise. */
+  async ended(): Promise<void> {
+    try {
+      await this.#ended;
+    } catch (error) {
+      if (this.#failure !== undefined || !this.#isStopped) throw error;
+    } finally {
+      this.end(new KvError('KV_CLOSED', 'sync has ended'));
+    }
+  }
+
+  /** Commits nothing from here on, and sends nothing that is not on its way. */
+  end(reason: KvError): void {
+    this.replica.stop();
+    if (!this.#isStopped) this.#stop.abort(reason);
+    for (const bell of [this.#incoming, this.#outgoing, this.#conflicted, ...this.#pauses]) bell.ring();
+  }
+
+  /** There may be something new in the log. */
+  wake(): void {
+    this.#incoming.ring();
+  }
+
+  /** The network may be back: what has failed is tried again now. */
+  retry(): void {
+    for (const bell of this.#pauses) bell.ring();
+    this.#incoming.ring();
+  }
+
+  get #isStopped(): boolean {
+    return this.#stop.signal.aborted;
+  }
+
+  async #start(): Promise<void> {
+    await this.replica.start();
+    if (this.#options.exclusive) await this.#fence();
+  }
+
+  async #run(): Promise<void> {
+    await Promise.all([this.#loop(this.#incoming, () => this.#receive()), this.#loop(this.#outgoing, () => this.#send()), this.#loop(this.#conflicted, () => this.#resolveConflicts())]);
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  async #fence(): Promise<void> {
+    for (let wait = MIN_BACKOFF_MS; ; wait = Math.min(wait * 2, MAX_BACKOFF_MS)) {
+      this.#stop.signal.throwIfAborted();
+      try {
+        await this.replica.fence(this.#stop.signal);
+        return;
+      } catch (error) {
+        this.#stop.signal.throwIfAborted();
+        if (isFinal(error)) throw error;
+        this.replica.reconnect();
+        this.#events.state({ status: 'offline', lastError: toKvError(error) });
+      }
+      await this.#incoming.wait(wait);
+    }
+  }
+
+  /** Does work when the bell rings, and again, later and later, after failures. */
+  async #loop(bell: Bell, work: () => Promise<void>): Promise<void> {
+    for (let backoff = MIN_BACKOFF_MS; !this.#isStopped;) {
+      try {
+        await work();
+        backoff = MIN_BACKOFF_MS;
+        if (!this.#isStopped) await bell.wait(POLL_MS);
+      } catch (error) {
+        if (this.#isStopped) return;
+        if (isFinal(error)) {
+          this.#failure = toKvError(error);
+          return this.end(this.#failure);
+        }
+        this.replica.reconnect();
+        this.#events.state({ status: 'offline', lastError: toKvError(error) });
+        if ((error as Partial<KvError>).code !== 'KV_LOG_UNAVAILABLE') this.#events.alarm(toKvError(error));
+        const pause = new Bell();
+        this.#pauses.add(pause);
+        await pause.wait(backoff * (0.5 + Math.random() / 2));
+        this.#pauses.delete(pause);
+        backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
+        // Nothing is sent before the log was read again.
+        this.#incoming.ring();
+      }
+    }
+  }
+
+  async #refresh(change: Partial<SyncProgress>): Promise<void> {
+    const [pending, { cursor }] = await Promise.all([this.replica.pending(), this.replica.state()]);
+    if (!this.#isStopped) this.#events.state({ ...change, pending, position: cursor.position });
+  }
+
+  async #receive(): Promise<void> {
+    while (!this.#isStopped && await this.replica.pull(this.#stop.signal)) await this.#refresh({ status: 'catching-up' });
+    if (this.#isStopped) return;
+    await this.#refresh({ status: 'live', lastError: undefined });
+    // Sending waits until the log was read.
+    this.#outgoing.ring();
+  }
+
+  async #send(): Promise<void> {
+    while (!this.#isStopped && await this.replica.drain());
+    let isSent = false;
+    while (!this.#isStopped && await this.replica.publish(this.#stop.signal)) isSent = true;
+    const pending = await this.replica.pending();
+    if (!this.#isStopped) this.#events.state({ pending });
+    if (isSent) this.#incoming.ring();
+  }
+
+  async #resolveConflicts(): Promise<void> {
+    const { resolve } = this.#options;
+    if (resolve === undefined) return;
+    for (let next = await this.replica.firstConflict(); next !== undefined && !this.#isStopped; next = await this.replica.firstConflict()) {
+      try {
+        const conflict = decodeConflict(this.replica.tables, next.conflict);
+        if (conflict !== undefined) await resolve(conflict);
+      } catch (error) {
+        // It stays, and comes again later.
+        return this.#events.alarm(toKvError(error));
+      }
+      await this.replica.removeConflict(next.id);
+    }
+  }
+}

@@ -1,0 +1,147 @@
+// Strict transactions of tabs that do not synchronize: each has its effect once, whatever happens to
+// the tab that does and to what the tabs say. `tests-e2e` has real tabs.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Database } from 'mangrove-kv';
+import { MemoryServer } from '../../src/sync/memory-log.ts';
+import { STRICT } from '../../src/sync/record.ts';
+import { logUnavailable } from '../../src/sync/remote-log.ts';
+import type { StrictHost } from '../../src/sync/strict.ts';
+import { runStrict } from '../../src/sync/strict.ts';
+import type { Call } from '../../src/sync/verbs.ts';
+import { hostOf, perform } from '../../src/sync/verbs.ts';
+import { chance, code } from '../support/kit.ts';
+import { Device } from './device.ts';
+
+const collections = { accounts: { mode: 'strict' }, notes: {} } as const;
+
+/** Tabs of one database, one of which synchronizes. */
+class Origin {
+  readonly #server: MemoryServer;
+  readonly db: Database;
+  leader: Device;
+
+  constructor(server: MemoryServer, leader: Device) {
+    this.#server = server;
+    this.db = leader.db;
+    this.leader = leader;
+  }
+
+  static async start(server: MemoryServer): Promise<Origin> {
+    return new Origin(server, await Device.start(server, { collections }));
+  }
+
+  /** Another tab synchronizes; the earlier one may still have work to do. */
+  async takeOver(): Promise<void> {
+    this.leader.replica.stop();
+    this.leader = await Device.adopt(this.#server, { collections }, this.db);
+  }
+
+  call: Call = (verb, args, signal) => perform(this.leader.replica, verb, args, signal ?? new AbortController().signal);
+
+  host(call: Call = this.call): StrictHost<string> {
+    return hostOf(this.leader.replica.tables, 'tab', call);
+  }
+
+  async offered(): Promise<number> {
+    return this.leader.replica.tables.offered.count();
+  }
+}
+
+const bump = (tx: { collection(name: string): unknown }): Promise<unknown> =>
+  (tx.collection('accounts') as { update(key: string, change: (old?: number) => number): Promise<unknown> }).update('n', (old = 0) => old + 1);
+
+test('a record that was offered before a take-over has one outcome, whoever is asked', async () => {
+  const server = new MemoryServer();
+  const origin = await Origin.start(server);
+  await origin.leader.sync();
+  const key = Uint8Array.of(0x30, 0x61);
+  const ops = [{ type: 'delete' as const, collection: 'accounts', key }];
+  assert.equal(await origin.call('offer', ['tab/1', STRICT, ops, 0], undefined), true);
+  // Only one at a time.
+  assert.equal(await origin.call('offer', ['tab/2', STRICT, ops, 0], undefined), false);
+  await origin.takeOver();
+  assert.equal(await origin.call('outcome', ['tab/1'], undefined), true);
+  assert.equal(server.records.length, 1);
+
+  // Refused: another device wrote.
+  const position = (await origin.leader.replica.state()).cursor.position;
+  const other = await Device.start(server, { collections });
+  await other.db.collection('notes').set('a', 1);
+  assert.equal(await origin.call('offer', ['tab/3', STRICT, ops, position], undefined), true);
+  await other.sync();
+  await origin.takeOver();
+  // In the background.
+  await origin.leader.sync();
+  assert.equal(await origin.call('outcome', ['tab/3'], undefined), false);
+  await origin.takeOver();
+  assert.deepEqual([await origin.call('outcome', ['tab/3'], undefined), await origin.call('outcome', ['tab/1'], undefined)], [false, true]);
+
+  // Given up before it arrives, and offered to a tab that does not synchronize any more.
+  assert.equal(await origin.call('outcome', ['tab/4'], undefined), false);
+  await origin.call('forget', ['tab/4'], undefined);
+  const end = (await origin.leader.replica.state()).cursor.position;
+  assert.equal(await origin.call('offer', ['tab/4', STRICT, ops, end], undefined), false);
+  const former = origin.leader.replica;
+  await origin.takeOver();
+  await assert.rejects(former.offer(STRICT, ops, end, { id: 'tab/5' }), code('KV_CLOSED'));
+  assert.equal(await origin.call('outcome', ['tab/5'], undefined), false);
+  assert.deepEqual([server.records.length, await origin.leader.replica.pending()], [2, 0]);
+
+  for (const id of ['tab/1', 'tab/3']) await origin.call('forget', [id], undefined);
+  assert.equal(await origin.offered(), 2);
+  await origin.leader.replica.forget((id) => id.startsWith('tab/'));
+  assert.equal(await origin.offered(), 0);
+  await Promise.all([origin.leader.stop(), other.stop()]);
+});
+
+for (const seed of [1, 2, 3, 4]) {
+  test(`transactions of tabs take effect once although messages are lost and other tabs take over, seed ${seed}`, async () => {
+    const random = chance(seed);
+    const server = new MemoryServer();
+    const [origin, other] = [await Origin.start(server), await Device.start(server, { collections })];
+    let [lost, taken] = [0, 0];
+    const lossy: Call = async (verb, args, signal) => {
+      if (random() < 0.1) {
+        lost++;
+        throw logUnavailable('the question was lost');
+      }
+      if (random() < 0.1) {
+        taken++;
+        await origin.takeOver();
+      }
+      const done = origin.call(verb, args, signal).catch((error: unknown) => {
+        throw (error as { code?: string }).code === 'KV_CLOSED' ? logUnavailable('another tab took over') : error;
+      });
+      if (random() < 0.15) {
+        lost++;
+        done.catch(() => undefined);
+        throw logUnavailable('the answer was lost');
+      }
+      return done;
+    };
+    const run = async (host: StrictHost<string>): Promise<void> => {
+      for (const sent = {}; ;) {
+        try {
+          await runStrict(host, bump, { maxRetries: 1000 }, sent);
+          return;
+        } catch (error) {
+          if ((error as { code?: string }).code !== 'KV_LOG_UNAVAILABLE') throw error;
+        }
+      }
+    };
+    await Promise.all([0, 1, 2].map(async (tab) => {
+      for (let nth = 0; nth < 8; nth++) {
+        await run(origin.host(lossy));
+        await origin.db.collection('notes').set(`${tab} ${nth}`, nth);
+        if (tab === 0) await runStrict(other.replica, bump, { maxRetries: 1000 });
+      }
+    }));
+    await origin.leader.sync();
+    await other.sync();
+    assert.equal(await origin.db.collection('accounts').get('n'), 32);
+    assert.equal(await origin.leader.digest(), await other.digest());
+    assert.ok(lost > 10 && taken > 3);
+    await Promise.all([origin.leader.stop(), other.stop()]);
+  });
+}
