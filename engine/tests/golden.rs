@@ -1,11 +1,12 @@
 //! Proves that databases written by earlier builds stay readable, and that this build writes the
 //! same bytes.
 //!
-//! `tests/golden` holds small databases of file format 4. An intended change of the format needs a
+//! `tests/golden` holds small databases of file format 4, and of 5, that of encrypted ones. An intended change of the format needs a
 //! new version number and new files beside these;
 //! `cargo test -p mangrove-engine --test engine golden -- --ignored` writes those that are missing
 //! and changes none.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use crate::common::{State, digests, read_state};
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Compression, Database, Durability, IndexBy, IndexedCollection, Options};
+use mangrove_engine::{Compression, Database, Durability, IndexBy, IndexedCollection, Key, Options};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -36,9 +37,11 @@ enum Case {
     /// A collection with indexes: index keys in leaves, others apart because they are long or were
     /// added by a build; the newest commits are in the log only.
     Indexed,
+    /// As `WithLog`, with a key.
+    Encrypted,
 }
 
-const CASES: [(Case, &str); 7] = [
+const CASES: [(Case, &str); 8] = [
     (Case::Empty, "empty"),
     (Case::Closed, "closed-lz4"),
     (Case::ClosedUncompressed, "closed-uncompressed"),
@@ -46,6 +49,7 @@ const CASES: [(Case, &str); 7] = [
     (Case::OutOfLine, "out-of-line"),
     (Case::Unlogged, "unlogged"),
     (Case::Indexed, "indexed"),
+    (Case::Encrypted, "encrypted"),
 ];
 
 const INDEXED: &str = "notes";
@@ -94,6 +98,22 @@ fn make_indexed(database: &Database) -> State {
     state
 }
 
+thread_local! {
+    static DRAWN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The key of a case. What it draws is not random, so that the bytes are always the same.
+fn key(case: Case) -> Option<Key> {
+    let draw = |buffer: &mut [u8]| {
+        for byte in buffer {
+            let drawn = DRAWN.get() + 1;
+            DRAWN.set(drawn);
+            *byte = (drawn.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
+        }
+    };
+    (case == Case::Encrypted).then(|| Key::with_random([3; 32], draw))
+}
+
 fn options(case: Case, session: u64) -> Options {
     Options {
         unit_bytes: 512,
@@ -106,6 +126,7 @@ fn options(case: Case, session: u64) -> Options {
         database_id: Some(0x0123_4567_89AB_CDEF_0011_2233_4455_6677),
         session: Some(session),
         log_bytes: Some(if case == Case::Unlogged { 0 } else { 8 << 10 }),
+        key: key(case),
         ..Options::default()
     }
 }
@@ -137,6 +158,7 @@ fn commit(database: &Database, state: &mut State, round: u32, len: usize) {
 
 /// Creates the database of a case; returns its files and content.
 fn make(case: Case) -> (Files, State) {
+    DRAWN.set(0);
     let storage = MemoryStorage::new();
     let database = Database::open(Arc::new(storage.clone()), options(case, 1)).expect("memory works");
     let mut state = State::new();
@@ -160,7 +182,7 @@ fn make(case: Case) -> (Files, State) {
     for round in 0..rounds {
         commit(&database, &mut state, round, len);
     }
-    if matches!(case, Case::WithLog | Case::OutOfLine) {
+    if matches!(case, Case::WithLog | Case::OutOfLine | Case::Encrypted) {
         database.checkpoint().expect("memory works");
         for round in rounds..rounds + 3 {
             commit(&database, &mut state, round, len);
@@ -175,7 +197,8 @@ fn make(case: Case) -> (Files, State) {
 }
 
 fn directory(name: &str) -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "tests/golden", FORMAT, name]
+    let format = if name == "encrypted" { "v5" } else { FORMAT };
+    [env!("CARGO_MANIFEST_DIR"), "tests/golden", format, name]
         .iter()
         .collect()
 }
@@ -198,6 +221,7 @@ fn golden_files_are_read_exactly() {
         let storage = MemoryStorage::from_files(files.clone());
         let read_only = Options {
             read_only: true,
+            key: key(case),
             ..Options::default()
         };
         let database = Database::open(Arc::new(storage.clone()), read_only).expect(name);
