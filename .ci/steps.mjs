@@ -68,6 +68,8 @@ export const STEPS = [
   { name: 'cli locks', suite: 'rest', after: 'cli', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
   // The drivers of sync with real servers, which setup builds first.
   { name: 'sync', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync'] },
+  // The demo's page with the server of `npm run start:sync`.
+  { name: 'e2e sync', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--config', 'sync.config.ts'] },
   { name: 'e2e examples', suite: 'rest', alone: true, cwd: EXAMPLES, command: ['playwright', 'test'] },
   { name: 'matrix', suite: 'rest', alone: true, cwd: MATRIX, command: ['playwright', 'test'] },
   { name: 'chaos', suite: 'rest', alone: true, command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '2'] },
