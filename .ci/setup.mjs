@@ -1,6 +1,7 @@
 // Installs missing dependencies of the build and the tests; quick if nothing is missing.
 // `--browser` adds Chromium, Firefox and WebKitGTK, `--bundlers` the bundlers that the package is
-// tested with, `--sync` the servers that the tests of sync start.
+// tested with, `--sync` the servers that the tests of sync start, `--nats` only the
+// one of the demo.
 import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -159,15 +160,14 @@ function installGo() {
   }
 }
 
-function installSyncServers() {
-  for (const { variable, binary, module, path, version, home, find } of SYNC_SERVERS) {
+function installServers(servers) {
+  for (const { variable, binary, module, path, version, home, find } of servers) {
     if (process.env[variable] && !existsSync(process.env[variable])) throw new SetupError(`${variable} is ${process.env[variable]}, which does not exist`);
     if (find() !== undefined) continue;
     installGo();
     say(`building ${binary} ${version} (MinIO takes minutes)`);
     run(goCommand(), ['install', `${path === undefined ? module : `${module}/${path}`}@${version}`], { env: { ...process.env, GOBIN: home } });
   }
-  installNpmPackages(join(ROOT, 'bindings-js', 'test-sync', 'servers'), 's3rver');
 }
 
 try {
@@ -178,7 +178,11 @@ try {
   installBindgen();
   installWasmPack();
   if (process.argv.includes('--browser')) installBrowsers();
-  if (process.argv.includes('--sync')) installSyncServers();
+  if (process.argv.includes('--nats')) installServers(SYNC_SERVERS.filter(({ variable }) => variable === 'NATS_SERVER'));
+  if (process.argv.includes('--sync')) {
+    installServers(SYNC_SERVERS);
+    installNpmPackages(join(ROOT, 'bindings-js', 'test-sync', 'servers'), 's3rver');
+  }
   // Half a gigabyte, so they are a separate package, which the demo does not need. Not `npm ci`: it
   // fails if the registry lacks other platforms' bindings that the lock file names.
   if (process.argv.includes('--bundlers')) installNpmPackages(join(ROOT, 'tests-e2e', 'matrix'), 'bundlers', 'install');

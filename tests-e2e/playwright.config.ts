@@ -18,6 +18,9 @@ function serve(name: string, url: string, command: string) {
  */
 const CHROMIUM_ONLY = ['**/quota.spec.ts', '**/eviction.spec.ts', '**/demo-pwa.spec.ts', '**/get-files.spec.ts'];
 
+/** sync.config.ts runs it. */
+const NEEDS_SERVER = '**/demo-sync.spec.ts';
+
 export default defineConfig({
   testDir: 'specs',
   fullyParallel: true,
@@ -28,10 +31,10 @@ export default defineConfig({
   timeout: 60_000,
   use: { baseURL: BASE_URL, trace: 'retain-on-failure' },
   projects: [
-    { name: 'chromium', use: { browserName: 'chromium', launchOptions } },
-    { name: 'firefox', grepInvert: /@long/, testIgnore: CHROMIUM_ONLY, use: { browserName: 'firefox', launchOptions: firefoxOptions } },
+    { name: 'chromium', testIgnore: NEEDS_SERVER, use: { browserName: 'chromium', launchOptions } },
+    { name: 'firefox', grepInvert: /@long/, testIgnore: [...CHROMIUM_ONLY, NEEDS_SERVER], use: { browserName: 'firefox', launchOptions: firefoxOptions } },
     // Tests that take Firefox many minutes; not run in CI.
-    { name: 'firefox-long', grep: /@long/, testIgnore: CHROMIUM_ONLY, use: { browserName: 'firefox', launchOptions: firefoxOptions } },
+    { name: 'firefox-long', grep: /@long/, testIgnore: [...CHROMIUM_ONLY, NEEDS_SERVER], use: { browserName: 'firefox', launchOptions: firefoxOptions } },
     // Drives a browser that Playwright does not know.
     { name: 'webkitgtk', testDir: 'engines' },
   ],
