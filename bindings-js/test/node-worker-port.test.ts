@@ -9,7 +9,7 @@ const SCRIPT = `
 const { parentPort } = require('node:worker_threads');
 parentPort.on('message', (data) => {
   parentPort.postMessage({ type: 'backgroundError', error: { code: 'KV_IO', message: 'a purge failed', retryable: false } });
-  parentPort.postMessage({ type: 'news' });
+  parentPort.postMessage({ type: 'wake' });
   parentPort.postMessage(data);
 });
 `;
@@ -43,7 +43,7 @@ test('only replies end the wait for one', async () => {
         };
         port.postMessage(Uint8Array.of(round));
       });
-      assert.deepEqual(heard, ['backgroundError', 'news', 'reply']);
+      assert.deepEqual(heard, ['backgroundError', 'wake', 'reply']);
       assert.deepEqual(worker.calls, ['ref', 'unref']);
     }
   } finally {

@@ -108,16 +108,16 @@ impl Session {
         self.state.export(database, last)
     }
 
-    /// Returns the number of a client whose followers have news; reports all news once.
-    pub fn next_news(&mut self) -> Option<u64> {
+    /// Returns the number of a client whose followers have commits to read; each is returned once.
+    pub fn next_to_wake(&mut self) -> Option<u64> {
         let database = self.database.as_ref()?;
-        if self.state.has_news(database) {
+        if self.state.is_due(database) {
             return Some(self.clients.current);
         }
         self.clients
             .idle
             .iter_mut()
-            .find_map(|(id, idle)| idle.state.has_news(database).then_some(id))
+            .find_map(|(id, idle)| idle.state.is_due(database).then_some(id))
     }
 
     /// Ends inheritance: clients attached from now on have lost what they had open.
@@ -138,7 +138,7 @@ impl Session {
                     .map(|joined| {
                         if joined.upgrades {
                             for (_, idle) in self.clients.idle.iter_mut() {
-                                idle.state.has_schema_news = idle.state.joined.is_some();
+                                idle.state.must_hear_of_schema = idle.state.joined.is_some();
                             }
                         }
                         self.state.joined = Some(joined);

@@ -14,7 +14,7 @@ extern "C" fn engine_free() {
 
 /// Returns the address of the frame: eight 32-bit words, four pairs of an address and a length in
 /// bytes. They locate the request buffer and, for the last message, its reply, the client's state
-/// if that changed, and the 32-bit numbers of the clients that have news.
+/// if that changed, and the 32-bit numbers of the clients to wake.
 #[unsafe(no_mangle)]
 extern "C" fn engine_frame_ptr() -> usize {
     with(|engine| engine.frame.as_ptr() as usize)

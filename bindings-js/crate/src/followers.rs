@@ -25,7 +25,7 @@ pub(crate) struct Followers {
     ranges: Ranges,
     /// Followers without a filter.
     whole: Vec<u64>,
-    has_news: bool,
+    is_due: bool,
 }
 
 impl Followers {
@@ -108,7 +108,7 @@ impl Followers {
                 None => self.whole.push(id),
             }
             self.table.insert(id, follower);
-            self.has_news = true;
+            self.is_due = true;
         }
         Ok(())
     }
@@ -140,14 +140,14 @@ impl Followers {
         self.scanner = None;
         for follower in self.table.values_mut() {
             follower.refresh(before, database);
-            self.has_news = true;
+            self.is_due = true;
         }
     }
 
     /// Whether there is something for a follower that had read everything; true once.
-    pub(crate) fn has_news(&mut self, database: &Database) -> bool {
+    pub(crate) fn is_due(&mut self, database: &Database) -> bool {
         self.catch_up(database);
-        std::mem::take(&mut self.has_news)
+        std::mem::take(&mut self.is_due)
     }
 
     /// Writes the ids of the followers that may have something to read.
@@ -178,7 +178,7 @@ impl Followers {
                 Ok(None) => return,
                 Err(error) => {
                     self.scanner = None;
-                    self.has_news = true;
+                    self.is_due = true;
                     for follower in self.table.values_mut() {
                         follower.fail(&error);
                     }
@@ -201,7 +201,7 @@ impl Followers {
         }
         for id in ids {
             if let Some(follower) = self.table.get_mut(id) {
-                self.has_news |= follower.wake(before, commit.version);
+                self.is_due |= follower.wake(before, commit.version);
             }
         }
     }

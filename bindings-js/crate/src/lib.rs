@@ -36,7 +36,7 @@ use mangrove_host::{HostStorage, JsStorage, keep_panic_message, log_bytes, to_js
 use wasm_bindgen::prelude::*;
 
 use crate::protocol::{
-    AWAITS_FLUSH, FRAME_NEWS, FRAME_PARTS, FRAME_REPLY, FRAME_REQUEST, FRAME_STATE, LACKS_REST, NEEDS_FLUSH, View,
+    AWAITS_FLUSH, FRAME_WAKES, FRAME_PARTS, FRAME_REPLY, FRAME_REQUEST, FRAME_STATE, LACKS_REST, NEEDS_FLUSH, View,
     Writer,
 };
 use crate::session::{Progress, Session};
@@ -79,7 +79,7 @@ struct Engine {
     request: Vec<u8>,
     reply: Writer,
     state: Vec<u8>,
-    news: Vec<u32>,
+    wakes: Vec<u32>,
     client: u64,
     /// Key of a lookup without a message.
     key: Box<[u8; KEY_BYTES]>,
@@ -94,7 +94,7 @@ impl Engine {
             request: Vec::new(),
             reply: Writer::default(),
             state: Vec::new(),
-            news: Vec::new(),
+            wakes: Vec::new(),
             client: 0,
             key: Box::new([0; KEY_BYTES]),
             value: Vec::new(),
@@ -157,11 +157,11 @@ impl Engine {
     }
 
     fn collect_news(&mut self) {
-        self.news.clear();
-        while let Some(client) = self.session.next_news() {
-            self.news.push(u32::try_from(client).unwrap_or(0));
+        self.wakes.clear();
+        while let Some(client) = self.session.next_to_wake() {
+            self.wakes.push(u32::try_from(client).unwrap_or(0));
         }
-        self.locate(FRAME_NEWS, self.news.as_ptr() as usize, self.news.len() * 4);
+        self.locate(FRAME_WAKES, self.wakes.as_ptr() as usize, self.wakes.len() * 4);
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "addresses of WebAssembly have 32 bits")]

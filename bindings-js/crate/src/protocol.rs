@@ -65,7 +65,7 @@ flags! {
         FRAME_REQUEST "request" = 0,
         FRAME_REPLY "reply" = 2,
         FRAME_STATE "state" = 4,
-        FRAME_NEWS "news" = 6,
+        FRAME_WAKES "wakes" = 6,
     }
 }
 

@@ -537,10 +537,10 @@ fn followers_get_every_commit_once_across_a_planned_change() {
         (is_all, version, reply.bytes())
     };
     assert_eq!(pulled(&mut ask(&mut session, one, 2, &[next(3)])), (1, 1, Vec::new()));
-    assert_eq!(session.next_news(), None);
+    assert_eq!(session.next_to_wake(), None);
     ask(&mut session, two, 2, &[set("b", "1"), set("c", "1")]);
-    assert_eq!(session.next_news(), Some(one));
-    assert_eq!(session.next_news(), None);
+    assert_eq!(session.next_to_wake(), Some(one));
+    assert_eq!(session.next_to_wake(), None);
     // Only one of the two followers reads them before the handover.
     let (_, version, taken) = pulled(&mut ask(&mut session, one, 3, &[next(4)]));
     assert_eq!(version, 3);
@@ -549,7 +549,7 @@ fn followers_get_every_commit_once_across_a_planned_change() {
     drop(session);
     let mut session = open(&storage);
     let one = session.attach("one", false, Some(&state)).expect("it is its own");
-    assert_eq!(session.next_news(), Some(one));
+    assert_eq!(session.next_to_wake(), Some(one));
     let mut reply = ask(&mut session, one, 4, &[next(3), next(3), next(4)]);
     let (_, version, bytes) = pulled(&mut reply);
     assert_eq!((version, &bytes), (3, &taken));

@@ -133,7 +133,7 @@ function follow(connection: Connection, version: number, db: Database): void {
       isTold = !isCurrent;
     }, ignore);
   };
-  connection.onNews = look;
+  connection.onWake = look;
   // A worker that was replaced does not know the version.
   connection.onForgotten = look;
 }

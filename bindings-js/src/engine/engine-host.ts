@@ -103,7 +103,7 @@ const FLUSH_WITHIN_MS = 100;
 /** Callbacks for unsolicited events. */
 export interface Background extends Pick<TransportEvents, 'backgroundError' | 'fail'> {
   /** Followers of these clients have commits to read. */
-  news(clients: number[]): void;
+  wake(clients: number[]): void;
 }
 
 export class EngineHost implements LookupEngine, Swept, Merged {
@@ -188,9 +188,9 @@ export class EngineHost implements LookupEngine, Swept, Merged {
       this.#give(engine, message);
       engine.execute(0, 0, message.length, 0);
       // Commits may have become visible since the last message, when their flush ended.
-      if (this.hasNews) {
-        const { news } = this;
-        queueMicrotask(() => this.background?.news(news));
+      if (this.hasWakes) {
+        const { wakes } = this;
+        queueMicrotask(() => this.background?.wake(wakes));
       }
       return this.#part(FramePart.reply);
     } catch (error) {
@@ -236,13 +236,13 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return state.length === 0 ? undefined : state.slice();
   }
 
-  get hasNews(): boolean {
-    return this.#word(FramePart.news + 1) > 0;
+  get hasWakes(): boolean {
+    return this.#word(FramePart.wakes + 1) > 0;
   }
 
-  /** As of the last message, the clients with news that was not reported yet. */
-  get news(): number[] {
-    const { byteOffset, byteLength } = this.#part(FramePart.news);
+  /** Clients that have to be woken since the last message: their followers have commits to read. */
+  get wakes(): number[] {
+    const { byteOffset, byteLength } = this.#part(FramePart.wakes);
     return byteLength === 0 ? [] : [...new Uint32Array(this.#bytes().buffer, byteOffset, byteLength / 4)];
   }
 
@@ -398,9 +398,9 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   sweep(message: Uint8Array): Uint8Array | undefined {
     if (this.#engine === undefined) return undefined;
     try {
-      // No client awaits this reply, so the news is reported here.
+      // No client awaits this reply, so the clients are woken here.
       const reply = this.execute(message);
-      if (this.hasNews) this.background?.news(this.news);
+      if (this.hasWakes) this.background?.wake(this.wakes);
       return reply;
     } catch (error) {
       this.background?.fail(error as KvError);

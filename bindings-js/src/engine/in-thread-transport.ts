@@ -76,7 +76,7 @@ export class InThreadTransport implements Transport {
       this.#queue = new ReplyQueue(target, () => storage.settled?.());
     }
     this.#host.background = {
-      news: () => this.events?.news(),
+      wake: () => this.events?.wake(),
       backgroundError: (error) => this.events?.backgroundError(error),
       fail: (error) => this.#fail(error),
     };
@@ -110,7 +110,7 @@ export class InThreadTransport implements Transport {
       throw error;
     }
     // The caller gets its reply first.
-    if (this.#host.hasNews) queueMicrotask(() => this.events?.news());
+    if (this.#host.hasWakes) queueMicrotask(() => this.events?.wake());
     return reply;
   }
 
@@ -136,10 +136,10 @@ export class InThreadTransport implements Transport {
 
   #deliver(reply: Uint8Array<ArrayBuffer>): void {
     // Read first: the receiver of the reply may send the next message at once.
-    const { hasNews } = this.#host;
+    const { hasWakes } = this.#host;
     if (this.#queue === undefined) this.events?.reply(reply, 1);
     else this.#queue.push(reply);
-    if (hasNews) this.events?.news();
+    if (hasWakes) this.events?.wake();
   }
 
   /** Delivers waiting replies before it reports the failure. */

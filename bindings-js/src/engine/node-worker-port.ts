@@ -44,7 +44,7 @@ export class NodeWorkerPort implements WorkerPort {
 
   #onMessage(data: WorkerMessage): void {
     // None of these answers a message.
-    if (data instanceof Uint8Array || !['news', 'started', 'backgroundError'].includes(data.type)) this.#awaited--;
+    if (data instanceof Uint8Array || !['wake', 'started', 'backgroundError'].includes(data.type)) this.#awaited--;
     this.onmessage?.({ data });
     if (this.#awaited === 0) this.#worker.unref();
   }

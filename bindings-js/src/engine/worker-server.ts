@@ -79,7 +79,7 @@ export function serve<S extends WorkerStorage>(
       replies = repliesOf(storage);
       storage.onLost = fail;
       host.background = {
-        news: () => scope.postMessage({ type: 'news' }),
+        wake: () => scope.postMessage({ type: 'wake' }),
         backgroundError: (error) => scope.postMessage({ type: 'backgroundError', error: toPlain(error) }),
         fail,
       };
@@ -94,7 +94,7 @@ export function serve<S extends WorkerStorage>(
     if (host === undefined || replies === undefined) return;
     try {
       replies.push(host.execute(message));
-      if (host.hasNews) scope.postMessage({ type: 'news' });
+      if (host.hasWakes) scope.postMessage({ type: 'wake' });
     } catch (error) {
       fail(error);
     }

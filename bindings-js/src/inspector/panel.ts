@@ -26,7 +26,7 @@ export class Panel implements Context {
   readonly #head = h('p', { class: 'head' });
   readonly #problem = h('p', { class: 'problem', role: 'alert' });
   readonly #status = h('p', { class: 'unseen', role: 'status' });
-  readonly #aside: HTMLElement;
+  readonly #sidebar: HTMLElement;
   readonly #collections: CollectionList;
   readonly #tabs: Tabs<View>;
   readonly #byCollection: ReadonlySet<View>;
@@ -44,7 +44,7 @@ export class Panel implements Context {
     this.#byCollection = new Set<View>([entries, tree]);
     const views = [entries, tree, new FileView(this), new FiguresView(), new UpkeepView(this, options)] as const;
     this.#tabs = new Tabs<View>('Inspector', [...views], () => void this.refresh(false));
-    this.#aside = h('nav', { class: 'aside', 'aria-label': 'Collections' }, h('p', { class: 'soft', 'aria-hidden': 'true' }, 'Collections'), this.#collections.element);
+    this.#sidebar = h('nav', { class: 'sidebar', 'aria-label': 'Collections' }, h('p', { class: 'soft', 'aria-hidden': 'true' }, 'Collections'), this.#collections.element);
     const again = button('Refresh', () => void this.refresh(true), { class: 'quiet' });
     const sheet = new CSSStyleSheet();
     sheet.replaceSync(STYLE);
@@ -55,7 +55,7 @@ export class Panel implements Context {
       h('div', { class: 'top' }, this.#head, again),
       this.#tabs.bar,
       this.#problem,
-      h('div', { class: 'main' }, this.#aside, this.#tabs.panels),
+      h('div', { class: 'main' }, this.#sidebar, this.#tabs.panels),
       this.#status,
     ));
     void this.refresh(false);
@@ -84,7 +84,7 @@ export class Panel implements Context {
         this.chosen = layout.collections.reduce((most, one) => (sizeOf(one) > sizeOf(most) ? one : most)).name;
       }
       this.#collections.show(layout.collections, stats.indexes);
-      this.#aside.hidden = !this.#byCollection.has(view);
+      this.#sidebar.hidden = !this.#byCollection.has(view);
       const { path, persistence } = this.source.database;
       setText(this.#head, `${path} · ${persistence} · ${plural(stats.entries, 'entry', 'entries')} · ${formatBytes(stats.fileSize)} · commit ${formatCount(stats.version)}`);
       const isSame = this.#shown?.view === view && this.#shown.chosen === this.chosen;

@@ -50,8 +50,8 @@ label > span { color: var(--soft); font-size: 12.5px; }
 .tabs button[aria-selected="true"] { color: var(--ink); border-color: var(--accent); font-weight: 600; }
 
 .main { display: grid; gap: 20px; grid-template-columns: minmax(0, 1fr); }
-.main:has(> .aside:not([hidden])) { grid-template-columns: 210px minmax(0, 1fr); }
-.aside { display: grid; gap: 8px; align-content: start; }
+.main:has(> .sidebar:not([hidden])) { grid-template-columns: 210px minmax(0, 1fr); }
+.sidebar { display: grid; gap: 8px; align-content: start; }
 .collections { display: grid; gap: 2px; }
 .collections button { width: 100%; display: grid; text-align: left; border-color: transparent; background: none; padding: 6px 10px; }
 .collections button:hover { background: var(--tint); }
@@ -146,7 +146,7 @@ progress:indeterminate { animation: breathe 1.2s ease-in-out infinite alternate;
 @keyframes breathe { from { background: var(--free); } to { background: var(--accent); } }
 
 @media (max-width: 760px) {
-  .main:has(> .aside:not([hidden])) { grid-template-columns: minmax(0, 1fr); }
+  .main:has(> .sidebar:not([hidden])) { grid-template-columns: minmax(0, 1fr); }
   .collections { display: flex; overflow-x: auto; gap: 6px; padding-bottom: 4px; }
   .collections button { border: 1px solid var(--line); white-space: nowrap; }
   .collections .name { overflow-wrap: normal; }

@@ -60,7 +60,7 @@ export class Leader {
       },
       alarm: (error) => events.alarm(error),
       repaired: (records) => events.repaired(records),
-      news: () => this.#outgoing.ring(),
+      changed: () => this.#outgoing.ring(),
     });
     this.started = this.#start();
     this.started.catch(() => undefined);

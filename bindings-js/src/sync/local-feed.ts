@@ -7,7 +7,7 @@ type Raw = Commit<Uint8Array, Uint8Array>;
 export class LocalFeed {
   readonly #db: Database;
   readonly #probe: () => Promise<unknown>;
-  readonly #onNews: () => void;
+  readonly #onCommit: () => void;
   #commits: CommitIterator<Uint8Array, Uint8Array> | undefined;
   #queue: Raw[] = [];
   #failure: unknown;
@@ -15,13 +15,13 @@ export class LocalFeed {
   #after = -1;
 
   /**
-   * `probe` asks the database for anything. `onNews` is called when there is a commit, or a reason
+   * `probe` asks the database for anything. `onCommit` is called when there is a commit, or a reason
    * why there cannot be one.
    */
-  constructor(db: Database, probe: () => Promise<unknown>, onNews: () => void) {
+  constructor(db: Database, probe: () => Promise<unknown>, onCommit: () => void) {
     this.#db = db;
     this.#probe = probe;
-    this.#onNews = onNews;
+    this.#onCommit = onCommit;
   }
 
   /** Starts, or starts anew, after a commit; by default with the next one. */
@@ -67,12 +67,12 @@ export class LocalFeed {
       if (commits !== this.#commits) return;
       if (step.done) throw new KvError('KV_CLOSED', 'the database was closed');
       if (step.value.version > this.#after) this.#queue.push(step.value);
-      this.#onNews();
+      this.#onCommit();
       this.#pull();
     }).catch((error: unknown) => {
       if (commits !== this.#commits) return;
       this.#failure = error;
-      this.#onNews();
+      this.#onCommit();
     });
   }
 }

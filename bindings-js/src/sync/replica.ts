@@ -45,7 +45,7 @@ export interface ReplicaEvents {
   /** The log had lost history; `records` put back what this device has of it. */
   repaired(records: number): void;
   /** There are local commits. */
-  news(): void;
+  changed(): void;
 }
 
 const READ_RECORDS = 256;
@@ -118,7 +118,7 @@ export class Replica {
     this.#keepsConflicts = options.keepsConflicts ?? false;
     this.#clock = options.clock ?? Date.now;
     this.#events = events;
-    this.#feed = new LocalFeed(db, () => this.tables.state.has('state'), () => events.news());
+    this.#feed = new LocalFeed(db, () => this.tables.state.has('state'), () => events.changed());
     this.#blobs = this.#snapshots && ((value) => this.wire.blob(value));
   }
 

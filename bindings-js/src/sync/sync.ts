@@ -13,7 +13,7 @@ import { runStrict } from './strict.ts';
 import type { Sent, StrictHost, StrictOptions, StrictTransaction } from './strict.ts';
 import { Tables } from './tables.ts';
 import { Tabs } from './tabs.ts';
-import type { News } from './tabs.ts';
+import type { Notice } from './tabs.ts';
 import { hostOf, perform } from './verbs.ts';
 import type { Verb, Verbs } from './verbs.ts';
 
@@ -43,7 +43,7 @@ export class Sync extends EventTarget {
     if (['opfs', 'indexeddb'].includes(db.persistence)) {
       this.#tabs = new Tabs(db, {
         state: (state) => this.#set(state ?? { status: 'waiting' }),
-        news: (news) => this.#hear(news),
+        notice: (notice) => this.#hear(notice),
         asked: (verb, args, signal) => this.#lead(verb, args as never, signal),
         online: () => this.#leader?.retry(),
         sleep: () => this.#resign(),
@@ -133,16 +133,16 @@ export class Sync extends EventTarget {
   }
 
   /** What the tab that synchronizes tells. */
-  #hear(news: News): void {
-    if (news.type === 'conflicts') this.#tellConflicts(news.conflicts);
-    else if (news.type === 'repair') this.#tell('repair', { records: news.records });
-    else this.#tell('error', { error: fromPlain(news.error) });
+  #hear(notice: Notice): void {
+    if (notice.type === 'conflicts') this.#tellConflicts(notice.conflicts);
+    else if (notice.type === 'repair') this.#tell('repair', { records: notice.records });
+    else this.#tell('error', { error: fromPlain(notice.error) });
   }
 
   /** What this tab knows because it synchronizes. */
-  #announce(news: News): void {
-    this.#hear(news);
-    this.#tabs?.tell(news);
+  #announce(notice: Notice): void {
+    this.#hear(notice);
+    this.#tabs?.tell(notice);
   }
 
   #set(change: Partial<SyncProgress>): void {

@@ -21,7 +21,7 @@ interface PlainProgress extends Omit<SyncProgress, 'lastError'> {
 }
 
 /** What the synchronizing tab tells. */
-export type News =
+export type Notice =
   | { readonly type: 'conflicts'; readonly conflicts: readonly RawConflict[] }
   | { readonly type: 'repair'; readonly records: number }
   | { readonly type: 'error'; readonly error: PlainError };
@@ -31,7 +31,7 @@ type Message =
   | { readonly type: 'hello' }
   | { readonly type: 'state'; readonly term: number; readonly state: PlainProgress }
   | { readonly type: 'gone'; readonly term: number }
-  | { readonly type: 'news'; readonly term: number; readonly news: News }
+  | { readonly type: 'notice'; readonly term: number; readonly notice: Notice }
   | { readonly type: 'ask'; readonly tab: string; readonly id: number; readonly verb: Verb; readonly args: Args<Verb> }
   | { readonly type: 'cancel'; readonly tab: string; readonly id: number }
   | { readonly type: 'answer'; readonly tab: string; readonly id: number; readonly result: unknown; readonly error: PlainError | undefined };
@@ -40,7 +40,7 @@ type Message =
 export interface TabEvents {
   /** The state of the synchronizing tab; undefined: none is heard. */
   state(state: SyncProgress | undefined): void;
-  news(news: News): void;
+  notice(notice: Notice): void;
   /** This tab synchronizes, and another one asks. */
   asked(verb: Verb, args: Args<Verb>, signal: AbortSignal): Promise<unknown>;
   /** The browser has a network again, or lost it. */
@@ -147,8 +147,8 @@ export class Tabs {
     if (this.#isLeading) this.#post({ type: 'state', term: this.#term, state: { ...state, lastError: state.lastError && toPlain(state.lastError) } });
   }
 
-  tell(news: News): void {
-    if (this.#isLeading) this.#post({ type: 'news', term: this.#term, news });
+  tell(notice: Notice): void {
+    if (this.#isLeading) this.#post({ type: 'notice', term: this.#term, notice });
   }
 
   /** Ids of tabs that are not there any more. */
@@ -232,7 +232,7 @@ export class Tabs {
     if (message.type === 'gone') {
       this.#rejectAsks();
       this.#events.state(undefined);
-    } else if (message.type === 'news') this.#events.news(message.news);
+    } else if (message.type === 'notice') this.#events.notice(message.notice);
     else if (message.type === 'state') this.#events.state({ ...message.state, lastError: message.state.lastError && fromPlain(message.state.lastError) });
   }
 

@@ -174,8 +174,8 @@ export class Client {
       this.#hello();
       return;
     }
-    // The `news` message may have been lost.
-    if (version > this.#version) this.#page.news();
+    // The message `wake` may have been lost.
+    if (version > this.#version) this.#page.wake();
     this.#version = version;
   }
 
@@ -270,7 +270,7 @@ export class Client {
         this.#crashed(message.seq, message.code, message.reason);
         return;
       default:
-        this.#page.news();
+        this.#page.wake();
     }
   };
 

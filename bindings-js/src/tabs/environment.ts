@@ -39,7 +39,7 @@ export interface LeaderEngine {
   /** What the client of the last message has open; undefined if the message did not change that. */
   readonly state: Uint8Array<ArrayBuffer> | undefined;
   /** Sessions whose followers have new commits to read, as of the last message. */
-  readonly news: readonly number[];
+  readonly wakes: readonly number[];
   /**
    * What the client has open, including the commits that its followers have not read. Nothing may
    * be executed afterwards.
@@ -100,7 +100,7 @@ export interface PageEvents {
   /** The `count` oldest unanswered messages get no reply. */
   refuse(error: KvError, count: number): void;
   /** There may be new commits for the page's followers. */
-  news(): void;
+  wake(): void;
   /**
    * This tab waits for a leader or for a tab of another version, or such a tab waits for this one.
    */

@@ -114,11 +114,11 @@ export class Leader implements OwnLeader {
   }
 
   /** Tells the clients of these sessions that there are new commits for their followers. */
-  tellNews(sessions: readonly number[]): void {
+  wakeClients(sessions: readonly number[]): void {
     if (this.#isOver) return;
     for (const session of sessions) {
       const served = this.#sessions.get(session);
-      if (served !== undefined) this.#post(served, { type: 'news', term: this.term });
+      if (served !== undefined) this.#post(served, { type: 'wake', term: this.term });
     }
   }
 
@@ -260,13 +260,13 @@ export class Leader implements OwnLeader {
       return;
     }
     let settled: Promise<void> | undefined;
-    let news;
+    let wakes;
     const { seq } = request;
     try {
       const session = this.#sessionOf(served, request);
       const bytes = this.#engine.execute(request.message, session, seq);
       const { state } = this.#engine;
-      ({ news } = this.#engine);
+      ({ wakes } = this.#engine);
       served.seq = seq;
       served.state = state ?? served.state;
       served.reply = undefined;
@@ -278,7 +278,7 @@ export class Leader implements OwnLeader {
       this.#crash(error, served, seq);
       return;
     }
-    this.tellNews(news);
+    this.wakeClients(wakes);
   }
 
   /**

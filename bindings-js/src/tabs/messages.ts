@@ -44,7 +44,7 @@ export type Exchange =
    */
   | { readonly type: 'state'; readonly term: number; readonly seq: number; readonly state: Uint8Array<ArrayBuffer> }
   /** Leader: there are new commits for the client's followers. */
-  | { readonly type: 'news'; readonly term: number }
+  | { readonly type: 'wake'; readonly term: number }
   /** Client: whether its page is visible. */
   | { readonly type: 'visible'; readonly term: number; readonly visible: boolean };
 

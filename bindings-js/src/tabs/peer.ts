@@ -116,8 +116,8 @@ export class Peer {
   }
 
   /** There are commits that were not made by a request. */
-  tellNews(sessions: readonly number[]): void {
-    this.#leader?.tellNews(sessions);
+  wakeClients(sessions: readonly number[]): void {
+    this.#leader?.wakeClients(sessions);
   }
 
   /** The engine failed outside a request. */

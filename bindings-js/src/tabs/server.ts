@@ -46,7 +46,7 @@ export function serveTabs(
       awake.stay();
     },
     refuse: (error, count) => post({ type: 'refused', error: toPlain(error), count }),
-    news: () => post({ type: 'news' }),
+    wake: () => post({ type: 'wake' }),
     blocked: (reason) => post({ type: 'blocked', reason }),
     backgroundError: (error) => post({ type: 'backgroundError', error: toPlain(error) }),
     failed: (error) => post({ type: 'failed', error: toPlain(error) }),
@@ -77,7 +77,7 @@ export function serveTabs(
       signal.throwIfAborted();
       const host = EngineHost.open(request.module, opened, options, { onDisposed: () => void opened.close?.(), rest: restOf(request) });
       host.background = {
-        news: (sessions) => peer.tellNews(sessions),
+        wake: (sessions) => peer.wakeClients(sessions),
         backgroundError: (error) => page.backgroundError(error),
         fail: (error) => peer.engineFailed(error),
       };

@@ -78,7 +78,7 @@ export class Connection {
   #failure: KvError | undefined;
   #closing: Promise<void> | undefined;
   #nextId = 1;
-  #news = 0;
+  #wakes = 0;
   /** The database's path, quoted, for error messages. */
   name = '';
   /**
@@ -90,8 +90,8 @@ export class Connection {
   onBlocked: () => void = ignore;
   /** Called when background work failed but the connection remains usable. */
   onBackgroundError: (error: KvError) => void = ignore;
-  /** Called when there may be news of other clients. */
-  onNews: () => void = ignore;
+  /** Called when other clients may have committed. */
+  onWake: () => void = ignore;
   /** Called when the engine's session may have been lost; requests that it makes go first. */
   onForgotten: () => void = ignore;
   /**
@@ -113,7 +113,7 @@ export class Connection {
       reply: (bytes, count) => this.#onReply(bytes, count),
       refuse: (error, count) => this.#onRefusal(error, count),
       blocked: () => this.onBlocked(),
-      news: () => this.#onNews(),
+      wake: () => this.#onWake(),
       idle: () => this.#schedule(),
       backgroundError: (error) => this.onBackgroundError(error),
       fail: (error) => this.#onFailure(error),
@@ -130,8 +130,8 @@ export class Connection {
   }
 
   /** Incremented whenever there may be new commits. */
-  get news(): number {
-    return this.#news;
+  get wakes(): number {
+    return this.#wakes;
   }
 
   /** `due` of `turns.ts`, if the transport takes turns. */
@@ -485,13 +485,13 @@ export class Connection {
     if (this.#status !== 'open') return;
     this.#nameAll();
     // Followers learn only by asking that they were cut off.
-    this.#onNews();
+    this.#onWake();
   }
 
-  #onNews(): void {
-    this.#news++;
-    this.onNews();
-    // A few followers fetch for themselves sooner than the engine can say which of them have news.
+  #onWake(): void {
+    this.#wakes++;
+    this.onWake();
+    // A few followers fetch for themselves sooner than the engine can say which of them have commits to read.
     if (this.waiting.size <= FEW_FOLLOWERS) return this.#wakeAll();
     this.post((writer) => writer.u8(Op.changesReady), (reader) => {
       for (let left = reader.uv(); left > 0; left--) this.waiting.get(reader.uv())?.();

@@ -129,5 +129,5 @@ export const FramePart = {
   request: 0x00,
   reply: 0x02,
   state: 0x04,
-  news: 0x06,
+  wakes: 0x06,
 } as const;

@@ -15,7 +15,7 @@ export interface TransportEvents {
   /** This tab waits for another one, or another one for this tab. */
   blocked(): void;
   /** Followers may have commits to fetch. Comes after the message that made them has executed. */
-  news(): void;
+  wake(): void;
   /** The transport is no longer busy. */
   idle(): void;
   /** Background work failed; the transport remains usable. */

@@ -35,7 +35,7 @@ export type WorkerMessage =
   /** The script runs. */
   | { readonly type: 'started' }
   | { readonly type: 'opened' }
-  | { readonly type: 'news' }
+  | { readonly type: 'wake' }
   /**
    * "failed": the database could not be opened, or the engine is gone. "backgroundError": the
    * engine goes on.

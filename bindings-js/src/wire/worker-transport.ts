@@ -85,7 +85,7 @@ export class WorkerTransport implements Transport {
     const { events } = this;
     if (data instanceof Uint8Array) return events?.reply(data, 1);
     switch (data.type) {
-      case 'news': return events?.news();
+      case 'wake': return events?.wake();
       case 'backgroundError': return events?.backgroundError(fromPlain(data.error));
       case 'started': return this.#started();
       case 'opened': return this.opened();

@@ -104,7 +104,7 @@ export class Device {
       conflicts: (conflicts) => this.conflicts.push(...conflicts),
       alarm: (error) => this.alarms.push(error),
       repaired: (records) => this.repairs.push(records),
-      news: () => undefined,
+      changed: () => undefined,
     });
   }
 

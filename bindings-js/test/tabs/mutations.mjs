@@ -45,7 +45,7 @@ const MUTATIONS = [
   ['client without a reply does not have kept pages dropped', 'client.ts', '      this.#env.dropKept();\n      run();', '      run();'],
   ['client whose leader resigned does not have kept pages dropped soon', 'client.ts', 'this.#later(0, () => {});', 'this.#cancelResend();'],
   ['client that finds no leader does not have kept pages dropped', 'client.ts', '\n    this.#env.dropKept();\n', '\n'],
-  ['client does not check whether it missed news', 'client.ts', 'if (version > this.#version) this.#page.news();', ''],
+  ['client does not check whether it missed a wake-up', 'client.ts', 'if (version > this.#version) this.#page.wake();', ''],
   ['client counts the time asleep as waiting', 'client.ts', 'if (isForgiven) this.#forgivenAt = now;', ''],
   ['peer does not hold the lock of its name', 'peer.ts', 'this.#env.lock(names.client(database, id), isBack', 'this.#env.lock(names.client(database, `${id}!`), isBack'],
   ['peer waits for the lock of its name instead of stealing it', 'peer.ts', 'this.#env.lock(names.client(database, id), isBack', 'this.#env.lock(names.client(database, id), false'],

@@ -17,10 +17,10 @@ export const kinds = {
   readSnapshot: 4,
   closeSnapshot: 5,
   /**
-   * Starts a follower: the client receives news from then on. Outcome: the version it starts after.
+   * Starts a follower: the client is woken from then on. Outcome: the version it starts after.
    */
   follow: 6,
-  /** Reads the news. Outcome: the version reached. */
+  /** Reads the commits. Outcome: the version reached. */
   poll: 7,
   /** Crashes the engine. */
   poison: 8,

@@ -212,8 +212,8 @@ function makePeace(world: World): number {
   const isBehind = (tab: Tab): boolean => tab.followed !== undefined && tab.followed < world.store.version;
   world.run(PEACE_MS, () => {
     for (const tab of rest()) {
-      if (!tab.hasNews || tab.pending.length > 0) continue;
-      tab.hasNews = false;
+      if (!tab.hasWakes || tab.pending.length > 0) continue;
+      tab.hasWakes = false;
       tab.push(kinds.poll);
     }
     return !rest().some(isBehind);

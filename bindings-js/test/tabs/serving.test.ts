@@ -122,16 +122,16 @@ describe('two tabs', () => {
     pass(world);
     first.push(append);
     pass(world);
-    assert.equal(second.hasNews, true);
-    second.hasNews = false;
+    assert.equal(second.hasWakes, true);
+    second.hasWakes = false;
     second.push(poll);
     third.push(append);
-    loseFirst(world, 'news', 100);
+    loseFirst(world, 'wake', 100);
     world.run(1000, () => world.store.version === 2);
     world.kill(first);
     pass(world, 5000);
     assert.equal(second.peer.role, 'leader');
-    assert.equal(second.hasNews, true);
+    assert.equal(second.hasWakes, true);
   });
 });
 

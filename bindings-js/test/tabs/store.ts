@@ -133,7 +133,7 @@ export class ModelEngine implements LeaderEngine {
   #isClosed = false;
   #isDead = false;
   state: Uint8Array<ArrayBuffer> | undefined;
-  news: readonly number[] = [];
+  wakes: readonly number[] = [];
   #settling: Settling[] = [];
 
   constructor(store: Store, observer: Observer, fate: Fate, letGoOfFiles: () => void) {
@@ -202,7 +202,7 @@ export class ModelEngine implements LeaderEngine {
     }
     this.#settle();
     this.state = this.#takeState(session);
-    this.news = this.#takeNews();
+    this.wakes = this.#takeWakes();
     return encodeOutcomes(outcomes);
   }
 
@@ -274,15 +274,15 @@ export class ModelEngine implements LeaderEngine {
     if (!isLater) this.#store.stored = version;
   }
 
-  #takeNews(): number[] {
-    const news = [];
+  #takeWakes(): number[] {
+    const wakes = [];
     for (const [number, session] of this.#sessions) {
       if (session.followed !== undefined && !session.isTold && session.followed < this.#store.version) {
         session.isTold = true;
-        news.push(number);
+        wakes.push(number);
       }
     }
-    return news;
+    return wakes;
   }
 
   remembered(): string[] {

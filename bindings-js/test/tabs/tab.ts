@@ -63,8 +63,8 @@ export class Tab {
   lostSnapshots = 0;
   /** The version up to which its follower has read; undefined if it does not follow. */
   followed: number | undefined;
-  /** News was announced and not read yet. */
-  hasNews = false;
+  /** The client was woken and has not read yet. */
+  hasWakes = false;
   maxWaitMs = 0;
 
   constructor(world: World, id: string, options: { visible?: boolean; exclusive?: boolean; deadlineMs?: number; isAgain?: boolean }) {
@@ -126,7 +126,7 @@ export class Tab {
   heard(message: Message): void {
     if ('client' in message && message.client === this.id) {
       this.heardItselfAt = this.world.now;
-    } else if (['opening', 'resign', 'lead', 'ready', 'reply', 'crashed', 'news'].includes(message.type)) {
+    } else if (['opening', 'resign', 'lead', 'ready', 'reply', 'crashed', 'wake'].includes(message.type)) {
       const term = 'term' in message ? message.term : this.#newestTerm;
       // A leader's message may arrive after another tab, possibly this one, has succeeded that
       // leader.
@@ -163,8 +163,8 @@ export class Tab {
       }),
       reply: ifAlive((bytes: Uint8Array, count: number) => this.#replied(bytes, count)),
       refuse: ifAlive((error: KvError, count: number) => this.#refused(error, count)),
-      news: ifAlive(() => {
-        this.hasNews = true;
+      wake: ifAlive(() => {
+        this.hasWakes = true;
       }),
       blocked: ifAlive((reason: string) => {
         this.blocked.push(reason);

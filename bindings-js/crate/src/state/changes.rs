@@ -11,8 +11,8 @@ use crate::request::Part;
 
 impl State {
     /// Whether there are commits for followers that had read everything; true once.
-    pub(crate) fn has_news(&mut self, database: &Database) -> bool {
-        self.followers.has_news(database) | std::mem::take(&mut self.has_schema_news)
+    pub(crate) fn is_due(&mut self, database: &Database) -> bool {
+        self.followers.is_due(database) | std::mem::take(&mut self.must_hear_of_schema)
     }
 
     /// Continues the followers in a refreshed database that was in state `before`.

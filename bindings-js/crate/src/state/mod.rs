@@ -99,7 +99,7 @@ pub(crate) struct State {
     /// The schema version that the client has stated.
     pub(crate) joined: Option<Joined>,
     /// The schema version of the database has changed, or will, and the client does not know.
-    pub(crate) has_schema_news: bool,
+    pub(crate) must_hear_of_schema: bool,
     /// Another session may have to continue with what is open.
     is_portable: bool,
     /// What is open has changed since the last export.

@@ -96,11 +96,11 @@ fn others_are_refused_while_a_client_upgrades_and_older_ones_afterwards() {
     let [old, new, third, unversioned] = ["old", "new", "third", "unversioned"].map(|name| attach(&mut session, name));
     upgrade(&mut session, old, 1);
     assert_eq!(write(&mut session, old), Ok(()));
-    while session.next_news().is_some() {}
+    while session.next_to_wake().is_some() {}
 
     assert_eq!(join(&mut session, new, 2), (UPGRADES, 1, 2));
-    assert_eq!(session.next_news(), Some(old), "the old client learns of it");
-    assert_eq!(session.next_news(), None);
+    assert_eq!(session.next_to_wake(), Some(old), "the old client learns of it");
+    assert_eq!(session.next_to_wake(), None);
     assert_eq!(join(&mut session, old, 1), (WAITS, 1, 2));
     assert_eq!(join(&mut session, third, 2), (WAITS, 1, 2));
     for client in [old, third] {

@@ -44,22 +44,22 @@ fn commits_wake_only_interested_followers() {
         while !ready(session).is_empty() {
             execute(session, &all);
         }
-        let _ = session.next_news();
+        let _ = session.next_to_wake();
     };
     drain(&mut session);
     execute(&mut session, &[Request::new(op("ChangesClose")).uv(9)]);
 
     execute(&mut session, &[set("9", ""), set("a", "2")]);
-    assert!(session.next_news().is_none(), "these have no follower");
+    assert!(session.next_to_wake().is_none(), "these have no follower");
     assert_eq!(ready(&mut session), []);
     execute(&mut session, &[set("3x", "1"), set("9", "2"), set("7", "3")]);
-    assert!(session.next_news().is_some() && session.next_news().is_none());
+    assert!(session.next_to_wake().is_some() && session.next_to_wake().is_none());
     assert_eq!(ready(&mut session), [3, 7, 8]);
-    // Only followers that have not been told yet are news.
+    // Only followers that have not been told yet count.
     execute(&mut session, &[set("3x", "2")]);
-    assert!(session.next_news().is_none());
+    assert!(session.next_to_wake().is_none());
     execute(&mut session, &[set("5", "1")]);
-    assert!(session.next_news().is_some());
+    assert!(session.next_to_wake().is_some());
     assert_eq!(ready(&mut session), [3, 5, 7, 8]);
     let mut reply = execute(&mut session, &[next_changes(3), next_changes(3), next_changes(3)]);
     let mut versions = Vec::new();
@@ -73,7 +73,7 @@ fn commits_wake_only_interested_followers() {
 
     let clear = Request::new(op("Clear")).u8(0).uv(0).u8(1 | 2 | 4).str("4").str("6");
     execute(&mut session, &[clear]);
-    assert!(session.next_news().is_some());
+    assert!(session.next_to_wake().is_some());
     assert_eq!(ready(&mut session), [4, 5, 6, 8]);
     drain(&mut session);
     execute(&mut session, &[Request::new(op("Drop")).u8(0).str("")]);
@@ -83,7 +83,7 @@ fn commits_wake_only_interested_followers() {
 #[test]
 fn followers_are_notified_once_and_get_their_commits() {
     let mut session = open(FaultyStorage::new());
-    assert!(session.next_news().is_none());
+    assert!(session.next_to_wake().is_none());
     let mut reply = execute(
         &mut session,
         &[
@@ -96,12 +96,12 @@ fn followers_are_notified_once_and_get_their_commits() {
     assert_eq!((reply.status(), reply.status(), reply.uv()), (Ok(()), Ok(()), 1));
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
-    // A follower that has not read to the end gets no news.
+    // A follower that has not read to the end is not woken.
     execute(&mut session, &[set("0", "0")]);
-    assert!(session.next_news().is_none());
+    assert!(session.next_to_wake().is_none());
     execute(&mut session, &[next_changes(1), next_changes(1), next_changes(2)]);
     execute(&mut session, &[set("a", "2"), set("b", "3")]);
-    assert!(session.next_news().is_some() && session.next_news().is_none());
+    assert!(session.next_to_wake().is_some() && session.next_to_wake().is_none());
     assert_eq!(ready(&mut session), [1, 2]);
 
     let mut reply = execute(&mut session, &[next_changes(1), next_changes(2), next_changes(2)]);
@@ -124,7 +124,7 @@ fn followers_are_notified_once_and_get_their_commits() {
         assert_eq!(reply.status(), Ok(()));
     }
     assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
-    assert!(session.next_news().is_none());
+    assert!(session.next_to_wake().is_none());
 }
 
 #[test]
@@ -154,5 +154,5 @@ fn commits_that_are_undone_are_not_followed() {
         (reply.status(), reply.u8(), reply.uv(), reply.bytes()),
         (Ok(()), 1, 1, Vec::new())
     );
-    assert!(session.next_news().is_none());
+    assert!(session.next_to_wake().is_none());
 }

@@ -1,4 +1,4 @@
-// The client's side of a follower: pulls the commits there are, then waits for news of more.
+// The client's side of a follower: pulls the commits there are, then waits until there are more.
 import type { Commit, CommitIterator } from '../../types/feed.ts';
 import { abortable, asyncDispose, checkSignal, ignore } from '../../base/async.ts';
 import type { Connection } from '../../wire/connection.ts';
@@ -37,8 +37,8 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
   #isEnded = false;
   #failure: { readonly error: unknown } | undefined;
   #wake: (() => void) | undefined;
-  /** `connection.news` when the pull that returned all remaining commits was requested. */
-  #newsAtEnd: number | undefined;
+  /** `connection.wakes` when the pull that returned all remaining commits was requested. */
+  #wakesAtEnd: number | undefined;
   #tail: Promise<unknown> = Promise.resolve();
 
   constructor(request: FeedRequest<K, V>) {
@@ -114,7 +114,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
         const commit = this.#commits.next();
         if (commit.changes.length > 0) return commit as Commit<K, V>;
       } else if (connection.status === 'open') {
-        if (this.#newsAtEnd === connection.news) await this.#wait();
+        if (this.#wakesAtEnd === connection.wakes) await this.#wait();
         else await this.#pull();
       } else if (connection.failure === undefined) {
         this.#end();
@@ -126,7 +126,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
 
   async #pull(): Promise<void> {
     const { connection, id } = this.#held;
-    const { news } = connection;
+    const { wakes } = connection;
     const pulled = connection.request((writer) => writer.u8(Op.changesNext).uv(id).uv(CHUNK_BYTES), (reader) => {
       const isAll = reader.u8() !== 0;
       reader.uv();
@@ -134,7 +134,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
     });
     const { isAll, bytes } = await abortable(pulled, this.#signal);
     this.#commits = new CommitReader(bytes, this.#decoders as Decoders);
-    this.#newsAtEnd = isAll ? news : undefined;
+    this.#wakesAtEnd = isAll ? wakes : undefined;
   }
 
   /** Waits until there may be commits, or this iterator or the connection ends. */
@@ -145,8 +145,8 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
       this.#wake = () => {
         connection.waiting.delete(id);
         this.#wake = undefined;
-        // A wake-up means news, even if `connection.news` has not grown since the last pull.
-        this.#newsAtEnd = undefined;
+        // A wake-up means that there are more, even if `connection.wakes` has not grown since the last pull.
+        this.#wakesAtEnd = undefined;
         resolve();
       };
       // Registered only while a call waits: an iterator without a pending `next` can be collected.
