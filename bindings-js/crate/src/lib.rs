@@ -36,7 +36,7 @@ use mangrove_host::{HostStorage, JsStorage, keep_panic_message, log_bytes, to_js
 use wasm_bindgen::prelude::*;
 
 use crate::protocol::{
-    AWAITS_FLUSH, FRAME_WAKES, FRAME_PARTS, FRAME_REPLY, FRAME_REQUEST, FRAME_STATE, LACKS_REST, NEEDS_FLUSH, View,
+    AWAITS_FLUSH, FRAME_PARTS, FRAME_REPLY, FRAME_REQUEST, FRAME_STATE, FRAME_WAKES, LACKS_REST, NEEDS_FLUSH, View,
     Writer,
 };
 use crate::session::{Progress, Session};
