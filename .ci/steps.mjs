@@ -69,7 +69,7 @@ export const STEPS = [
   // The drivers of sync with real servers, which setup builds first.
   { name: 'sync', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync'] },
   // Without the servers, as in the quick suite on a new machine, these are skipped.
-  { name: 'e2e sync', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium', '/sync.spec'] },
+  { name: 'e2e sync', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project=chromium', '/sync.spec'] },
   // The demo's page with the server of `npm run start:sync`.
   { name: 'e2e demo sync', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--config', 'sync.config.ts'] },
   { name: 'e2e examples', suite: 'rest', alone: true, cwd: EXAMPLES, command: ['playwright', 'test'] },
