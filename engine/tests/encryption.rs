@@ -31,6 +31,26 @@ fn options(key: u8) -> Options {
     }
 }
 
+/// A database with key 1, filled with `count` commits.
+fn filled(count: u32) -> (MemoryStorage, Database) {
+    let storage = MemoryStorage::new();
+    let database = open(&storage, 1).expect("memory works");
+    fill(&database, 0, count).expect("memory works");
+    (storage, database)
+}
+
+/// The same without a key.
+fn filled_plain(count: u32) -> (MemoryStorage, Database) {
+    let storage = MemoryStorage::new();
+    let plain = Options {
+        key: None,
+        ..options(1)
+    };
+    let database = Database::open(Arc::new(storage.clone()), plain).expect("memory works");
+    fill(&database, 0, count).expect("memory works");
+    (storage, database)
+}
+
 fn open(storage: &MemoryStorage, key: u8) -> Result<Database, Error> {
     Database::open(Arc::new(storage.clone()), options(key))
 }
@@ -95,9 +115,7 @@ fn assert_unreadable(files: &Files, context: &str) {
 
 #[test]
 fn only_the_right_key_opens_and_a_refusal_changes_nothing() {
-    let storage = MemoryStorage::new();
-    let database = open(&storage, 1).expect("memory works");
-    fill(&database, 0, 40).expect("memory works");
+    let (storage, database) = filled(40);
     let expected = records(&database).expect("it was written");
     drop(database);
     let files = storage.files();
@@ -121,13 +139,7 @@ fn only_the_right_key_opens_and_a_refusal_changes_nothing() {
 /// The same workload is readable without a key, so the marker would be found.
 #[test]
 fn the_marker_is_found_where_nothing_is_encrypted() {
-    let storage = MemoryStorage::new();
-    let plain = Options {
-        key: None,
-        ..options(1)
-    };
-    let database = Database::open(Arc::new(storage.clone()), plain).expect("memory works");
-    fill(&database, 0, 40).expect("memory works");
+    let (storage, database) = filled_plain(40);
     drop(database);
     for name in ["data", "log"] {
         assert!(is_marked(&storage.files()[name]), "{name}");
@@ -137,9 +149,7 @@ fn the_marker_is_found_where_nothing_is_encrypted() {
 /// Blocks, values out of line, log, catalog, feed, indexes, staged values, compaction and backups.
 #[test]
 fn nothing_that_is_written_can_be_read() {
-    let storage = MemoryStorage::new();
-    let database = open(&storage, 1).expect("memory works");
-    fill(&database, 0, 60).expect("memory works");
+    let (storage, database) = filled(60);
     let by_value = IndexBy::new("c0nfid3nt1al index", |_, value| Some(value.to_vec()));
     let indexed = database
         .indexed_collection("c0nfid3nt1al others", [by_value])
@@ -218,13 +228,7 @@ fn nothing_that_is_written_can_be_read() {
 
 #[test]
 fn a_plain_backup_becomes_an_encrypted_database() {
-    let storage = MemoryStorage::new();
-    let plain = Options {
-        key: None,
-        ..options(1)
-    };
-    let database = Database::open(Arc::new(storage), plain).expect("memory works");
-    fill(&database, 0, 20).expect("memory works");
+    let (_, database) = filled_plain(20);
     let mut stream = Vec::new();
     let mut go_on = |_| ControlFlow::Continue(());
     database
@@ -250,9 +254,7 @@ fn read_image(files: &Files) -> Result<Records, Error> {
 
 /// A closed database of two generations, and its files as of the first.
 fn two_generations() -> (Files, Files, Records) {
-    let storage = MemoryStorage::new();
-    let database = open(&storage, 1).expect("memory works");
-    fill(&database, 0, 12).expect("memory works");
+    let (storage, database) = filled(12);
     database.close().expect("memory works");
     let first = storage.files();
     let database = open(&storage, 1).expect("memory works");
@@ -266,9 +268,7 @@ fn two_generations() -> (Files, Files, Records) {
 
 #[test]
 fn every_flipped_byte_is_refused_or_says_nothing() {
-    let storage = MemoryStorage::new();
-    let database = open(&storage, 1).expect("memory works");
-    fill(&database, 0, 6).expect("memory works");
+    let (storage, database) = filled(6);
     let expected = records(&database).expect("it can be read");
     database.close().expect("memory works");
     let files = storage.files();
@@ -337,14 +337,7 @@ fn swapped_and_rolled_back_blocks_are_refused() {
 #[test]
 fn plain_bytes_are_refused() {
     let (_, files, _) = two_generations();
-    let storage = MemoryStorage::new();
-    let plain = Options {
-        key: None,
-        database_id: Some(5),
-        ..options(1)
-    };
-    let database = Database::open(Arc::new(storage.clone()), plain).expect("memory works");
-    fill(&database, 0, 12).expect("memory works");
+    let (storage, database) = filled_plain(12);
     database.close().expect("memory works");
     let foreign = storage.files();
     assert_eq!(read_image(&foreign).err(), Some(Error::NotEncrypted));
@@ -411,9 +404,7 @@ fn no_nonce_is_used_twice_whatever_crashes() {
 
 #[test]
 fn a_change_of_key_takes_effect_as_a_whole_wherever_it_is_cut() {
-    let original = MemoryStorage::new();
-    let database = open(&original, 1).expect("memory works");
-    fill(&database, 0, 20).expect("memory works");
+    let (original, database) = filled(20);
     let expected = records(&database).expect("it can be read");
     drop(database);
     let change = |storage: &SimStorage| {
@@ -455,9 +446,7 @@ fn a_change_of_key_takes_effect_as_a_whole_wherever_it_is_cut() {
 
 #[test]
 fn after_a_change_of_key_backups_need_the_new_one() {
-    let storage = MemoryStorage::new();
-    let database = open(&storage, 1).expect("memory works");
-    fill(&database, 0, 5).expect("memory works");
+    let (storage, database) = filled(5);
     database.change_key(&Key::new([2; 32])).expect("memory works");
     fill(&database, 5, 5).expect("memory works");
     let expected = records(&database).expect("it can be read");
@@ -480,9 +469,7 @@ fn after_a_change_of_key_backups_need_the_new_one() {
 
 #[test]
 fn damaged_databases_are_recovered_with_their_key_into_encrypted_ones() {
-    let storage = MemoryStorage::new();
-    let database = open(&storage, 1).expect("memory works");
-    fill(&database, 0, 40).expect("memory works");
+    let (storage, database) = filled(40);
     let expected = records(&database).expect("it can be read");
     drop(database);
     let recovered = |files: &Files, key: Option<u8>| {

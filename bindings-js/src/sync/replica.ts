@@ -12,24 +12,18 @@ import { LocalFeed } from './local-feed.ts';
 import { Model } from './model.ts';
 import { Mutex } from './mutex.ts';
 import { FENCE, REPAIR, crcOf, encodeTransactions } from './record.ts';
+import type { SyncOptions } from './options.ts';
 import type { SyncOp } from './record.ts';
 import type { LoggedRecord, RemoteLog, SnapshotStore } from './remote-log.ts';
 import { decodeOutbox, encodeOutbox } from './rows.ts';
 import type { OfferedRow, OutboxRow, SyncState } from './rows.ts';
 import { loadSnapshot, readManifest, writeSnapshot } from './snapshot.ts';
 import { Tables, deviceOf, withNewId } from './tables.ts';
-import type { SyncCollectionOptions, SyncMode } from './tables.ts';
 import { Wire, blobKey, toStream } from './wire.ts';
-import type { Seal } from './wire.ts';
 
-export interface ReplicaOptions {
-  readonly log: RemoteLog;
-  readonly snapshots?: SnapshotStore | undefined;
-  readonly collections: { readonly [name: string]: SyncCollectionOptions };
-  readonly mode?: SyncMode | undefined;
+export interface ReplicaOptions extends Pick<SyncOptions, 'log' | 'snapshots' | 'collections' | 'mode' | 'seal'> {
   /** Of the collections; default: new ones. */
   readonly tables?: Tables | undefined;
-  readonly seal?: Seal | undefined;
   readonly isExclusive?: boolean | undefined;
   /** Conflicts stay in the database until they are removed. */
   readonly keepsConflicts?: boolean | undefined;

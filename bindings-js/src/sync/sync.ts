@@ -1,4 +1,5 @@
 // What an application sees: a database that follows a log, and tells how far it is.
+import { abortable } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController, Event, EventTarget } from '../base/platform.ts';
 import { fromPlain } from '../base/plain-error.ts';
@@ -204,7 +205,7 @@ export class Sync extends EventTarget {
   async #started(signal: AbortSignal): Promise<Leader> {
     const leader = this.#leader;
     if (leader === undefined) throw logUnavailable('this tab does not synchronize the database');
-    await untilAborted(leader.started, signal);
+    await abortable(leader.started, signal);
     return leader;
   }
 
@@ -297,22 +298,6 @@ export class Sync extends EventTarget {
     this.#set({ lastError: failure });
     this.#tell('error', { error: failure });
     this.#stop.abort(failure);
-  }
-}
-
-/** What a promise resolves to, unless the signal is aborted before. */
-async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return promise;
-  signal.throwIfAborted();
-  let abort = (): void => undefined;
-  const aborted = new Promise<never>((_, reject) => {
-    abort = () => reject(signal.reason);
-    signal.addEventListener('abort', abort);
-  });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', abort);
   }
 }
 

@@ -114,7 +114,7 @@ impl BlockFile {
 
     /// Length of a block without its payload.
     pub(crate) fn overhead(&self) -> usize {
-        HEADER_BYTES + encrypted_bytes(&self.cipher)
+        HEADER_BYTES + self.cipher.adds(SEALED_BYTES)
     }
 
     pub(crate) fn file(&self) -> &dyn StorageFile {
@@ -170,30 +170,34 @@ impl BlockFile {
 
     /// Reads a block and checks it against its reference, kind and owner (invariant I2).
     pub(crate) fn read(&self, reference: &BlockRef, kind: &[Kind], owner: u32) -> Result<Vec<u8>> {
-        let mut block = self.read_units(reference)?;
-        if self.cipher.is_on() {
-            open_block(&self.cipher, &mut block, reference, kind, owner)?;
-            remove_encryption(&mut block);
-        } else {
-            check(&block, reference, kind, owner)?;
-        }
-        expand_in(block, reference, &self.buffers)
+        let block = self.read_checked(reference, kind, owner)?;
+        expand_in(self.plain(block), reference, &self.buffers)
     }
 
     /// As [`read`](Self::read), but returns the units, to be [placed](Self::place) elsewhere.
     pub(crate) fn read_stored(&self, reference: &BlockRef, kind: Kind, owner: u32) -> Result<Vec<u8>> {
-        let mut block = self.read_units(reference)?;
-        let mut copy;
-        if self.cipher.is_on() {
-            open_block(&self.cipher, &mut block, reference, &[kind], owner)?;
-            copy = block.clone();
-            remove_encryption(&mut copy);
-        } else {
-            check(&block, reference, &[kind], owner)?;
-            copy = block.clone();
-        }
-        expand(copy, reference)?;
+        let block = self.read_checked(reference, &[kind], owner)?;
+        expand(self.plain(block.clone()), reference)?;
         Ok(block)
+    }
+
+    /// Reads and checks a block; a sealed one is opened in place.
+    fn read_checked(&self, reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<Vec<u8>> {
+        let mut block = self.read_units(reference)?;
+        if self.cipher.is_on() {
+            open_block(&self.cipher, &mut block, reference, kinds, owner)?;
+        } else {
+            check(&block, reference, kinds, owner)?;
+        }
+        Ok(block)
+    }
+
+    /// A block that was opened, as if it had never been sealed.
+    fn plain(&self, mut block: Vec<u8>) -> Vec<u8> {
+        if self.cipher.is_on() {
+            remove_encryption(&mut block);
+        }
+        block
     }
 
     /// Reads the units of a block without checking them.
@@ -237,10 +241,6 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn encrypted_bytes(cipher: &Cipher) -> usize {
-    if cipher.is_on() { SEALED_BYTES } else { 0 }
-}
-
 /// Appends a block that is not sealed. The caller sets the unit in the returned reference.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn encode(
@@ -265,9 +265,9 @@ fn encode_measured(
 ) -> (BlockRef, usize) {
     let start = out.len();
     let raw_len: usize = payload.iter().map(|part| part.len()).sum();
-    let head = HEADER_BYTES + if cipher.is_on() { SEALED_HEAD_BYTES } else { 0 };
+    let head = HEADER_BYTES + cipher.adds(SEALED_HEAD_BYTES);
     out.resize(start + head, 0);
-    let units = |len: usize| (HEADER_BYTES + encrypted_bytes(cipher) + len).div_ceil(unit_bytes);
+    let units = |len: usize| (HEADER_BYTES + cipher.adds(SEALED_BYTES) + len).div_ceil(unit_bytes);
     let mut codec = CODEC_RAW;
     let mut packed_len = raw_len;
     if compression == Compression::Lz4 && units(raw_len) > 1 {

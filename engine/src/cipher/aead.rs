@@ -82,8 +82,8 @@ impl WrappedKey {
     pub(crate) fn create(key: &Key, database_id: u128) -> (Self, Cipher) {
         let mut data_key = Zeroizing::new([0; KEY_BYTES]);
         (key.random)(&mut *data_key);
-        let lock = Self::around(&data_key, key, database_id, Vec::new());
-        (lock, Cipher::of(Sealer::new(&data_key, key.random, database_id)))
+        let wrapped = Self::around(&data_key, key, database_id, Vec::new());
+        (wrapped, Cipher::of(Sealer::new(&data_key, key.random, database_id)))
     }
 
     fn around(data_key: &[u8; KEY_BYTES], key: &Key, database_id: u128, envelope: Vec<u8>) -> Self {
@@ -147,6 +147,11 @@ impl Cipher {
 
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// `bytes` of what sealing adds; 0 if it is off.
+    pub(crate) fn adds(&self, bytes: usize) -> usize {
+        if self.is_on() { bytes } else { 0 }
     }
 
     /// Seals in place: `buffer` has the text between room for nonce and tag.
@@ -310,11 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_opens_with_its_key_in_its_database_only() {
-        let (lock, cipher) = WrappedKey::create(&Key::new([7; 32]), 5);
+    fn a_wrapped_key_opens_with_its_key_in_its_database_only() {
+        let (wrapped, cipher) = WrappedKey::create(&Key::new([7; 32]), 5);
         let mut buffer = sealed(&cipher);
-        let again = WrappedKey::decode(&lock.encode()).expect("it was encoded");
-        assert_eq!(again, lock);
+        let again = WrappedKey::decode(&wrapped.encode()).expect("it was encoded");
+        assert_eq!(again, wrapped);
         assert!(again.unlock(&Key::new([8; 32]), 5).is_none());
         assert!(again.unlock(&Key::new([7; 32]), 6).is_none());
         let opened = again.unlock(&Key::new([7; 32]), 5).expect("it is the key");

@@ -12,9 +12,9 @@ impl Database {
     /// block is rewritten. Two superblocks are written and flushed, one after the other; until the
     /// first of them is durable, the database opens with the old key, afterwards with the new one.
     ///
-    /// Copies of the files and backups made before still open with the old key, and whoever had such
-    /// a copy and the old key can read what is written later, too. If the old key is known to
-    /// somebody else, restore a backup into a new database instead.
+    /// The old key still opens backups and copies of the files made before, and unwraps from them the
+    /// data key, which also decrypts what is written later. After a leak, restore a backup into a new
+    /// database instead.
     ///
     /// # Errors
     /// [`Error::NotEncrypted`], [`Error::ReadOnly`], and those of the storage, after which the key is

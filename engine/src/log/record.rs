@@ -61,7 +61,7 @@ pub(super) fn record_len(stored: usize) -> usize {
 
 /// Maximum length of the stored payload of a record with `len` bytes.
 pub(super) fn stored_len(len: usize, cipher: &Cipher) -> usize {
-    len + if cipher.is_on() { cipher::OVERHEAD_BYTES } else { 0 }
+    len + cipher.adds(cipher::OVERHEAD_BYTES)
 }
 
 /// Appends a record to `into`; returns its CRC.
@@ -74,7 +74,7 @@ pub(super) fn encode(
     into: &mut Vec<u8>,
 ) -> u32 {
     let start = into.len();
-    let head = HEADER_BYTES + if cipher.is_on() { NONCE_BYTES } else { 0 };
+    let head = HEADER_BYTES + cipher.adds(NONCE_BYTES);
     into.resize(start + head, 0);
     let mut packed = usize::MAX;
     if compress && payload.len() >= COMPRESS_FROM_BYTES {
@@ -85,9 +85,7 @@ pub(super) fn encode(
         into.truncate(start + head);
         into.extend_from_slice(payload);
     }
-    if cipher.is_on() {
-        into.extend_from_slice(&[0; cipher::TAG_BYTES]);
-    }
+    into.resize(into.len() + cipher.adds(cipher::TAG_BYTES), 0);
     let stored_len = into.len() - start - HEADER_BYTES;
     let (header, stored) = into[start..].split_at_mut(HEADER_BYTES);
     let mut put = |at: usize, part: &[u8]| header[at..at + part.len()].copy_from_slice(part);

@@ -1,6 +1,6 @@
 //! Reads all intact copies of the superblock, for salvage.
 
-use super::superblock::{AREA_BYTES, COPY_OFFSETS, RECORD_BYTES, SLOT_BYTES, Superblock, unlock};
+use super::superblock::{AREA_BYTES, COPY_OFFSETS, RECORD_BYTES, SLOT_BYTES, Superblock, unlock_source};
 use crate::cipher::{Cipher, Key};
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
@@ -24,9 +24,8 @@ impl Copies {
         let Some(newest) = self.newest.take() else {
             return Ok(Cipher::default());
         };
-        let key = key.filter(|_| newest.encryption.is_some());
         let mut list = vec![newest];
-        unlock(&mut list, key)?;
+        unlock_source(&mut list, key)?;
         self.newest = list.pop();
         Ok(self.newest.as_ref().map(Superblock::cipher).unwrap_or_default())
     }

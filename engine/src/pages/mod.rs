@@ -21,4 +21,5 @@ pub(crate) use free_space::FreeSpace;
 pub(crate) use space::{Age, Quarantine, Space};
 pub(crate) use superblock::{
     AREA_BYTES, CLAIM_OFFSET, DATA_FILE, Encryption, Found, SLOT_BYTES, Superblock, is_ours, read_all, unlock,
+    unlock_source,
 };

@@ -53,7 +53,7 @@ const NEWEST_VERSION: u16 = if cfg!(feature = "encryption") {
 };
 /// Encryption by XChaCha20-Poly1305.
 const CIPHER: u8 = 1;
-const LOCK_OFFSET: usize = 165;
+const WRAPPED_OFFSET: usize = 165;
 /// Where nonce and tag stand; they cover the bytes before.
 const TAG_OFFSET: usize = 368;
 pub(crate) const SLOT_BYTES: usize = 4096;
@@ -100,7 +100,7 @@ pub(crate) struct Superblock {
 /// Encryption of a database, as its superblock has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Encryption {
-    lock: WrappedKey,
+    wrapped: WrappedKey,
     /// Off until it is unlocked.
     cipher: Cipher,
     /// Nonce and tag as they were read.
@@ -110,7 +110,7 @@ pub(crate) struct Encryption {
 impl PartialEq for Encryption {
     /// Each encoding has another nonce.
     fn eq(&self, other: &Self) -> bool {
-        self.lock == other.lock
+        self.wrapped == other.wrapped
     }
 }
 
@@ -119,9 +119,9 @@ impl Eq for Encryption {}
 impl Encryption {
     /// Encryption of a new database.
     pub(crate) fn create(key: &Key, database_id: u128) -> Self {
-        let (lock, cipher) = WrappedKey::create(key, database_id);
+        let (wrapped, cipher) = WrappedKey::create(key, database_id);
         Self {
-            lock,
+            wrapped,
             cipher,
             tag: [0; OVERHEAD_BYTES],
         }
@@ -131,7 +131,7 @@ impl Encryption {
     #[cfg(feature = "encryption")]
     pub(crate) fn rewrapped(&self, key: &Key, database_id: u128) -> Self {
         Self {
-            lock: self.lock.rewrapped(&self.cipher, key, database_id),
+            wrapped: self.wrapped.rewrapped(&self.cipher, key, database_id),
             ..self.clone()
         }
     }
@@ -142,13 +142,13 @@ impl Encryption {
 
     /// Encodes the sealed data key, for a backup.
     pub(crate) fn encode_wrapped_key(&self) -> Vec<u8> {
-        self.lock.encode()
+        self.wrapped.encode()
     }
 
     /// Decodes what [`encode_wrapped_key`](Self::encode_wrapped_key) returned, with zeros after it.
     pub(crate) fn decode_wrapped_key(bytes: &[u8]) -> Option<Self> {
         Some(Self {
-            lock: WrappedKey::decode(bytes)?,
+            wrapped: WrappedKey::decode(bytes)?,
             cipher: Cipher::default(),
             tag: [0; OVERHEAD_BYTES],
         })
@@ -159,7 +159,7 @@ impl Encryption {
     /// # Errors
     /// [`Error::WrongKey`]
     pub(crate) fn unlock(&self, key: &Key, database_id: u128) -> Result<Cipher> {
-        let cipher = self.lock.unlock(key, database_id);
+        let cipher = self.wrapped.unlock(key, database_id);
         cipher.ok_or_else(|| cipher::wrong_key(false))
     }
 }
@@ -232,7 +232,7 @@ impl Superblock {
         put(120, &KEY_ORDER);
         if let Some(encryption) = &self.encryption {
             put(164, &[CIPHER]);
-            put(LOCK_OFFSET, &encryption.lock.encode());
+            put(WRAPPED_OFFSET, &encryption.wrapped.encode());
         }
         bytes
     }
@@ -252,9 +252,10 @@ impl Superblock {
             });
         }
         let encryption = if found == SEALED_VERSION {
-            let lock = WrappedKey::decode(&bytes[LOCK_OFFSET..TAG_OFFSET]).filter(|_| bytes[164] == CIPHER);
+            let wrapped = WrappedKey::decode(&bytes[WRAPPED_OFFSET..TAG_OFFSET]).filter(|_| bytes[164] == CIPHER);
             Some(Encryption {
-                lock: lock.ok_or_else(|| Error::corrupt("the superblock names an encryption that does not exist"))?,
+                wrapped: wrapped
+                    .ok_or_else(|| Error::corrupt("the superblock names an encryption that does not exist"))?,
                 cipher: Cipher::default(),
                 tag: *bytes[TAG_OFFSET..].first_chunk().expect("368 + 40 < 512"),
             })
@@ -355,6 +356,12 @@ pub(crate) fn unlock(superblocks: &mut Vec<Superblock>, key: Option<&Key>) -> Re
             "the newest superblock was not written with the database's key",
         )),
     }
+}
+
+/// As [`unlock`], for what is only read: without encryption, the key is for the copy.
+pub(crate) fn unlock_source(superblocks: &mut Vec<Superblock>, key: Option<&Key>) -> Result<()> {
+    let is_encrypted = superblocks[0].encryption.is_some();
+    unlock(superblocks, key.filter(|_| is_encrypted))
 }
 
 /// Whether a file of `len` bytes that starts with `front` is ours: it has our magic in a copy of a

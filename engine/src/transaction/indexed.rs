@@ -341,13 +341,11 @@ impl WriteTransaction<'_> {
         }
         for range in &overlay.cleared {
             for key in self.keys_in_apart(id, &range.borrow())? {
-                // The transaction may have stored the record again; its entries are there already.
-                let again = overlay
-                    .writes
-                    .get(&key)
-                    .map(|written| IndexKeys::decode(index_keys(written)));
-                self.remove_entries_apart(id, &key, &again.flatten().unwrap_or_default())?;
-                self.set_apart(id, &key, &[], 0)?;
+                // What the transaction has written since is applied below, with its final keys.
+                if overlay.writes.get(&key).is_none() {
+                    self.remove_entries_apart(id, &key, &IndexKeys::new())?;
+                    self.set_apart(id, &key, &[], 0)?;
+                }
             }
         }
         overlay.clear_in(self, collection)?;

@@ -7,9 +7,9 @@ use crate::cipher::{self, Cipher, Domain, Key, NONCE_BYTES, OVERHEAD_BYTES, TAG_
 use crate::error::{Error, Result};
 use crate::pages::Encryption;
 
-/// Length of what follows the header: the lock, zeros, and a CRC32 of both.
-pub(super) const LOCK_BYTES: usize = 208;
-const CRC_AT: usize = LOCK_BYTES - 4;
+/// Length of what follows the header: the wrapped data key, zeros, and a CRC32 of both.
+pub(super) const WRAPPED_BYTES: usize = 208;
+const CRC_AT: usize = WRAPPED_BYTES - 4;
 
 /// Seals the frames of one stream.
 pub(super) struct FrameCipher {
@@ -20,11 +20,11 @@ pub(super) struct FrameCipher {
 
 impl FrameCipher {
     /// Begins a stream; also returns what follows its header.
-    pub(super) fn create(encryption: &Encryption, header: &[u8; HEADER_BYTES]) -> (Self, [u8; LOCK_BYTES]) {
+    pub(super) fn create(encryption: &Encryption, header: &[u8; HEADER_BYTES]) -> (Self, [u8; WRAPPED_BYTES]) {
         let cipher = encryption.cipher();
-        let lock = encryption.encode_wrapped_key();
-        let mut bytes = [0; LOCK_BYTES];
-        bytes[..lock.len()].copy_from_slice(&lock);
+        let wrapped = encryption.encode_wrapped_key();
+        let mut bytes = [0; WRAPPED_BYTES];
+        bytes[..wrapped.len()].copy_from_slice(&wrapped);
         let crc = checksum::hash(&bytes[..CRC_AT]);
         bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         let header = *header;
@@ -33,17 +33,17 @@ impl FrameCipher {
 
     /// Opens a stream with what follows its header.
     pub(super) fn open(
-        lock: &[u8; LOCK_BYTES],
+        wrapped: &[u8; WRAPPED_BYTES],
         key: Option<&Key>,
         header: &Header,
         bytes: &[u8; HEADER_BYTES],
     ) -> Result<Self> {
         let damaged = || Error::corrupt_backup("what follows the header is damaged", HEADER_BYTES as u64);
-        if frame::crc_at_end(lock) != checksum::hash(&lock[..CRC_AT]) {
+        if frame::crc_at_end(wrapped) != checksum::hash(&wrapped[..CRC_AT]) {
             return Err(damaged());
         }
         let key = key.ok_or_else(|| cipher::wrong_key(true))?;
-        let encryption = Encryption::decode_wrapped_key(&lock[..CRC_AT]).ok_or_else(damaged)?;
+        let encryption = Encryption::decode_wrapped_key(&wrapped[..CRC_AT]).ok_or_else(damaged)?;
         let cipher = encryption.unlock(key, header.database_id)?;
         Ok(Self { cipher, header: *bytes })
     }

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::encrypted::{FrameCipher, LOCK_BYTES};
+use super::encrypted::{FrameCipher, WRAPPED_BYTES};
 use super::frame::{self, FrameInfo, FrameKind, Totals};
 use super::header::{self, Header};
 use crate::block::lz4;
@@ -69,10 +69,10 @@ impl<'a> FrameReader<'a> {
             read: bytes.len() as u64,
         };
         if is_sealed {
-            let mut lock = [0; LOCK_BYTES];
-            reader.fill(&mut lock)?;
+            let mut wrapped = [0; WRAPPED_BYTES];
+            reader.fill(&mut wrapped)?;
             reader.frame_offset = reader.read;
-            reader.cipher = Some(FrameCipher::open(&lock, key, &header, &bytes)?);
+            reader.cipher = Some(FrameCipher::open(&wrapped, key, &header, &bytes)?);
         }
         Ok((header, reader))
     }

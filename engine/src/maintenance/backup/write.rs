@@ -48,8 +48,8 @@ impl<W: Write> FrameWriter<W> {
             totals: Totals::default(),
             written: 0,
         };
-        if let Some((cipher, lock)) = sealed {
-            writer.frame.extend_from_slice(&lock);
+        if let Some((cipher, wrapped)) = sealed {
+            writer.frame.extend_from_slice(&wrapped);
             writer.cipher = Some(cipher);
         }
         writer.put()?;

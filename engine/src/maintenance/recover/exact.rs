@@ -15,7 +15,7 @@ use crate::database::{Database, Options};
 use crate::error::Error;
 use crate::log;
 use crate::pages::DATA_FILE;
-use crate::pages::{Copies, Found, Superblock, read_all, unlock};
+use crate::pages::{Copies, Found, Superblock, read_all, unlock_source};
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::Snapshot;
 use crate::state::Shared;
@@ -38,8 +38,7 @@ pub(super) fn copy(
     let Ok(Found::Superblocks(mut list)) = read_all(&*files.data, DATA_FILE) else {
         return Ok(None);
     };
-    let is_sealed = list[0].encryption.is_some();
-    if unlock(&mut list, options.key.as_ref().filter(|_| is_sealed)).is_err() {
+    if unlock_source(&mut list, options.key.as_ref()).is_err() {
         return Ok(None);
     }
     let newest = &list[0];
