@@ -1,6 +1,6 @@
 // Turns the glue of wasm-bindgen, which keeps one instance in module variables, into a factory:
 // each open database has an instance of its own, with its own memory.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 const EXPORT = /^export (?=(?:class|function) (\w+))/gm;
@@ -22,6 +22,11 @@ ${plain.map(({ call, type }) => `  readonly ${call}: ${type};\n`).join('')}};
 /** Makes a new instance with a memory of its own. */
 export function instantiate(module: WebAssembly.Module): Instance;
 `;
+
+/** Gives a module the glue of another one, which imports and exports all that it does. */
+export function shareGlue(directory, name, glueOf) {
+  for (const file of ['glue.js', 'glue.d.ts', `${name}.d.ts`]) copyFileSync(join(glueOf, file), join(directory, file));
+}
 
 function cut(code, pattern) {
   if (!pattern.test(code)) throw new Error(`the glue of wasm-bindgen is not what is expected: no ${pattern}`);

@@ -5,6 +5,12 @@ import { join } from 'node:path';
 
 /** By the file that is replaced, the directory with the packed module. */
 const PACKED = { module: 'wasm', 'module-core': 'wasm', 'module-upkeep': 'wasm-upkeep' };
+/** Those that few programs need: the file that is replaced, and the file of the package that is then imported. */
+const APART = {
+  'module-encrypted': 'packed-encrypted.js', 'module-encrypted-core': 'packed-encrypted.js', 'module-upkeep-encrypted': 'packed-upkeep-encrypted.js',
+};
+/** Files of the package, and the directories with the packed modules. */
+export const PACKED_APART = [['packed-encrypted.js', 'wasm-encrypted'], ['packed-upkeep-encrypted.js', 'wasm-upkeep-encrypted']];
 
 /** The module as text, packed: so it takes no more after the server's compression than the file does. */
 export function writePacked(directory, name) {
@@ -18,10 +24,14 @@ export function inlineModules(source, build, platform) {
   return {
     name: 'inline-modules',
     setup({ onResolve, onLoad }) {
-      onResolve({ filter: /^\.\/module(?:-core|-upkeep)?\.ts$/ }, ({ path }) => ({ path: path.slice(2, -3), namespace: 'packed' }));
+      onResolve({ filter: /^\.\/module(?:-\w+)*\.ts$/ }, ({ path }) => ({ path: path.slice(2, -3), namespace: 'packed' }));
+      onResolve({ filter: /^\.\/packed-.*\.js$/ }, ({ path }) => ({ path, external: true }));
       onLoad({ filter: /.*/, namespace: 'packed' }, ({ path }) => ({
         resolveDir: source,
-        contents: `import packed from ${JSON.stringify(join(build, PACKED[path], 'packed.js'))};
+        contents: path in APART ? `import { unpackModule } from ${JSON.stringify(unpack)};
+export const ownModule = async () => unpackModule((await import('./${APART[path]}')).default);
+export const ownRest = undefined;
+` : `import packed from ${JSON.stringify(join(build, PACKED[path], 'packed.js'))};
 import { unpackModule } from ${JSON.stringify(unpack)};
 export const ownModule = () => unpackModule(packed);
 // The packed module is whole.

@@ -7,7 +7,7 @@ const ROOT_CRATES = ['mangrove-bindings', 'mangrove-upkeep', 'mangrove-cli-modul
 const PERMISSIVE = /^(MIT|Apache-2\.0|BSD-[23]-Clause|ISC|Zlib|0BSD|Unlicense|Unicode-3\.0|BlueOak-1\.0\.0)$/;
 
 function readMetadata() {
-  const json = output('cargo', ['metadata', '--format-version', '1', '--filter-platform', 'wasm32-unknown-unknown', '--locked'], toolEnv());
+  const json = output('cargo', ['metadata', '--format-version', '1', '--filter-platform', 'wasm32-unknown-unknown', '--features', 'mangrove-bindings/encryption', '--locked'], toolEnv());
   if (json === undefined) throw new Error('cargo metadata failed: is Cargo.lock up to date?');
   return JSON.parse(json);
 }

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { run } from '../.ci/tools.mjs';
 
 /** What the rest of the package names, too. */
-const KEPT = new Set(['memory']);
+const KEPT = new Set(['memory', 'engine_sealed_key']);
 const IMPORT = /^ \(import "([^"]+)" "([^"]+)" \(/gm;
 const EXPORT = /^ \(export "([^"]+)" \(/gm;
 
@@ -20,31 +20,49 @@ function rename(code, from, to) {
   return code.replace(from, to);
 }
 
-/** Returns the texts of a module and of its glue with short names. */
-export function shorten(text, glue) {
+/** Names that a module and its glue have before and after: of imports, and of exports. */
+export function namesOf(text) {
   const imports = [...text.matchAll(IMPORT)];
   const [module] = new Set(imports.map(([, name]) => name));
   if (imports.some(([, name]) => name !== module)) throw new Error('the module imports from more than one other');
-  let code = rename(glue, new RegExp(`^ +"${module}": (?=\\w+,$)`, 'm'), '        a: ');
-  const renamed = new Map(imports.map(([, , name], at) => [name, short(at)]));
-  for (const [from, to] of renamed) code = rename(code, new RegExp(`^ +${from}: (?=function\\()`, 'm'), `        ${to}: `);
-  const exported = new Map([...text.matchAll(EXPORT)].filter(([, name]) => !KEPT.has(name)).map(([, name], at) => [name, short(at)]));
-  code = code.replaceAll(/\bwasm\.(\w+)/g, (used, name) => (exported.has(name) ? `wasm.${exported.get(name)}` : used));
-  return {
-    text: text.replaceAll(IMPORT, (_, from, name) => ` (import "a" "${renamed.get(name)}" (`)
-      .replaceAll(EXPORT, (kept, name) => (exported.has(name) ? ` (export "${exported.get(name)}" (` : kept)),
-    glue: code,
-  };
+  const exports = [...text.matchAll(EXPORT)].filter(([, name]) => !KEPT.has(name));
+  return { module, imports: imports.map(([, , name], at) => [name, short(at)]), exports: exports.map(([, name], at) => [name, short(at)]) };
 }
 
-/** Rewrites `<name>_bg.wasm` and `glue.js` in a directory. Functions keep the names that no program sees. */
-export function writeShortNames(directory, name, { features, env }) {
+/** Returns the text of a module with short names. */
+export function shortenText(text, names) {
+  const [imports, exports] = [new Map(names.imports), new Map(names.exports)];
+  const known = (map, name) => {
+    if (!map.has(name)) throw new Error(`the glue does not know ${name}`);
+    return map.get(name);
+  };
+  return text.replaceAll(IMPORT, (_, from, name) => ` (import "a" "${known(imports, name)}" (`)
+    .replaceAll(EXPORT, (kept, name) => (KEPT.has(name) ? kept : ` (export "${known(exports, name)}" (`));
+}
+
+/** Returns a glue with short names. */
+export function shortenGlue(glue, names) {
+  let code = rename(glue, new RegExp(`^ +"${names.module}": (?=\\w+,$)`, 'm'), '        a: ');
+  for (const [from, to] of names.imports) code = rename(code, new RegExp(`^ +${from}: (?=function\\()`, 'm'), `        ${to}: `);
+  const exported = new Map(names.exports);
+  return code.replaceAll(/\bwasm\.(\w+)/g, (used, name) => (exported.has(name) ? `wasm.${exported.get(name)}` : used));
+}
+
+/**
+ * Rewrites `<name>_bg.wasm` and `glue.js` in a directory, or only the former if it has the glue of another directory, which is then complete. Functions
+ * keep the names that no program sees.
+ */
+export function writeShortNames(directory, name, { features, env, glueOf }) {
   const module = join(directory, `${name}_bg.wasm`);
-  const gluePath = join(directory, 'glue.js');
   const listing = join(directory, `${name}.wat`);
   run('wasm-dis', [module, ...features, '-o', listing], { env });
-  const { text, glue } = shorten(readFileSync(listing, 'utf8'), readFileSync(gluePath, 'utf8'));
-  writeFileSync(listing, text);
+  const text = readFileSync(listing, 'utf8');
+  const namesPath = join(glueOf ?? directory, 'names.json');
+  const names = glueOf === undefined ? namesOf(text) : JSON.parse(readFileSync(namesPath, 'utf8'));
+  writeFileSync(listing, shortenText(text, names));
   run('wasm-as', [listing, ...features, '-g', '-o', module], { env });
-  writeFileSync(gluePath, glue);
+  if (glueOf !== undefined) return;
+  const gluePath = join(directory, 'glue.js');
+  writeFileSync(namesPath, JSON.stringify(names));
+  writeFileSync(gluePath, shortenGlue(readFileSync(gluePath, 'utf8'), names));
 }

@@ -1,15 +1,15 @@
 // Builds the npm package into dist/: the engine as WebAssembly, the bundles, and the types. With `--if-changed`, as before packing, only if
 // dist/ is not what the last build made of the sources as they are.
 import { createHash } from 'node:crypto';
-import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { ROOT, run } from '../.ci/tools.mjs';
 import { bundleAdapters } from './build-adapters.mjs';
 import { wasmEnv, wasmOptFlags } from './build-flags.mjs';
-import { writeGlue } from './build-glue.mjs';
-import { inlineModules, writePacked } from './build-inline.mjs';
+import { shareGlue, writeGlue } from './build-glue.mjs';
+import { PACKED_APART, inlineModules, writePacked } from './build-inline.mjs';
 import { writeNotices } from './build-licenses.mjs';
 import { minifyBundle } from './build-minify.mjs';
 import { writeShortNames } from './build-names.mjs';
@@ -19,10 +19,16 @@ import { writeSplit } from './build-split.mjs';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const DIST = join(HERE, 'dist');
-/** The modules: the crate of each, and where wasm-pack writes it; the TypeScript imports `glue.js` from there. */
+/**
+ * The modules: the crate of each, and where wasm-pack writes it; the TypeScript imports `glue.js` from there. Of the two with and without encryption
+ * both have the glue of the former, which has what the other one imports too: so a worker has one, whichever it is given.
+ */
+const directoryOf = (name) => join(HERE, 'build', name);
 const MODULES = [
-  { crate: 'crate', directory: join(HERE, 'build', 'wasm'), name: 'mangrove', isInlined: true, isSplit: true },
-  { crate: 'upkeep', directory: join(HERE, 'build', 'wasm-upkeep'), name: 'mangrove_upkeep', isInlined: true },
+  { crate: 'crate', directory: directoryOf('wasm-encrypted'), name: 'mangrove_encrypted', builtAs: 'mangrove', features: ['encryption'], isInlined: true, isSplit: true },
+  { crate: 'crate', directory: directoryOf('wasm'), name: 'mangrove', isInlined: true, isSplit: true, glueOf: directoryOf('wasm-encrypted') },
+  { crate: 'upkeep', directory: directoryOf('wasm-upkeep-encrypted'), name: 'mangrove_upkeep_encrypted', builtAs: 'mangrove_upkeep', features: ['encryption'], isInlined: true },
+  { crate: 'upkeep', directory: directoryOf('wasm-upkeep'), name: 'mangrove_upkeep', isInlined: true, glueOf: directoryOf('wasm-upkeep-encrypted') },
   { crate: 'cli', directory: join(HERE, 'build', 'wasm-cli'), name: 'mangrove_cli', isInlined: false },
 ];
 const WASM_STAMP = join(HERE, 'build', 'wasm.sha256');
@@ -87,6 +93,8 @@ const ENTRIES = [
   { name: 'versions', platform: 'browser' },
   { name: 'migrations', platform: 'neutral' },
   { name: 'maintenance', source: 'api/maintenance', platform: 'neutral' },
+  { name: 'encryption', platform: 'browser' },
+  { name: 'encryption-inline', source: 'encryption', platform: 'browser', isInlined: true },
   { name: 'upkeep', platform: 'browser' },
   { name: 'upkeep-inline', source: 'upkeep', platform: 'browser', isInlined: true },
   { name: 'parts', source: 'api/parts', platform: 'neutral' },
@@ -146,16 +154,19 @@ function buildWasm() {
   const flags = wasmOptFlags();
   const features = flags.filter((flag) => flag.startsWith('--enable-'));
   for (const module of MODULES) {
-    const { crate, directory, name, isInlined, isSplit } = module;
+    const { crate, directory, name, isInlined, isSplit, glueOf, builtAs = name, features: crateFeatures = [] } = module;
     rmSync(directory, { recursive: true, force: true });
     // `no-install`: wasm-bindgen and wasm-opt are on PATH, pinned; nothing is to be downloaded behind our back.
     run('wasm-pack', [
       '--quiet', 'build', join(HERE, crate), '--target', 'web', '--profile', 'wasm-release', '--mode', 'no-install',
-      '--no-pack', '--out-dir', directory, '--out-name', name,
+      '--no-pack', '--out-dir', directory, '--out-name', builtAs, '--', '--features', crateFeatures.join(','),
     ], { env });
-    writeGlue(directory, name);
+    if (glueOf === undefined) writeGlue(directory, builtAs);
+    else shareGlue(directory, builtAs, glueOf);
+    // The name that it was built under is that of the module that the glue provides.
+    if (builtAs !== name) renameSync(join(directory, `${builtAs}_bg.wasm`), join(directory, `${name}_bg.wasm`));
     if (isSplit) {
-      writeShortNames(directory, name, { features, env });
+      writeShortNames(directory, name, { features, env, glueOf });
       writeSplit(directory, name, { flags, env });
     }
     for (const file of filesOf(module)) {
@@ -174,9 +185,9 @@ const rareStaysApart = (isInlined) => ({
     const prefix = initialOptions.platform === 'node' ? './node-' : './';
     onResolve({ filter: /^\.\/(?:maintenance|parts)\.ts$/ }, ({ path, kind }) =>
       kind === 'dynamic-import' ? { path: path.replace('./', prefix).replace(/\.ts$/, '.js'), external: true } : undefined);
-    onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|versions|(?:node-)?upkeep)\.ts$/ }, ({ path, kind }) => {
+    onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|versions|encryption|(?:node-)?upkeep)\.ts$/ }, ({ path, kind }) => {
       if (kind !== 'dynamic-import') return undefined;
-      const suffix = isInlined && path.endsWith('upkeep.ts') ? '-inline.js' : '.js';
+      const suffix = isInlined && /(?:upkeep|encryption)\.ts$/.test(path) ? '-inline.js' : '.js';
       return { path: path.replace(/\.ts$/, suffix), external: true };
     });
   },
@@ -220,6 +231,8 @@ const INDEXEDDB_WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker-indexeddb\.
 const UPKEEP_WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker-upkeep\.js",import\.meta\.url\),\{type:"module"/;
 const UPKEEP_MODULE_REFERENCE = /new URL\("\.\/mangrove_upkeep_bg\.wasm", ?import\.meta\.url\)/;
 const CORE_REFERENCE = /new URL\("\.\/mangrove_core_bg\.wasm",import\.meta\.url\)/;
+const ENCRYPTED_CORE_REFERENCE = /new URL\("\.\/mangrove_encrypted_core_bg\.wasm",import\.meta\.url\)/;
+const ENCRYPTED_REST_REFERENCE = /new URL\("\.\/mangrove_encrypted_rest_bg\.wasm",import\.meta\.url\)/;
 const REST_REFERENCE = /new URL\("\.\/mangrove_rest_bg\.wasm",import\.meta\.url\)/;
 
 function checkAssetReferences() {
@@ -230,6 +243,8 @@ function checkAssetReferences() {
   expect('index.js', WORKER_REFERENCE, true);
   expect('index.js', CORE_REFERENCE, true);
   expect('index.js', REST_REFERENCE, true);
+  expect('encryption.js', ENCRYPTED_CORE_REFERENCE, true);
+  expect('encryption.js', ENCRYPTED_REST_REFERENCE, true);
   expect('inline.js', WORKER_REFERENCE, true);
   for (const file of ['index.js', 'inline.js']) expect(file, INDEXEDDB_WORKER_REFERENCE, true);
   for (const file of ['inline.js', 'node-inline.js']) expect(file, /mangrove_(?:core_|rest_)?bg\.wasm/, false);
@@ -244,6 +259,7 @@ function emitTypes() {
 
 function copyAssets() {
   chmodSync(join(DIST, 'cli.js'), 0o755);
+  for (const [name, directory] of PACKED_APART) copyFileSync(join(HERE, 'build', directory, 'packed.js'), join(DIST, name));
   const modules = MODULES.flatMap(filesOf);
   for (const file of [...modules, ...modules.filter(hasTraps).map(symbolsOf)]) copyFileSync(file, join(DIST, basename(file)));
   // npm packs what lies beside package.json only.

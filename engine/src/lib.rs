@@ -86,7 +86,11 @@ mod tree;
 pub use background::Background;
 pub use block::Compression;
 pub use cipher::Key;
+#[cfg(feature = "encryption")]
+pub use cipher::PassphraseCost;
 pub use clock::Clock;
+#[cfg(feature = "encryption")]
+pub use database::SealedKey;
 pub use database::{Changes, Database, IndexBy, IndexedCollection, OpenFlush, Options, Stats, is_database_file};
 pub use error::{
     BackupDamage, CodecMismatch, Conflict, ConflictReason, Corruption, Error, IndexRefusal, IoFailure, NotUnique,

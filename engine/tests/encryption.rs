@@ -8,8 +8,8 @@ use std::sync::Arc;
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{
-    CompactOptions, Completeness, Database, Direction, Durability, Error, IndexBy, Key, KeyRange, Options, recover,
-    restore,
+    CompactOptions, Completeness, Database, Direction, Durability, Error, IndexBy, Key, KeyRange, Options,
+    PassphraseCost, SealedKey, recover, restore,
 };
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -442,6 +442,79 @@ fn a_change_of_key_takes_effect_as_a_whole_wherever_it_is_cut() {
         }
     }
     assert!(before > 0 && after > 0);
+}
+
+const CHEAP: PassphraseCost = PassphraseCost {
+    memory_kib: 32,
+    passes: 1,
+};
+
+fn with_passphrase(text: &str) -> Options {
+    Options {
+        key: Some(Key::passphrase(text.as_bytes(), CHEAP).expect("it is valid")),
+        ..options(0)
+    }
+}
+
+#[test]
+fn a_passphrase_opens_the_database_and_its_backups() {
+    let storage = MemoryStorage::new();
+    let open = |options| Database::open(Arc::new(storage.clone()), options);
+    let database = open(with_passphrase("correct horse")).expect("memory works");
+    fill(&database, 0, 5).expect("memory works");
+    let expected = records(&database).expect("it can be read");
+    let mut stream = Vec::new();
+    let mut go_on = |_| ControlFlow::Continue(());
+    database
+        .snapshot()
+        .backup(&mut stream, &mut go_on)
+        .expect("memory works");
+    drop(database);
+    let wrong = Err(Error::WrongKey { is_missing: false });
+    assert_eq!(open(with_passphrase("correct horsf")).map(drop), wrong);
+    assert_eq!(open(options(1)).map(drop), wrong);
+    // The stored cost counts, not the one that is given.
+    let key = Key::passphrase(b"correct horse", PassphraseCost::default()).expect("it is valid");
+    let database = open(Options {
+        key: Some(key),
+        ..options(0)
+    });
+    let database = database.expect("it is the passphrase");
+    assert!(records(&database).expect("it can be read") == expected);
+    let target = MemoryStorage::new();
+    let restored = |key: Options| {
+        restore(&mut &stream[..], Arc::new(target.clone()), key, &mut |_| {
+            ControlFlow::Continue(())
+        })
+    };
+    assert_eq!(restored(options(1)).map(drop), wrong);
+    restored(with_passphrase("correct horse")).expect("it is the passphrase");
+    let restored = Database::open(Arc::new(target.clone()), with_passphrase("correct horse"));
+    assert!(records(&restored.expect("it is the passphrase")).expect("it can be read") == expected);
+    database.change_key(&Key::new([3; 32])).expect("memory works");
+    drop(database);
+    assert_eq!(open(with_passphrase("correct horse")).map(drop), wrong);
+    assert!(records(&open(options(3)).expect("it is the key")).expect("it can be read") == expected);
+}
+
+#[test]
+fn a_sealed_key_tells_the_right_key_from_others() {
+    let (_, database) = filled(1);
+    let sealed = database.sealed_key().expect("it is encrypted");
+    let again = SealedKey::from_bytes(sealed.as_bytes());
+    assert_eq!(again.check(&Key::new([1; 32])), Ok(()));
+    let wrong = Err(Error::WrongKey { is_missing: false });
+    assert_eq!(again.check(&Key::new([2; 32])), wrong);
+    for len in 0..sealed.as_bytes().len() {
+        let short = SealedKey::from_bytes(&sealed.as_bytes()[..len]);
+        assert_eq!(short.check(&Key::new([1; 32])), wrong);
+    }
+    database.change_key(&Key::new([2; 32])).expect("memory works");
+    let changed = database.sealed_key().expect("it is encrypted");
+    assert_eq!(changed.check(&Key::new([2; 32])), Ok(()));
+    assert_eq!(changed.check(&Key::new([1; 32])), wrong);
+    let plain = Database::open(Arc::new(MemoryStorage::new()), Options::default()).expect("memory works");
+    assert_eq!(plain.sealed_key(), None);
 }
 
 #[test]

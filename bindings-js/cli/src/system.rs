@@ -276,6 +276,10 @@ impl System for Hosted {
         }
     }
 
+    fn random(&self) -> fn(&mut [u8]) {
+        mangrove_host::secret::fill_random
+    }
+
     fn new_id(&self) -> Option<u128> {
         Some(random())
     }

@@ -104,6 +104,23 @@ extern "C" fn engine_value_ptr() -> usize {
     with(|engine| engine.value.as_ptr() as usize)
 }
 
+/// By this export the host knows a module with encryption.
+///
+/// Returns the length of the database's sealed key, which `value_ptr` then locates; 0 if it is not
+/// encrypted.
+#[cfg(feature = "encryption")]
+#[unsafe(no_mangle)]
+extern "C" fn engine_sealed_key() -> usize {
+    with(|engine| {
+        let sealed = engine.session.sealed_key();
+        engine.value.clear();
+        engine
+            .value
+            .extend_from_slice(sealed.as_ref().map_or(&[], |key| key.as_bytes()));
+        engine.value.len()
+    })
+}
+
 /// Flushes relaxed commits to disk. If that fails, the next write reports it.
 #[unsafe(no_mangle)]
 extern "C" fn engine_flush() {

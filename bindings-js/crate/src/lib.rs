@@ -21,6 +21,7 @@ pub mod request;
 mod rest;
 mod scan;
 mod schema;
+mod secret;
 pub mod session;
 mod source;
 mod state;
@@ -32,6 +33,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use mangrove_engine::{Compression, Database, Options};
+#[cfg(feature = "encryption")]
+use mangrove_host::secret::to_key;
 use mangrove_host::{HostStorage, JsStorage, keep_panic_message, log_bytes, to_js};
 use wasm_bindgen::prelude::*;
 
@@ -58,6 +61,9 @@ const READ_ONLY: u32 = 1 << 2;
 const BESIDE_WRITER: u32 = 1 << 3;
 const LZ4: u32 = 1 << 4;
 const UNCOMPRESSED: u32 = 1 << 5;
+/// Opens nothing, but checks a secret; see [`secret::check`].
+#[cfg(feature = "encryption")]
+const CHECK: u32 = 1 << 6;
 
 /// Length of the frame in 32-bit words.
 const FRAME_WORDS: usize = 2 * FRAME_PARTS.len();
@@ -204,7 +210,9 @@ fn with<R>(work: impl FnOnce(&mut Engine) -> R) -> R {
 
 /// Opens the database in `storage`; throws `{ code, message, retryable }`. What is not given keeps
 /// its default. `feed_commits` is the number of commits kept for followers; 0 changes nothing.
-/// `random` are 16 bytes: the identity of the database, if it is created, and of this opening.
+/// `opening` are 16 random bytes, the identity of the database, if it is created, and of this
+/// opening; then the secret of an encrypted database, see [`mangrove_host::secret`]. The host gives
+/// none to a module without encryption, which would have to create a plain database: it panics.
 #[wasm_bindgen]
 pub fn open(
     storage: HostStorage,
@@ -213,12 +221,21 @@ pub fn open(
     unit_bytes: Option<u32>,
     node_bytes: Option<u32>,
     feed_commits: u32,
-    random: &[u8],
+    opening: &[u8],
 ) -> Result<(), JsValue> {
     keep_panic_message();
+    #[cfg(feature = "encryption")]
+    if flags & CHECK != 0 {
+        return secret::check(opening).map_err(|error| to_js(&error));
+    }
     let defaults = Options::default();
     let cache_bytes = cache_bytes.map_or(defaults.cache_bytes, |bytes| bytes as usize);
-    let id = <[u8; 16]>::try_from(random).ok().map(u128::from_le_bytes);
+    #[cfg(feature = "encryption")]
+    let (key, opening) = {
+        let (random, secret) = opening.split_at_checked(16).unwrap_or_default();
+        (to_key(secret).map_err(|error| to_js(&error))?, random)
+    };
+    let id = u128::from_le_bytes(opening.try_into().expect("a secret needs a module with encryption"));
     let options = Options {
         create: flags & CREATE != 0,
         exclusive: flags & EXCLUSIVE != 0,
@@ -231,12 +248,15 @@ pub fn open(
             UNCOMPRESSED => Compression::None,
             _ => defaults.compression,
         },
-        database_id: id.or(defaults.database_id),
-        session: id.map(|id| id as u64),
+        database_id: Some(id),
+        session: Some(id as u64),
         feed_commits: feed_commits.into(),
         log_bytes: Some(log_bytes(cache_bytes)),
         clock: mangrove_host::clock(),
         reserve_bytes: storage.reserve_bytes().unwrap_or_default(),
+        #[cfg(feature = "encryption")]
+        key,
+        #[cfg(not(feature = "encryption"))]
         key: None,
     };
     let storage = JsStorage::new(storage, flags & BESIDE_WRITER != 0);

@@ -288,14 +288,14 @@ requests! {
     0x55 IndexAt { view: View, collection: u64, index: u64, range: KeyRange<'a>, from_end: bool, position: u64 }
     /// Opens a scan of a range of index keys.
     0x56 IndexScan { id: u64, view: View, collection: u64, index: u64, range: KeyRange<'a>, options: ScanOptions }
-    /// A [`PartRequest`], in bytes, so that the core of a module that was split need not know them.
+    /// A [`RestRequest`], in bytes, so that the core of a module that was split need not know them.
     /// The durability is that of `Store`.
-    0x60 Part { durability: Durability, body: &'a [u8] }
+    0x60 Rest { durability: Durability, body: &'a [u8] }
 }
 
 requests! {
-    /// A request about a value in parts.
-    PartRequest, otherwise |_, reader| Err(reader.malformed()),
+    /// A request that only the rest of the module decodes.
+    RestRequest, otherwise |_, reader| Err(reader.malformed()),
     /// Returns part of a value, with the value's length and version.
     0x01 Read { view: View, collection: u64, key: &'a [u8], start: u64, end: u64 }
     /// Appends to a value that is written in parts, at this offset; begins one at 0.
@@ -304,9 +304,11 @@ requests! {
     0x03 Store { id: u64, collection: u64, key: &'a [u8], expires_at: Option<u64> }
     /// Gives up a value that was written in parts.
     0x04 Discard { id: u64 }
+    /// Changes the key of an encrypted database; see the crate's `secret`.
+    0x05 ChangeKey { secret: &'a [u8] }
 }
 
-impl<'a> PartRequest<'a> {
+impl<'a> RestRequest<'a> {
     /// Decodes the body of a request.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(body);
@@ -384,7 +386,7 @@ impl Request<'_> {
             | Self::IndexCount { .. }
             | Self::IndexAt { .. }
             | Self::IndexScan { .. }
-            | Self::Part { .. }
+            | Self::Rest { .. }
             | Self::Close { .. } => false,
         }
     }
@@ -407,7 +409,7 @@ impl Request<'_> {
                 | Self::IndexCount { .. }
                 | Self::IndexAt { .. }
                 | Self::IndexScan { .. }
-                | Self::Part { .. }
+                | Self::Rest { .. }
         )
     }
 
@@ -430,7 +432,7 @@ impl Request<'_> {
                 | Self::DeclareIndexes { .. }
                 | Self::DropIndex { .. }
                 | Self::IndexSlice { .. }
-                | Self::Part { .. }
+                | Self::Rest { .. }
         )
     }
 
@@ -519,7 +521,7 @@ impl Request<'_> {
             | Self::IndexCount { .. }
             | Self::IndexAt { .. }
             | Self::IndexScan { .. }
-            | Self::Part { .. }
+            | Self::Rest { .. }
             | Self::Close { .. } => false,
         }
     }
@@ -540,7 +542,7 @@ pub fn typescript() -> String {
     };
     let codes = [Request::CODES, Write::CODES].concat();
     table("First byte of each request.", "Op", &codes);
-    table("First byte of the body of `part`.", "PartOp", PartRequest::CODES);
+    table("First byte of the body of `rest`.", "RestOp", RestRequest::CODES);
     table("Ends of a range.", "RangeFlag", RANGE_FLAGS);
     table("Direction, content and end of a scan.", "ScanFlag", SCAN_FLAGS);
     table("Changes of a batch.", "BatchKind", BATCH_FLAGS);

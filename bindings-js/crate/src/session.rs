@@ -227,6 +227,13 @@ impl Session {
         database.is_some_and(|database| database.merge_slice().unwrap_or(false))
     }
 
+    /// Returns the database's sealed key; `None` if it is not encrypted.
+    #[cfg(feature = "encryption")]
+    #[must_use]
+    pub fn sealed_key(&self) -> Option<mangrove_engine::SealedKey> {
+        self.database.as_ref()?.sealed_key()
+    }
+
     /// Flushes relaxed commits to disk. If that fails, the next write reports it.
     pub fn flush(&mut self) {
         if let Some(database) = &self.database {
@@ -376,7 +383,7 @@ impl<'m, 'd> Group<'m, 'd> {
             Ok(Request::DeclareIndexes { .. }
                 | Request::DropIndex { .. }
                 | Request::IndexSlice { .. }
-                | Request::Part { .. })
+                | Request::Rest { .. })
         );
         self.writes.place = place.clone();
         self.writes.were_seen = false;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// Modules in order; each uses only those before it.
-const LAYERS: [&str; 23] = [
+const LAYERS: [&str; 24] = [
     "protocol",
     "range",
     "table",
@@ -12,6 +12,7 @@ const LAYERS: [&str; 23] = [
     "request",
     "schema",
     "report",
+    "secret",
     "rest",
     "upkeep",
     "filter",

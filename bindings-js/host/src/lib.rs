@@ -6,6 +6,8 @@ mod alloc;
 mod errors;
 pub mod json;
 mod panic;
+#[cfg(feature = "encryption")]
+pub mod secret;
 mod storage;
 
 pub use errors::{from_js, property, to_js};
@@ -36,6 +38,20 @@ extern "C" {
 )]
 fn now() -> u64 {
     date_now() as u64
+}
+
+/// Refuses the secret of an encrypted database, of which a module without encryption would otherwise
+/// make a plain one.
+///
+/// # Errors
+/// [`Error::InvalidArgument`](mangrove_engine::Error::InvalidArgument) unless it is empty.
+pub fn refuse_secret(secret: &[u8]) -> mangrove_engine::Result<Option<mangrove_engine::Key>> {
+    if secret.is_empty() {
+        return Ok(None);
+    }
+    Err(mangrove_engine::Error::InvalidArgument {
+        what: "the module given as wasm has no encryption; give the one whose name has \"encrypted\"".into(),
+    })
 }
 
 /// Returns JavaScript's clock.

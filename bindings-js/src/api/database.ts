@@ -6,7 +6,7 @@ import { KvError } from '../base/errors.ts';
 import { EventTarget } from '../base/platform.ts';
 import type { ChangesOptions, CommitIterator } from '../types/feed.ts';
 import type {
-  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Layout, LayoutOptions,
+  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Encryption, Layout, LayoutOptions,
   MaintenanceOptions, Result,
   SignalOptions, Snapshot, Stats, SyncDatabase, Transaction, TransactionOptions, VerifyReport, WriteOptions,
 } from '../types/index.ts';
@@ -219,6 +219,10 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
 
   async compact(options?: MaintenanceOptions): Promise<{ readonly before: number; readonly after: number }> {
     return (await late(import('./maintenance.ts'))).compact(this.#connection, options);
+  }
+
+  async changeKey(encryption: Encryption): Promise<void> {
+    return (await late(import('./maintenance.ts'))).changeKey(this.#connection, encryption);
   }
 
   backup(options?: MaintenanceOptions): ReadableStream<Uint8Array<ArrayBuffer>> {

@@ -18,7 +18,7 @@ export type { SchemaIssue, SchemaResult, StandardSchema } from '../types/schema.
 export { DELETE, KEEP } from '../types/index.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionLayout, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database, DatabaseEventMap,
-  DestroyOptions, Durability, Entry, Expiry, ExtentKind, KvIterator, Layout, LayoutExtent, LayoutOptions, LevelLayout, MaintenanceOptions, OpenOptions, PlaceOptions, Range, RangeOptions,
+  DestroyOptions, Durability, Encryption, EncryptionKey, EncryptionPassphrase, Entry, Expiry, ExtentKind, KvIterator, Layout, LayoutExtent, LayoutOptions, LevelLayout, MaintenanceOptions, OpenOptions, PlaceOptions, Range, RangeOptions,
   IndexStats, Reader, Result, Savepoint, SetOptions, SignalOptions, StreamOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncSnapshot, SyncTransaction, SyncUpdater, SyncView,
   SyncWriter, Transaction, TransactionOptions, UnsupportedReason, Updated, Updater, VerifyProblem, VerifyReport, WasmSource, WithMeta, WorkerSource, WriteOptions, Writer,
 } from '../types/index.ts';

@@ -1,13 +1,24 @@
 // Maintenance of an open database. Few pages call it, so it is a file of its own in the package.
-import type { MaintenanceOptions } from '../types/index.ts';
-import { abortable } from '../base/async.ts';
+import type { Encryption, MaintenanceOptions } from '../types/index.ts';
+import { abortable, ignore } from '../base/async.ts';
 import type { Connection } from '../wire/connection.ts';
-import { Op } from '../wire/opcodes.ts';
+import { Op, RestOp } from '../wire/opcodes.ts';
+import { RequestWriter } from '../wire/protocol.ts';
+import { toSecret, withSecret } from './encryption.ts';
 import { MAINTENANCE } from './names.ts';
 import { check } from './upkeep.ts';
 
 export { buildIndexes } from './index-build.ts';
 export { layout } from './layout.ts';
+
+/** Changes the key of an encrypted database; see `Database.changeKey`. */
+export async function changeKey(connection: Connection, encryption: Encryption): Promise<void> {
+  const secret = await toSecret(encryption);
+  const body = new RequestWriter();
+  body.u8(RestOp.changeKey).bytes(secret);
+  await connection.requestLoading((writer) => writer.u8(Op.rest).u8(0).bytes(body.view()), ignore);
+  connection.rekey((opening) => withSecret(opening, secret));
+}
 
 /** Slices of 1 MiB moved per message. */
 const COMPACT_SLICES = 4;

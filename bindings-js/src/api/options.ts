@@ -33,8 +33,11 @@ export interface EngineOptions {
   readonly feedCommits: number;
   /** Whether timers purge expired entries and merge memtables. Default: true. */
   readonly worksInBackground?: boolean;
-  /** 16 random bytes: the identity of the database, if it is created, and of this opening. */
-  readonly databaseId: Uint8Array;
+  /**
+   * 16 random bytes, the identity of the database, if it is created, and of this opening; then the
+   * secret of an encrypted database.
+   */
+  readonly opening: Uint8Array;
 }
 
 export interface CheckedOptions {
@@ -113,7 +116,7 @@ export function checkWorker(worker: WorkerSource | undefined): WorkerSource | un
 export const VERSIONS = { version: 1, upgrade: 1, onUpgrade: 1 } as const;
 const OPEN: Names<OpenOptions> = {
   storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
-  unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, worker: 1, ...VERSIONS, ...COLLECTION,
+  unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, worker: 1, encryption: 1, ...VERSIONS, ...COLLECTION,
 };
 const PLACE: Names<PlaceOptions> = { storage: 1 };
 const DESTROY: Names<DestroyOptions> = { force: 1, ...PLACE };
@@ -169,7 +172,7 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
       unitBytes: checkSize('unitBytes', options.unitBytes),
       nodeBytes: checkSize('nodeBytes', options.nodeBytes),
       feedCommits: checkFeed(options.feed),
-      databaseId: crypto.getRandomValues(new Uint8Array(16)),
+      opening: crypto.getRandomValues(new Uint8Array(16)),
     },
   };
 }

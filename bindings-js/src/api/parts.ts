@@ -7,7 +7,7 @@ import { ENCODED, MAX_HEAD_BYTES, decodeHead, encodeHead, headOf, isBlob, toBlob
 import type { BlobHead, Encoded } from '../codec/blob.ts';
 import type { SetOptions, SignalOptions, StreamOptions } from '../types/index.ts';
 import { Handle } from '../wire/handle.ts';
-import { Op, PartOp } from '../wire/opcodes.ts';
+import { Op, RestOp } from '../wire/opcodes.ts';
 import { RequestWriter } from '../wire/protocol.ts';
 import { ASK } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
@@ -63,7 +63,7 @@ function bodyOf(op: number, write: (body: RequestWriter) => unknown): Uint8Array
 function readPart({ target, view, key }: Place, start: number, end: number, id = view.id): Promise<Part | undefined> {
   checkOpen(view);
   return target.connection.requestLoading(
-    (writer) => writer.u8(Op.part).u8(0).bytes(bodyOf(PartOp.read, (body) => body.uv(id).uv(target.index).bytes(key).uv(start).uv(end))),
+    (writer) => writer.u8(Op.rest).u8(0).bytes(bodyOf(RestOp.read, (body) => body.uv(id).uv(target.index).bytes(key).uv(start).uv(end))),
     // The part outlives the reply's buffer.
     (reader) => (reader.u8() === 0 ? undefined : { length: reader.uv(), version: reader.uv(), bytes: reader.bytes().slice() }),
   );
@@ -280,13 +280,13 @@ async function writeOnce({ target, view, key }: Place, { scope, expiresAt, optio
     for (; part.length > 0; part = await abortable(source.next(), signal)) {
       checkSignal(signal);
       const [at, bytes] = [offset, part];
-      const body = bodyOf(PartOp.append, (body) => body.uv(id).uv(index).uv(at).bytes(bytes));
-      await connection.requestLoading((writer) => writer.u8(Op.part).u8(0).bytes(body), ignore);
+      const body = bodyOf(RestOp.append, (body) => body.uv(id).uv(index).uv(at).bytes(bytes));
+      await connection.requestLoading((writer) => writer.u8(Op.rest).u8(0).bytes(body), ignore);
       offset += bytes.length;
     }
     checkSignal(signal);
-    const stored: unknown = await promised(connection, writeCall(scope, Op.part, options, (writer) => writer.bytes(
-      bodyOf(PartOp.store, (body) => body.uv(id).uv(index).bytes(key).uv(expiresAt)),
+    const stored: unknown = await promised(connection, writeCall(scope, Op.rest, options, (writer) => writer.bytes(
+      bodyOf(RestOp.store, (body) => body.uv(id).uv(index).bytes(key).uv(expiresAt)),
     ), ignore));
     // An engine that has yet to load the code for it is another one than that of the parts.
     if (stored === ASK) throw new KvError('KV_SNAPSHOT_LOST', 'the parts of the value are lost', { retryable: true });
@@ -295,6 +295,6 @@ async function writeOnce({ target, view, key }: Place, { scope, expiresAt, optio
     source.end(error);
     throw error;
   } finally {
-    if (!isOver) connection.post((writer) => writer.u8(Op.part).u8(0).bytes(bodyOf(PartOp.discard, (body) => body.uv(id))), ignore);
+    if (!isOver) connection.post((writer) => writer.u8(Op.rest).u8(0).bytes(bodyOf(RestOp.discard, (body) => body.uv(id))), ignore);
   }
 }

@@ -173,6 +173,29 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     }
   }
 
+  /**
+   * What is wrong with an opening's secret for a database that is open elsewhere, which has this
+   * sealed key if it is encrypted.
+   */
+  static refusal(module: WebAssembly.Module, { opening }: EngineOptions, sealedKey: Uint8Array | undefined): KvError | undefined {
+    const secret = opening.subarray(16);
+    if (secret.length === 0) return sealedKey && new KvError('KV_WRONG_KEY', 'the database is encrypted; open it with its key');
+    if (sealedKey === undefined) return new KvError('KV_NOT_ENCRYPTED', 'the database is not encrypted; open it without a key');
+    try {
+      toInstance(module).open(undefined as never, OpenFlag.check, 0, 0, 0, 0, Uint8Array.of(sealedKey.length, ...sealedKey, ...secret));
+      return undefined;
+    } catch (error) {
+      return isPlain(error) ? fromPlain(error) : crashed(undefined, error);
+    }
+  }
+
+  /** The sealed key of an encrypted database. */
+  get sealedKey(): Uint8Array<ArrayBuffer> | undefined {
+    // A module without encryption does not export it.
+    const length = this.#engine?.sealed_key?.() ?? 0;
+    return length === 0 ? undefined : this.#bytes().slice(this.valueAt, this.valueAt + length);
+  }
+
   get memoryBytes(): number {
     return this.#instance?.memory.buffer.byteLength ?? 0;
   }
@@ -517,14 +540,14 @@ export class EngineHost implements LookupEngine, Swept, Merged {
 }
 
 /** Flags of the engine's `open`. */
-const OpenFlag = { create: 1, exclusive: 2, readOnly: 4, besideWriter: 8 } as const;
+const OpenFlag = { create: 1, exclusive: 2, readOnly: 4, besideWriter: 8, check: 64 } as const;
 const COMPRESSION: Readonly<Record<string, number>> = { lz4: 16, none: 32 };
 
 function openIn(instance: Instance, storage: TrackedStorage, options: EngineOptions): void {
-  const { cacheBytes, unitBytes, nodeBytes, feedCommits, compression, databaseId } = options;
+  const { cacheBytes, unitBytes, nodeBytes, feedCommits, compression, opening } = options;
   let flags = compression === undefined ? 0 : COMPRESSION[compression] ?? 0;
-  for (const [name, flag] of Object.entries(OpenFlag)) if (options[name as keyof typeof OpenFlag] === true) flags |= flag;
-  instance.open(storage as never, flags, cacheBytes, unitBytes, nodeBytes, feedCommits, databaseId);
+  for (const [name, flag] of Object.entries(OpenFlag)) if (options[name as keyof EngineOptions] === true) flags |= flag;
+  instance.open(storage as never, flags, cacheBytes, unitBytes, nodeBytes, feedCommits, opening);
 }
 
 /** The engine spells option names in snake_case. */

@@ -39,8 +39,11 @@ function readModuleSync(url: URL): WebAssembly.Module {
   return compileBytesSync(readBytes(url));
 }
 
-function loadSourceSync(source: WasmSource): WebAssembly.Module {
+type OwnModule = () => WasmSource | Promise<WasmSource>;
+
+function loadSourceSync(source: WasmSource | Promise<WasmSource>): WebAssembly.Module {
   switch (classOf(source)) {
+    case 'Promise': throw new KvError('KV_UNSUPPORTED', 'openSync cannot wait for the inlined module with encryption; use open, or give the option wasm');
     case 'WebAssembly.Module': return source as WebAssembly.Module;
     case 'Response': throw new KvError('KV_UNSUPPORTED', 'openSync cannot wait for a Response; use open');
     case 'String':
@@ -49,11 +52,11 @@ function loadSourceSync(source: WasmSource): WebAssembly.Module {
   }
 }
 
-export function createNodeLoader(ownModule: () => WasmSource, worker: () => URL): NodeLoader {
+export function createNodeLoader(ownModule: OwnModule, worker: () => URL): NodeLoader {
   return { ...createModuleLoader(ownModule), worker };
 }
 
-export function createModuleLoader(ownModule: () => WasmSource): Omit<NodeLoader, 'worker'> {
+export function createModuleLoader(ownModule: OwnModule): Omit<NodeLoader, 'worker'> {
   const byAddress = new Map<string, WebAssembly.Module>();
   const byObject = new WeakMap<object, WebAssembly.Module>();
   let own: WebAssembly.Module | undefined;

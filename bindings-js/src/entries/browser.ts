@@ -55,8 +55,9 @@ export async function openIn<K = Key, V = unknown, I = V>(
   name: string | URL,
   options: OpenOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
-  const checked = checkOptions(options);
+  let checked = checkOptions(options);
   checked.signal?.throwIfAborted();
+  if (options.encryption !== undefined) [modules, checked] = await (await late(import('./encryption.ts'))).encrypt(modules, checked, options.encryption);
   const path = String(name);
   const { storage, durability, idleTimeoutMs } = checked;
   if (typeof storage === 'object') {

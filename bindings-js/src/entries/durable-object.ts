@@ -7,6 +7,7 @@ import type { Key } from '../codec/keys.ts';
 import { Connection } from '../wire/connection.ts';
 import { KvDatabase } from '../api/database.ts';
 import { InThreadTransport } from '../engine/in-thread-transport.ts';
+import { checkModule, toSecret, withKey } from '../api/encryption.ts';
 import { COLLECTION } from '../api/names.ts';
 import { VERSIONS, checkOptions } from '../api/options.ts';
 import { openAtVersion } from '../api/open-version.ts';
@@ -26,8 +27,8 @@ export type { DurableObjectStorageLike, SqlStorageLike, SqlValue } from '../stor
 /** Options of `open` in a Durable Object. */
 export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<OpenOptions<K, V, I>, 'storage' | 'onUnavailable' | 'lockTimeout' | 'idleTimeout' | 'wasm' | 'worker'> {
   /**
-   * The engine's module: `import wasm from 'mangrove-kv/mangrove_bg.wasm'`, which Workers compile
-   * ahead of time.
+   * The engine's module: `import wasm from 'mangrove-kv/mangrove_bg.wasm'`, or with `encryption`
+   * `'mangrove-kv/mangrove_encrypted_bg.wasm'`, which Workers compile ahead of time.
    */
   wasm: WebAssembly.Module;
   /** Name of the database, without a slash: one object may hold several. Default: "main". */
@@ -35,7 +36,7 @@ export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<
 }
 
 const NAMES: Names<DurableObjectOptions> = {
-  create: 1, exclusive: 1, readOnly: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, name: 1, ...VERSIONS, ...COLLECTION,
+  create: 1, exclusive: 1, readOnly: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, encryption: 1, name: 1, ...VERSIONS, ...COLLECTION,
 };
 
 /** Names of open databases: two engines over the same files would destroy them. */
@@ -63,7 +64,7 @@ export async function open<K = Key, V = unknown, I = V>(
   options: DurableObjectOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
   if (typeof storage?.sql?.exec !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'storage has to be the storage of a Durable Object with SQLite, ctx.storage');
-  const checked = checkOptions(options === undefined ? {} : options, NAMES);
+  let checked = checkOptions(options === undefined ? {} : options, NAMES);
   checked.signal?.throwIfAborted();
   const { wasm, name = 'main' } = options;
   if (!(wasm instanceof WebAssembly.Module)) {
@@ -71,6 +72,10 @@ export async function open<K = Key, V = unknown, I = V>(
   }
   if (typeof name !== 'string' || name === '' || /[/\p{Surrogate}]/u.test(name)) {
     throw new KvError('KV_INVALID_ARGUMENT', 'the name of a database has to be a well-formed, non-empty string without a slash');
+  }
+  if (options.encryption !== undefined) {
+    checkModule(wasm);
+    checked = withKey(checked, await toSecret(options.encryption));
   }
   const release = lock(storage, name);
   let files: DurableObjectStorage;

@@ -7,6 +7,7 @@ import type { Key } from '../codec/keys.ts';
 import { abortable, ignore } from '../base/async.ts';
 import { Connection } from '../wire/connection.ts';
 import { KvDatabase } from '../api/database.ts';
+import { checkModule, toSecret, toSecretSync, withKey } from '../api/encryption.ts';
 import { reportBlocked } from '../api/events.ts';
 import { InThreadTransport } from '../engine/in-thread-transport.ts';
 import { checkOptions, checkDestroy, checkPlace, noStorageInWorker } from '../api/options.ts';
@@ -35,17 +36,30 @@ interface Place {
   readonly release: () => void;
 }
 
+/**
+ * Loaders of the engine's modules.
+ *
+ * @internal
+ */
+export interface Loaders {
+  readonly plain: NodeLoader;
+  readonly encrypted: NodeLoader;
+}
+
 /** @internal */
 export async function openIn<K = Key, V = unknown, I = V>(
-  loader: NodeLoader,
+  { plain, encrypted }: Loaders,
   name: string | URL,
   options: OpenOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
-  const checked = checkOptions(options);
+  let checked = checkOptions(options);
   const { signal } = checked;
+  const { encryption } = options;
   signal?.throwIfAborted();
   // Before the first await, so that the stack of the error leads to the caller.
   if (checked.storage === 'auto' || checked.storage === 'fs') toPath(name);
+  if (encryption !== undefined) checked = withKey(checked, await abortable(toSecret(encryption), signal));
+  const loader = encryption === undefined ? plain : encrypted;
   const { module, place } = await prepare(loader, name, checked);
   const isLocked = isExclusive(place, checked);
   const engine = toEngine(place, checked);
@@ -66,7 +80,7 @@ export async function openIn<K = Key, V = unknown, I = V>(
  */
 async function prepare(loader: NodeLoader, name: string | URL, options: CheckedOptions): Promise<{ module: WebAssembly.Module; place: Place }> {
   const { signal, storage, wasm } = options;
-  const loading = abortable(loader.load(wasm), signal);
+  const loading = abortable(options.engine.opening.length > 16 ? loader.load(wasm).then(checkModule) : loader.load(wasm), signal);
   const exists = (storage === 'auto' || storage === 'fs') && fs.existsSync(join(toPath(name), DATA_FILE));
   if (!exists) return { module: await loading, place: await toPlace(name, options) };
   loading.catch(ignore);
@@ -83,14 +97,18 @@ async function prepare(loader: NodeLoader, name: string | URL, options: CheckedO
 
 /** @internal */
 export function openSyncIn<K = Key, V = unknown, I = V>(
-  { loadSync }: NodeLoader,
+  { plain, encrypted }: Loaders,
   name: string | URL,
   options: OpenOptions<K, V, I>,
 ): SyncDatabase<K, V, I> {
-  const checked = checkOptions(options);
+  let checked = checkOptions(options);
+  const { encryption } = options;
   checked.signal?.throwIfAborted();
   if (checked.thread === 'worker') throw new KvError('KV_INVALID_ARGUMENT', 'openSync needs the engine in this thread; use open');
+  if (encryption !== undefined) checked = withKey(checked, toSecretSync(encryption));
+  const { loadSync } = encryption === undefined ? plain : encrypted;
   const module = loadSync(checked.wasm);
+  if (encryption !== undefined) checkModule(module);
   const place = toPlaceUnlocked(name, checked);
   const isLocked = isExclusive(place, checked);
   if (isLocked) reportWaiting(place, checked);

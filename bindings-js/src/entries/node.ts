@@ -5,6 +5,7 @@
  */
 import type { Key } from '../codec/keys.ts';
 import { ownModule } from './module.ts';
+import { ownModule as ownEncryptedModule } from './module-encrypted.ts';
 import { openIn, openSyncIn } from './node-host.ts';
 import { createNodeLoader } from '../engine/node-wasm.ts';
 import { toPath } from '../storage/node-directory.ts';
@@ -14,7 +15,8 @@ import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from
 export * from '../api/index.ts';
 export { checkSupport, destroy, estimate, list, persist } from './node-host.ts';
 
-const loader = createNodeLoader(ownModule, () => new URL('./node-worker.js', import.meta.url));
+const worker = (): URL => new URL('./node-worker.js', import.meta.url);
+const loaders = { plain: createNodeLoader(ownModule, worker), encrypted: createNodeLoader(ownEncryptedModule, worker) };
 
 /**
  * Opens a database, creating it if it does not exist.
@@ -28,7 +30,7 @@ export async function open<K = Key, V = unknown, I = V>(
   name: string | URL,
   options: OpenOptions<K, V, I> = {},
 ): Promise<Database<K, V, I>> {
-  return openIn(loader, name, options);
+  return openIn(loaders, name, options);
 }
 
 /**
@@ -40,7 +42,7 @@ export function openSync<K = Key, V = unknown, I = V>(
   name: string | URL,
   options: OpenOptions<K, V, I> = {},
 ): SyncDatabase<K, V, I> {
-  return openSyncIn(loader, name, options);
+  return openSyncIn(loaders, name, options);
 }
 
 /**

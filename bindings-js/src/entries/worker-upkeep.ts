@@ -62,16 +62,16 @@ async function spool(target: Target): Promise<StorageFile> {
   }
 }
 
-async function work({ module, storage, job }: UpkeepRequest): Promise<void> {
+async function work({ maker, storage, job }: UpkeepRequest): Promise<void> {
   const [Place, openSource] = storage === 'opfs' ? [OpfsTarget, openOpfsSource] : [IdbTarget, openIdbSource];
   let report;
   if (job.kind === 'restore') {
     const { name, backup } = job;
     const open = async (target: Target): Promise<StorageFile> => backup === undefined ? spool(target) : blobFile(backup);
-    report = await restoreInto(module, await Place.open(name, job, true), open, watch, neverEnded);
+    report = await restoreInto(maker, await Place.open(name, job, true), open, watch, neverEnded);
   } else {
     const { name, into } = job;
-    report = await recoverInto(module, await openSource(name), () => Place.open(into, {}, false), watch, neverEnded);
+    report = await recoverInto(maker, await openSource(name), () => Place.open(into, {}, false), watch, neverEnded);
   }
   scope.postMessage({ type: 'done', report });
 }

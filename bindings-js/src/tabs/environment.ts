@@ -24,6 +24,8 @@ export interface LockCallbacks {
 export interface LeaderEngine {
   /** Version of the last commit. */
   readonly version: number;
+  /** The sealed key of an encrypted database. */
+  readonly sealedKey?: Uint8Array | undefined;
   /**
    * Opens a session and returns its number. `state` is what the client had open, as an earlier
    * session exported it; empty bytes mean that all of it is lost.

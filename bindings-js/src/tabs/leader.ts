@@ -88,7 +88,7 @@ export class Leader implements OwnLeader {
 
   announce(): void {
     if (this.#isOver) return;
-    this.#events.announce({ type: 'lead', protocol: PROTOCOL, term: this.term, client: this.#own.client, version: this.#engine.version });
+    this.#events.announce({ type: 'lead', protocol: PROTOCOL, term: this.term, client: this.#own.client, version: this.#engine.version, sealedKey: this.#engine.sealedKey });
   }
 
   /** Starts to serve a client, or tells it again that this leader listens. */

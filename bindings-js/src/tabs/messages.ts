@@ -11,9 +11,13 @@ export type Announcement =
   | { readonly type: 'who'; readonly protocol: number; readonly client: string }
   /**
    * The leader announces itself: when it begins to serve, as its heartbeat, and in reply to `who`.
-   * `version` is that of the last commit.
+   * `version` is that of the last commit. An encrypted database has a sealed key, by which a tab
+   * that joins checks its own.
    */
-  | { readonly type: 'lead'; readonly protocol: number; readonly term: number; readonly client: string; readonly version: number }
+  | {
+    readonly type: 'lead'; readonly protocol: number; readonly term: number; readonly client: string; readonly version: number;
+    readonly sealedKey?: Uint8Array | undefined;
+  }
   /** A tab holds the leader's lock and opens the files. */
   | { readonly type: 'opening'; readonly client: string }
   /** The leader has closed the files. Other tabs should let `heir` lead next. */

@@ -26,6 +26,8 @@ export interface PeerOptions {
   /** `open` fails if another tab has the database open. */
   readonly exclusive: boolean;
   readonly deadlineMs: number;
+  /** What is wrong with this tab's key for an open database with this sealed key. */
+  refusal?(sealedKey: Uint8Array | undefined): KvError | undefined;
 }
 
 type Role =
@@ -212,7 +214,7 @@ export class Peer {
         else this.#meetOther();
         return;
       case 'lead':
-        if (message.protocol === PROTOCOL) this.#follow(message.term, message.version);
+        if (message.protocol === PROTOCOL) this.#follow(message);
         else if (!this.#client.hasOpened) this.#page.blocked('version');
         return;
       case 'resign':
@@ -237,11 +239,15 @@ export class Peer {
     this.#page.blocked('version');
   }
 
-  #follow(term: number, version: number): void {
+  #follow({ term, version, sealedKey }: Extract<Announcement, { type: 'lead' }>): void {
     // The leader may be about to acquire the lock of this name, and to forget the tab.
     if (this.#role === 'joining') return;
     if (this.#options.exclusive && !this.#client.hasOpened) {
       return this.#fail(new KvError('KV_EXISTS', `the database ${this.#options.database} exists already: another tab has it open`));
+    }
+    if (!this.#client.hasOpened) {
+      const refusal = this.#options.refusal?.(sealedKey);
+      if (refusal !== undefined) return this.#fail(refusal);
     }
     this.#openingAt = undefined;
     this.#client.hear(term, version);

@@ -24,7 +24,8 @@ export function serveTabs(
   openStorage: (request: OpenRequest, signal: AbortSignal) => Promise<WorkerStorage>,
   scope: Scope,
 ): boolean {
-  const { tabs, storage, name, lockTimeoutMs, engine } = request;
+  const { tabs, storage, name, lockTimeoutMs } = request;
+  let { engine } = request;
   if (tabs === undefined || !isSupported()) return false;
   const database = `${storage}:${name}`;
   let wasOpened = false;
@@ -98,6 +99,7 @@ export function serveTabs(
     readOnly: engine.readOnly,
     exclusive: engine.exclusive,
     deadlineMs: lockTimeoutMs,
+    refusal: (sealedKey) => EngineHost.refusal(request.module, engine, sealedKey),
   }, page);
   peer.setVisible(tabs.isVisible);
   peer.start();
@@ -111,6 +113,7 @@ export function serveTabs(
       case 'hide': return peer.hide();
       case 'show': return peer.show();
       case 'leave': return peer.leave();
+      case 'rekey': engine = { ...engine, opening: data.opening };
     }
   };
   return true;

@@ -56,6 +56,14 @@ export class SharedTransport extends WorkerTransport {
     this.#asker.asked();
   }
 
+  /** Takes the secret with which this tab opens the database the next time. */
+  rekey(change: (opening: Uint8Array) => Uint8Array): void {
+    const request = this.#request as SharedRequest;
+    const opening = change(request.engine.opening);
+    this.#request = { ...request, engine: { ...request.engine, opening } };
+    this.#say({ type: 'rekey', opening });
+  }
+
   override async dispose(): Promise<void> {
     if (this.#isOver) return;
     // The worker releases its lock before it reports that everything is closed.

@@ -3,6 +3,7 @@
 import type { Key } from '../codec/keys.ts';
 import type { KvError } from '../base/errors.ts';
 import type { Collection, CollectionOptions, WriteOptions } from './collection.ts';
+import type { Encryption } from './encryption.ts';
 import type { ChangesOptions, CommitIterator } from './feed.ts';
 import type { Layout, LayoutOptions } from './layout.ts';
 import type { SignalOptions } from './range.ts';
@@ -131,6 +132,15 @@ export interface Database<K = Key, V = unknown, I = V> extends Collection<K, V, 
    * read.
    */
   verify(options?: MaintenanceOptions): Promise<VerifyReport>;
+  /**
+   * Changes the key of an encrypted database: from now on it opens with the new one only. No data is
+   * rewritten: they have a key of their own, which the file holds encrypted under this one. The old
+   * key still opens copies and backups made before; after a leak, restore a backup into a new
+   * database instead. Tabs that have the database open go on, but fail with KV_WRONG_KEY when they
+   * have to open the files, except the one that made this call. Rejects with KV_INVALID_ARGUMENT if
+   * the database is not encrypted, and with KV_READ_ONLY.
+   */
+  changeKey(encryption: Encryption): Promise<void>;
   /**
    * Returns free space inside the file to the file system, in place; resolves to the file's size in
    * bytes before and after. Blocks are moved in slices between which other calls get their turn.

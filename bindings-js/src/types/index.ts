@@ -2,6 +2,7 @@
 export { DELETE, KEEP } from './collection.ts';
 export type * from './collection.ts';
 export type * from './database.ts';
+export type * from './encryption.ts';
 export type * from './feed.ts';
 export type * from './indexes.ts';
 export type * from './layout.ts';

@@ -1,6 +1,7 @@
 // Options for opening a database, and whether the environment can keep one.
 import type { Key } from '../codec/keys.ts';
 import type { CollectionOptions, Durability } from './collection.ts';
+import type { Encryption } from './encryption.ts';
 import type { CustomStorage } from './storage.ts';
 import type { Migrations, UpgradeFunction, UpgradeProgress } from './versions.ts';
 
@@ -48,6 +49,12 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
   upgrade?: UpgradeFunction<K, V, I> | Migrations | undefined;
   /** Called as an upgrade proceeds, here or in another tab. */
   onUpgrade?: ((progress: UpgradeProgress) => void) | undefined;
+  /**
+   * Encrypts a database that is created here, and opens an encrypted one. Without it, or with another
+   * key, an encrypted database is KV_WRONG_KEY; with it, a plain one is KV_NOT_ENCRYPTED. The engine
+   * with encryption is a module of its own, which only such a call loads. Default: not encrypted.
+   */
+  encryption?: Encryption | undefined;
   /**
    * Create the database if it does not exist. If false, a missing database is KV_NOT_FOUND.
    * Default: true.
@@ -129,8 +136,9 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
   signal?: AbortSignal | undefined;
   /**
    * The engine's module, if it is not the file beside the script: loaded from elsewhere, already
-   * fetched or compiled, or lost by a bundler. It must be the `mangrove_bg.wasm` of this version:
-   * all of the module, which browsers otherwise load in two parts. Each source is compiled once.
+   * fetched or compiled, or lost by a bundler. It must be the `mangrove_bg.wasm` of this version, or
+   * with `encryption` its `mangrove_encrypted_bg.wasm`: all of the module, which browsers otherwise
+   * load in two parts. Each source is compiled once.
    */
   wasm?: WasmSource | undefined;
   /**

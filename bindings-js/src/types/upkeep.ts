@@ -1,5 +1,6 @@
 // Options and results of upkeep: `verify`, `compact`, `backup`, `restore`, `recover`.
 import type { KvErrorCode } from '../base/errors.ts';
+import type { Encryption } from './encryption.ts';
 import type { WasmSource, WorkerSource } from './open.ts';
 import type { SignalOptions } from './range.ts';
 
@@ -49,12 +50,17 @@ export type BackupSource =
 /** Options of `recover`. */
 export interface RecoverOptions extends MaintenanceOptions {
   /**
+   * The key of an encrypted database or backup, which the new database gets too. A plain one becomes
+   * an encrypted one. Default: not encrypted.
+   */
+  encryption?: Encryption | undefined;
+  /**
    * `"indexeddb"`: databases opened with that storage; if left out, those of the default storage.
    */
   storage?: 'indexeddb' | undefined;
   /**
    * The upkeep module, if it is not the file beside the script: the `mangrove_upkeep_bg.wasm` of
-   * this version.
+   * this version, or with `encryption` its `mangrove_upkeep_encrypted_bg.wasm`.
    */
   wasm?: WasmSource | undefined;
   /**

@@ -9,10 +9,10 @@ import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError }
 import { lockDirectory, lockReplacement } from '../storage/node-lock.ts';
 import type { StorageFile } from '../types/index.ts';
 import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
-import type { LoadModule } from '../engine/wasm.ts';
+import type { Maker } from './job.ts';
 import { RenamedStorage, UnchangedStorage } from './files.ts';
-import { Watcher, alreadyExists, appendTo, checkUpkeepOptions, isBlob, pour, readerOf, watchRestore } from './options.ts';
-import type { PieceReader } from './options.ts';
+import { Watcher, alreadyExists, appendTo, checkUpkeepOptions, isBlob, pour, readerOf, toMaker, watchRestore } from './options.ts';
+import type { PieceReader, UpkeepLoaders } from './options.ts';
 import { toRecoverReport } from './report.ts';
 import { RESTORING_SUFFIX, SPOOL_FILE, recoverInto, restoreInto } from './run.ts';
 import type { Source, Target } from './run.ts';
@@ -185,15 +185,15 @@ function checkStorage({ storage }: RecoverOptions): void {
   if (storage !== undefined) throw new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
 }
 
-export async function restoreWith(load: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
+export async function restoreWith(loaders: UpkeepLoaders, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
   const watcher = watchRestore(options, backup);
   checkStorage(options);
   const path = toPath(name);
   const [file, reader] = openBackup(backup);
   let target: Directory;
-  let module: WebAssembly.Module;
+  let maker: Maker;
   try {
-    module = await load(options.wasm);
+    maker = await toMaker(loaders, options);
     watcher.signal?.throwIfAborted();
     target = await Directory.open(path, options, true);
   } catch (error) {
@@ -208,7 +208,7 @@ export async function restoreWith(load: LoadModule, name: string | URL, backup: 
     return made;
   };
   try {
-    await restoreInto(module, target, spool, watcher.watch, watcher.reason);
+    await restoreInto(maker, target, spool, watcher.watch, watcher.reason);
   } catch (error) {
     // The work may have ended before the stream was read.
     reader?.cancel(error).catch(() => undefined);
@@ -218,16 +218,16 @@ export async function restoreWith(load: LoadModule, name: string | URL, backup: 
   }
 }
 
-export async function recoverWith(load: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
+export async function recoverWith(loaders: UpkeepLoaders, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
   checkUpkeepOptions('recover', options);
   checkStorage(options);
   const watcher = new Watcher(options);
   const [from, to] = [toPath(name), toPath(into)];
-  const module = await load(options.wasm);
+  const maker = await toMaker(loaders, options);
   watcher.signal?.throwIfAborted();
   if (isFile(to) || exists(to)) throw alreadyExists(to, false);
   const source = await openSource(from);
-  const report = toRecoverReport(await recoverInto(module, source, () => Directory.open(to, {}, false), watcher.watch, watcher.reason));
+  const report = toRecoverReport(await recoverInto(maker, source, () => Directory.open(to, {}, false), watcher.watch, watcher.reason));
   watcher.done(report.entries);
   return report;
 }

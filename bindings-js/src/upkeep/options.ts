@@ -7,7 +7,9 @@ import type { Names } from '../base/names.ts';
 import { checkForce } from '../storage/ours.ts';
 import type { StorageFile } from '../types/index.ts';
 import type { RecoverOptions, RestoreOptions } from '../types/upkeep.ts';
-import type { Phase } from './job.ts';
+import { toSecret } from '../api/encryption.ts';
+import type { LoadModule } from '../engine/wasm.ts';
+import type { Maker, Phase } from './job.ts';
 
 /** Reports progress to the caller, and remembers why the work has to end. */
 export class Watcher {
@@ -43,7 +45,7 @@ export class Watcher {
   }
 }
 
-const RECOVER: Names<RecoverOptions> = { storage: 1, wasm: 1, worker: 1, ...MAINTENANCE };
+const RECOVER: Names<RecoverOptions> = { encryption: 1, storage: 1, wasm: 1, worker: 1, ...MAINTENANCE };
 const RESTORE: Names<RestoreOptions> = { overwrite: 1, force: 1, ...RECOVER };
 
 export function checkUpkeepOptions(call: 'restore' | 'recover', options: RestoreOptions): void {
@@ -55,6 +57,18 @@ export function checkUpkeepOptions(call: 'restore' | 'recover', options: Restore
   checkSignal(signal);
   checkForce(options);
   checkBoolean('overwrite', overwrite);
+}
+
+/** Loads the upkeep modules, the second of which knows encryption. */
+export interface UpkeepLoaders {
+  readonly plain: LoadModule;
+  readonly encrypted: LoadModule;
+}
+
+/** Loads what makes the new database. */
+export async function toMaker({ plain, encrypted }: UpkeepLoaders, { encryption, wasm }: RecoverOptions): Promise<Maker> {
+  if (encryption === undefined) return { module: await plain(wasm), secret: new Uint8Array(0) };
+  return { secret: await toSecret(encryption), module: await encrypted(wasm) };
 }
 
 export function isBlob(backup: unknown): backup is Blob {

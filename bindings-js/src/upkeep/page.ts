@@ -8,9 +8,10 @@ import { checkSupport } from '../storage/support.ts';
 import { KvError } from '../base/errors.ts';
 import { directoryName, rootDirectory } from '../storage/opfs.ts';
 import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
-import type { LoadModule } from '../engine/wasm.ts';
+import type { Maker } from './job.ts';
 import { MADE_FILES } from './opfs.ts';
-import { Watcher, checkPiece, checkUpkeepOptions, isBlob, readerOf, watchRestore } from './options.ts';
+import { Watcher, checkPiece, checkUpkeepOptions, isBlob, readerOf, toMaker, watchRestore } from './options.ts';
+import type { UpkeepLoaders } from './options.ts';
 import { toRecoverReport } from './report.ts';
 import type { FullRecoverReport } from './report.ts';
 import type { UpkeepJob, UpkeepMessage, UpkeepPiece, UpkeepRequest } from './worker-protocol.ts';
@@ -21,7 +22,8 @@ type NextPiece = () => Promise<UpkeepPiece>;
 const CLEAN_ATTEMPTS = 10;
 const CLEAN_PAUSE_MS = 50;
 
-async function prepare(name: string, { storage, wasm }: RecoverOptions, loadModule: LoadModule): Promise<WebAssembly.Module> {
+async function prepare(name: string, options: RecoverOptions, loaders: UpkeepLoaders): Promise<Maker> {
+  const { storage } = options;
   directoryName(name);
   if (storage === undefined) {
     const support = await checkSupport();
@@ -29,7 +31,7 @@ async function prepare(name: string, { storage, wasm }: RecoverOptions, loadModu
   } else if (typeof Worker !== 'function') {
     throw new KvError('KV_UNSUPPORTED', 'workers are not available here (no-worker)');
   }
-  return loadModule(wasm);
+  return toMaker(loaders, options);
 }
 
 function runInWorker(worker: Worker, request: UpkeepRequest, watcher: Watcher, next: NextPiece): Promise<unknown> {
@@ -76,9 +78,9 @@ async function clean(name: string): Promise<void> {
 }
 
 async function upkeep(
-  loadModule: LoadModule, name: string, job: UpkeepJob, options: RecoverOptions, watcher: Watcher, next: NextPiece,
+  loaders: UpkeepLoaders, name: string, job: UpkeepJob, options: RecoverOptions, watcher: Watcher, next: NextPiece,
 ): Promise<unknown> {
-  const module = await abortable(prepare(name, options, loadModule), watcher.signal);
+  const maker = await abortable(prepare(name, options, loaders), watcher.signal);
   // In a browser it is a real `Worker`.
   const worker = startWorker(
     options.storage ?? 'opfs',
@@ -86,7 +88,7 @@ async function upkeep(
     () => new Worker(new URL('./worker-upkeep.js', import.meta.url), { type: 'module', name: 'mangrove-kv-upkeep' }),
   ) as unknown as Worker;
   try {
-    return await runInWorker(worker, { module, storage: options.storage ?? 'opfs', job }, watcher, next);
+    return await runInWorker(worker, { maker, storage: options.storage ?? 'opfs', job }, watcher, next);
   } catch (error) {
     // A worker that failed by itself has cleaned up.
     const isEnded = watcher.signal?.aborted || error === watcher.reason();
@@ -95,7 +97,7 @@ async function upkeep(
   }
 }
 
-export async function restoreIn(loadModule: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
+export async function restoreIn(loaders: UpkeepLoaders, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
   const watcher = watchRestore(options, backup);
   const path = String(name);
   const bytes = toBytes(backup);
@@ -108,20 +110,20 @@ export async function restoreIn(loadModule: LoadModule, name: string | URL, back
   };
   const job: UpkeepJob = { kind: 'restore', name: path, overwrite: options.overwrite ?? false, force: options.force ?? false, backup: blob };
   try {
-    await upkeep(loadModule, path, job, options, watcher, next);
+    await upkeep(loaders, path, job, options, watcher, next);
   } catch (error) {
     reader?.cancel(error).catch(() => undefined);
     throw error;
   }
 }
 
-export async function recoverIn(loadModule: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
+export async function recoverIn(loaders: UpkeepLoaders, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
   checkUpkeepOptions('recover', options);
   const watcher = new Watcher(options);
   directoryName(String(name));
   const job: UpkeepJob = { kind: 'recover', name: String(name), into: String(into) };
   const none = async (): Promise<UpkeepPiece> => 'end';
-  const report = toRecoverReport(await upkeep(loadModule, String(into), job, options, watcher, none) as FullRecoverReport);
+  const report = toRecoverReport(await upkeep(loaders, String(into), job, options, watcher, none) as FullRecoverReport);
   watcher.done(report.entries);
   return report;
 }

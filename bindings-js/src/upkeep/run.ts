@@ -1,6 +1,6 @@
 // The steps of building a database next to its destination, which are the same for all storages.
 import { runRecover, runRestore } from './job.ts';
-import type { Watch } from './job.ts';
+import type { Maker, Watch } from './job.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
 
@@ -51,7 +51,7 @@ async function into<R>(target: Target, make: (target: Target) => Promise<R | und
 }
 
 export async function restoreInto(
-  module: WebAssembly.Module,
+  maker: Maker,
   target: Target,
   backup: (target: Target) => Promise<StorageFile>,
   watch: Watch,
@@ -64,18 +64,18 @@ export async function restoreInto(
     await target.abandon();
     throw error;
   }
-  return into(target, ({ storage }) => runRestore(module, file, storage, watch), reason);
+  return into(target, ({ storage }) => runRestore(maker, file, storage, watch), reason);
 }
 
 export async function recoverInto(
-  module: WebAssembly.Module,
+  maker: Maker,
   source: Source,
   openTarget: () => Promise<Target>,
   watch: Watch,
   reason: Reason,
 ): Promise<FullRecoverReport> {
   try {
-    return await into(await openTarget(), ({ storage }) => runRecover(module, source.storage, storage, watch), reason);
+    return await into(await openTarget(), ({ storage }) => runRecover(maker, source.storage, storage, watch), reason);
   } finally {
     source.close();
   }

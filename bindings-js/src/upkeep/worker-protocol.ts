@@ -1,6 +1,6 @@
 // Messages between a page and the upkeep worker.
 import type { PlainError } from '../base/plain-error.ts';
-import type { Phase } from './job.ts';
+import type { Maker, Phase } from './job.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 
 export type UpkeepJob =
@@ -9,7 +9,7 @@ export type UpkeepJob =
 
 /** The first message to the worker. */
 export interface UpkeepRequest {
-  readonly module: WebAssembly.Module;
+  readonly maker: Maker;
   readonly storage: 'opfs' | 'indexeddb';
   readonly job: UpkeepJob;
 }

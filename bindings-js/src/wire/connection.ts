@@ -134,6 +134,11 @@ export class Connection {
     return this.#wakes;
   }
 
+  /** Changes what the database is opened with the next time, where that happens. */
+  rekey(change: (opening: Uint8Array) => Uint8Array): void {
+    this.#transport.rekey?.(change);
+  }
+
   /** `due` of `turns.ts`, if the transport takes turns. */
   due(mustLook?: boolean): Promise<void> | undefined {
     return this.#transport.takesTurns ? due(mustLook) : undefined;

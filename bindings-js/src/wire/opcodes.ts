@@ -51,7 +51,7 @@ export const Op = {
   indexCount: 0x54,
   indexAt: 0x55,
   indexScan: 0x56,
-  part: 0x60,
+  rest: 0x60,
   set: 0x30,
   delete: 0x31,
   clear: 0x32,
@@ -61,12 +61,13 @@ export const Op = {
   rename: 0x37,
 } as const;
 
-/** First byte of the body of `part`. */
-export const PartOp = {
+/** First byte of the body of `rest`. */
+export const RestOp = {
   read: 0x01,
   append: 0x02,
   store: 0x03,
   discard: 0x04,
+  changeKey: 0x05,
 } as const;
 
 /** Ends of a range. */

@@ -46,6 +46,8 @@ export interface Transport {
   readonly lookups?: Lookups | undefined;
   /** Whether calls that never wait yield to the event loop now and then. */
   readonly takesTurns?: boolean;
+  /** Present where the database may be opened again with what it was opened with: changes that. */
+  rekey?(change: (opening: Uint8Array) => Uint8Array): void;
   /** Releases the engine. Called after its last reply or failure; rejects if releasing fails. */
   dispose(): Promise<void> | void;
 }

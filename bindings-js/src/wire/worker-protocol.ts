@@ -28,7 +28,9 @@ export type LifecycleMessage =
   /** The page is hidden by navigation or frozen, or it is back. */
   | { readonly type: 'hide' | 'show' }
   /** The page closes the database and awaits no more replies. */
-  | { readonly type: 'leave' };
+  | { readonly type: 'leave' }
+  /** The page changed the database's key. */
+  | { readonly type: 'rekey'; readonly opening: Uint8Array };
 
 /** Messages from a worker. A bare `Uint8Array` replies to one message. */
 export type WorkerMessage =

@@ -9,6 +9,10 @@ use std::sync::Arc;
 
 use mangrove_engine::storage::StorageFile;
 use mangrove_engine::{BackupOutcome, Options, RecoverPhase, Result};
+#[cfg(not(feature = "encryption"))]
+use mangrove_host::refuse_secret as to_key;
+#[cfg(feature = "encryption")]
+use mangrove_host::secret::to_key;
 use mangrove_host::{HostFile, HostStorage, JsFile, JsStorage, clock, keep_panic_message, log_bytes, to_js};
 use wasm_bindgen::prelude::*;
 
@@ -53,18 +57,20 @@ impl Read for Stream {
     }
 }
 
-/// Returns options made from the 16 bytes of `random`. They keep anything that was written before
-/// from being taken for part of the new database.
-fn options(random: &[u8], new_id: bool) -> Options {
-    let random = <[u8; 16]>::try_from(random).map_or(0, u128::from_le_bytes);
+/// Returns options made from 16 random bytes and the secret of an encrypted database. The bytes keep
+/// anything that was written before from being taken for part of the new database.
+fn options(opening: &[u8], new_id: bool) -> Result<Options> {
+    let (random, secret) = opening.split_first_chunk().unwrap_or((&[0; 16], opening));
+    let random = u128::from_le_bytes(*random);
     let defaults = Options::default();
-    Options {
+    Ok(Options {
         database_id: new_id.then_some(random),
         session: Some(random as u64),
         log_bytes: Some(log_bytes(defaults.cache_bytes)),
         clock: clock(),
+        key: to_key(secret)?,
         ..defaults
-    }
+    })
 }
 
 fn storage(files: HostStorage) -> Arc<JsStorage> {
@@ -77,7 +83,7 @@ fn storage(files: HostStorage) -> Arc<JsStorage> {
 pub fn restore(
     backup: HostFile,
     target: HostStorage,
-    random: &[u8],
+    opening: &[u8],
     watcher: &Watcher,
 ) -> std::result::Result<Option<String>, JsValue> {
     keep_panic_message();
@@ -85,7 +91,7 @@ pub fn restore(
         let mut progress =
             |now: mangrove_engine::BackupProgress| watcher.tell("restoring", now.records, now.total_records);
         let mut stream = Stream { file, at: 0 };
-        mangrove_engine::restore(&mut stream, storage(target), options(random, false), &mut progress)
+        mangrove_engine::restore(&mut stream, storage(target), options(opening, false)?, &mut progress)
     });
     let report = restored.map_err(|error| to_js(&error))?;
     Ok((report.outcome == BackupOutcome::Complete).then(|| report::restored(&report)))
@@ -97,7 +103,7 @@ pub fn restore(
 pub fn recover(
     source: HostStorage,
     target: HostStorage,
-    random: &[u8],
+    opening: &[u8],
     watcher: &Watcher,
 ) -> std::result::Result<Option<String>, JsValue> {
     keep_panic_message();
@@ -107,7 +113,8 @@ pub fn recover(
         RecoverPhase::Verifying => watcher.tell("verifying", now.records, 0),
         _ => ControlFlow::Continue(()),
     };
-    let recovered = mangrove_engine::recover(storage(source), storage(target), options(random, true), &mut progress);
+    let recovered = options(opening, true)
+        .and_then(|options| mangrove_engine::recover(storage(source), storage(target), options, &mut progress));
     let report = recovered.map_err(|error| to_js(&error))?;
     Ok(report::recovered(&report))
 }

@@ -6,6 +6,7 @@ mod codec;
 mod collection;
 mod failure;
 mod files;
+mod key;
 #[cfg(not(target_family = "wasm"))]
 pub mod native;
 mod output;
@@ -22,6 +23,7 @@ use std::path::Path;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use failure::{EXIT_FAILURE, Failure};
+use key::KeyArguments;
 use progress::note;
 use system::System;
 use verbs::Verb;
@@ -29,6 +31,8 @@ use verbs::Verb;
 #[derive(Parser)]
 #[command(name = "mangrove", version, about = "Reads and writes Mangrove databases")]
 struct Cli {
+    #[command(flatten)]
+    key: KeyArguments,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -79,6 +83,7 @@ pub fn run(system: &'static dyn System, arguments: impl IntoIterator<Item = OsSt
             return code;
         }
     };
+    cli.key.install();
     match cli.verb.run() {
         Ok(()) => 0,
         Err(failure) => {

@@ -11,6 +11,7 @@ use mangrove_engine::{Database, Error, Options};
 
 use crate::failure::{Failure, Result};
 use crate::files::{RestoringFiles, SingleFile};
+use crate::key;
 use crate::system::{Sharing, is_directory, is_file, program, system};
 
 /// Name of the data file in a directory, as the engine asks for it.
@@ -166,7 +167,7 @@ pub(crate) fn read<T>(path: &Path, mut work: impl FnMut(&Database) -> Result<T>)
         let options = Options {
             create: false,
             read_only: true,
-            ..system().options()
+            ..key::options()?
         };
         work(&open(path, Arc::clone(&storage), options)?)
     };
@@ -210,7 +211,7 @@ impl Store {
             create,
             exclusive: access == Access::CreateNew,
             database_id: system().new_id(),
-            ..system().options()
+            ..key::options()?
         };
         if !create {
             check_exists(&*storage, path)?;

@@ -103,6 +103,9 @@ pub trait System: Sync {
     /// Options of databases, with the clock and the randomness of this machine.
     fn options(&self) -> Options;
 
+    /// Fills a buffer from a cryptographically secure generator.
+    fn random(&self) -> fn(&mut [u8]);
+
     /// Identity of a new database; `None` lets the engine choose one at random.
     fn new_id(&self) -> Option<u128>;
 

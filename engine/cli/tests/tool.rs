@@ -5,6 +5,7 @@ mod common;
 mod backup;
 mod beside_writer;
 mod compact;
+mod encryption;
 mod failures;
 mod indexes;
 mod javascript;

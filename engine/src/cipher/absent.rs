@@ -1,16 +1,11 @@
 //! What stands in for encryption in builds without it.
 
 use super::Domain;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The key of an encrypted database. Without the feature `encryption` there is none.
 #[derive(Clone, Debug)]
 pub enum Key {}
-
-/// No key, hence never called.
-pub(crate) fn wrong_key(_: bool) -> Error {
-    Error::ReadOnly
-}
 
 /// No key, hence never called.
 pub(crate) fn not_encrypted() -> Error {
@@ -25,11 +20,11 @@ pub(crate) enum WrappedKey {}
 pub(crate) struct Cipher(());
 
 impl WrappedKey {
-    pub(crate) fn create(key: &Key, _: u128) -> (Self, Cipher) {
+    pub(crate) fn create(key: &Key, _: u128) -> Result<(Self, Cipher)> {
         match *key {}
     }
 
-    pub(crate) fn unlock(&self, _: &Key, _: u128) -> Option<Cipher> {
+    pub(crate) fn unlock(&self, _: &Key, _: u128) -> Result<Cipher> {
         match *self {}
     }
 

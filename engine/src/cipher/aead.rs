@@ -8,62 +8,16 @@ use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
 use zeroize::Zeroizing;
 
-use super::{Domain, NONCE_BYTES, OVERHEAD_BYTES, TAG_BYTES};
-use crate::error::Error;
+use super::key::{Key, Random, WRONG_KEY};
+use super::{Domain, KEY_BYTES, NONCE_BYTES, OVERHEAD_BYTES, TAG_BYTES};
+use crate::error::{Error, Result};
 
-const KEY_BYTES: usize = 32;
 /// Length of a data key sealed under the user's key.
 const WRAPPED_BYTES: usize = OVERHEAD_BYTES + KEY_BYTES;
 /// Maximum length of what a host stores beside the sealed data key.
 const ENVELOPE_BYTES: usize = 128;
 /// Maximum length of what a caller adds to the associated data.
 const CONTEXT_BYTES: usize = 384;
-
-/// Fills a buffer from a cryptographically secure generator.
-type Random = fn(&mut [u8]);
-
-/// The key of an encrypted database: 32 secret bytes from a secure generator or a key derivation,
-/// not a password. Erased from memory when it is dropped.
-#[derive(Clone)]
-pub struct Key {
-    bytes: Zeroizing<[u8; KEY_BYTES]>,
-    random: Random,
-}
-
-impl Key {
-    /// Takes a key. Nonces and data keys come from the system's generator.
-    ///
-    /// # Panics
-    /// Later, wherever a nonce is needed, if the system has no generator.
-    #[cfg(not(target_family = "wasm"))]
-    #[must_use]
-    pub fn new(bytes: [u8; KEY_BYTES]) -> Self {
-        Self::with_random(bytes, |buffer| {
-            // A nonce that is not random would give away data: nothing can go on without one.
-            getrandom::fill(buffer).expect("the system has a generator of random bytes");
-        })
-    }
-
-    /// Takes a key and the host's generator, which must be cryptographically secure: if it ever
-    /// repeats 24 bytes, encryption is broken.
-    #[must_use]
-    pub fn with_random(bytes: [u8; KEY_BYTES], random: fn(&mut [u8])) -> Self {
-        Self {
-            bytes: Zeroizing::new(bytes),
-            random,
-        }
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(..)")
-    }
-}
-
-pub(crate) fn wrong_key(is_missing: bool) -> Error {
-    Error::WrongKey { is_missing }
-}
 
 pub(crate) fn not_encrypted() -> Error {
     Error::NotEncrypted
@@ -79,38 +33,42 @@ pub(crate) struct WrappedKey {
 
 impl WrappedKey {
     /// Makes a data key for a new database.
-    pub(crate) fn create(key: &Key, database_id: u128) -> (Self, Cipher) {
+    pub(crate) fn create(key: &Key, database_id: u128) -> Result<(Self, Cipher)> {
         let mut data_key = Zeroizing::new([0; KEY_BYTES]);
         (key.random)(&mut *data_key);
-        let wrapped = Self::around(&data_key, key, database_id, Vec::new());
-        (wrapped, Cipher::of(Sealer::new(&data_key, key.random, database_id)))
+        let wrapped = Self::around(&data_key, key, database_id)?;
+        Ok((wrapped, Cipher::of(Sealer::new(&data_key, key.random, database_id))))
     }
 
-    fn around(data_key: &[u8; KEY_BYTES], key: &Key, database_id: u128, envelope: Vec<u8>) -> Self {
+    fn around(data_key: &[u8; KEY_BYTES], key: &Key, database_id: u128) -> Result<Self> {
+        let (bytes, envelope) = key.for_wrapping()?;
         let mut wrapped = [0; WRAPPED_BYTES];
         wrapped[NONCE_BYTES..NONCE_BYTES + KEY_BYTES].copy_from_slice(data_key);
-        let wrapper = Sealer::new(&key.bytes, key.random, database_id);
+        let wrapper = Sealer::new(&bytes, key.random, database_id);
         wrapper.seal(Domain::DataKey, &[&envelope], &mut wrapped);
-        Self { wrapped, envelope }
+        Ok(Self { wrapped, envelope })
     }
 
-    /// Opens with the user's key; `None` if it is another one.
-    pub(crate) fn unlock(&self, key: &Key, database_id: u128) -> Option<Cipher> {
+    /// Opens with the user's key.
+    ///
+    /// # Errors
+    /// [`Error::WrongKey`] if it is another one, [`Error::Io`] if it cannot be derived.
+    pub(crate) fn unlock(&self, key: &Key, database_id: u128) -> Result<Cipher> {
         let mut wrapped = Zeroizing::new(self.wrapped);
-        let wrapper = Sealer::new(&key.bytes, key.random, database_id);
+        let wrapper = Sealer::new(&*key.for_envelope(&self.envelope)?, key.random, database_id);
         if !wrapper.open(Domain::DataKey, &[&self.envelope], &mut *wrapped) {
-            return None;
+            return Err(WRONG_KEY);
         }
-        let data_key = wrapped[NONCE_BYTES..].first_chunk()?;
-        Some(Cipher::of(Sealer::new(data_key, key.random, database_id)))
+        let data_key = wrapped[NONCE_BYTES..].first_chunk().expect("it is that long");
+        Ok(Cipher::of(Sealer::new(data_key, key.random, database_id)))
     }
 
     /// The same data key under another user's key. Without the data key it stays as it is.
-    pub(crate) fn rewrapped(&self, cipher: &Cipher, key: &Key, database_id: u128) -> Self {
-        cipher.0.as_ref().map_or_else(
-            || self.clone(),
-            |sealer| Self::around(&sealer.key, key, database_id, self.envelope.clone()),
-        )
+    pub(crate) fn rewrapped(&self, cipher: &Cipher, key: &Key, database_id: u128) -> Result<Self> {
+        match &cipher.0 {
+            Some(sealer) => Self::around(&sealer.key, key, database_id),
+            None => Ok(self.clone()),
+        }
     }
 
     /// Encodes it: length of the envelope u8, two zeros, the sealed data key, the envelope.
@@ -278,7 +236,7 @@ mod tests {
     }
 
     fn cipher() -> Cipher {
-        let (_, cipher) = WrappedKey::create(&Key::new([7; 32]), 5);
+        let (_, cipher) = WrappedKey::create(&Key::new([7; 32]), 5).expect("a key needs no memory");
         cipher
     }
 
@@ -304,7 +262,7 @@ mod tests {
         assert!(!cipher.open(Domain::Block, &[b"at 8"], &mut buffer.clone()));
         assert!(!cipher.open(Domain::LogRecord, &[b"at 7"], &mut buffer.clone()));
         assert!(!cipher.open(Domain::Block, &[b"at 7"], &mut buffer[..39].to_vec()));
-        let (_, other) = WrappedKey::create(&Key::new([7; 32]), 5);
+        let (_, other) = WrappedKey::create(&Key::new([7; 32]), 5).expect("a key needs no memory");
         assert!(!other.open(Domain::Block, &[b"at 7"], &mut buffer.clone()));
     }
 
@@ -316,12 +274,12 @@ mod tests {
 
     #[test]
     fn a_wrapped_key_opens_with_its_key_in_its_database_only() {
-        let (wrapped, cipher) = WrappedKey::create(&Key::new([7; 32]), 5);
+        let (wrapped, cipher) = WrappedKey::create(&Key::new([7; 32]), 5).expect("a key needs no memory");
         let mut buffer = sealed(&cipher);
         let again = WrappedKey::decode(&wrapped.encode()).expect("it was encoded");
         assert_eq!(again, wrapped);
-        assert!(again.unlock(&Key::new([8; 32]), 5).is_none());
-        assert!(again.unlock(&Key::new([7; 32]), 6).is_none());
+        assert!(again.unlock(&Key::new([8; 32]), 5).is_err());
+        assert!(again.unlock(&Key::new([7; 32]), 6).is_err());
         let opened = again.unlock(&Key::new([7; 32]), 5).expect("it is the key");
         assert!(opened.open(Domain::Block, &[b"at 7"], &mut buffer));
         assert_eq!(format!("{:?}{cipher:?}", Key::new([7; 32])), "Key(..)Cipher(..)");

@@ -22,17 +22,21 @@
 mod absent;
 #[cfg(feature = "encryption")]
 mod aead;
+#[cfg(feature = "encryption")]
+mod key;
 
 #[cfg(feature = "encryption")]
-pub use aead::Key;
+pub(crate) use aead::{Cipher, WrappedKey, not_encrypted};
 #[cfg(feature = "encryption")]
-pub(crate) use aead::{Cipher, WrappedKey, not_encrypted, wrong_key};
+pub use key::{Key, PassphraseCost};
 
 #[cfg(not(feature = "encryption"))]
 pub use absent::Key;
 #[cfg(not(feature = "encryption"))]
-pub(crate) use absent::{Cipher, WrappedKey, not_encrypted, wrong_key};
+pub(crate) use absent::{Cipher, WrappedKey, not_encrypted};
 
+#[cfg(feature = "encryption")]
+const KEY_BYTES: usize = 32;
 pub(crate) const NONCE_BYTES: usize = 24;
 pub(crate) const TAG_BYTES: usize = 16;
 /// Bytes that encryption adds.

@@ -24,6 +24,8 @@ mod stats;
 
 pub use feed::Changes;
 pub use indexed::{IndexBy, IndexedCollection};
+#[cfg(feature = "encryption")]
+pub use key::SealedKey;
 pub(crate) use open::recover_from;
 pub use open_flush::OpenFlush;
 pub use options::Options;

@@ -165,6 +165,7 @@ fn check(options: &Options) -> Result<()> {
 fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
     let unit_shift = options.unit_bytes.trailing_zeros() as u8;
     let database_id = options.database_id.unwrap_or_else(random_id);
+    let create_encryption = |key| Encryption::create(key, database_id);
     let salt = log::mix(database_id as u64, (database_id >> 64) as u64, session_of(options));
     let superblock = Superblock {
         unit_shift,
@@ -181,7 +182,7 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
         log_half_bytes: options.log_bytes() / 2 / 512 * 512,
         log: Position::first(0, salt),
         closed: true,
-        encryption: options.key.as_ref().map(|key| Encryption::create(key, database_id)),
+        encryption: options.key.as_ref().map(create_encryption).transpose()?,
     };
     superblock.write(file)?;
     file.flush()?;

@@ -123,9 +123,8 @@ impl Error {
                 to.text("; use a build that reads it")
             }
             #[cfg(feature = "encryption")]
-            Self::WrongKey { is_missing: true } => to.text("the database is encrypted; open it with its key"),
-            #[cfg(feature = "encryption")]
-            Self::WrongKey { .. } => to.text("the key is not that of the database; it was not changed"),
+            Self::WrongKey { is_missing: false } => to.text("the key is not that of the database; it was not changed"),
+            Self::WrongKey { .. } => to.text("the database is encrypted; open it with its key"),
             #[cfg(feature = "encryption")]
             Self::NotEncrypted => to.text("the database is not encrypted; open it without a key"),
             Self::Locked { file } => to

@@ -38,8 +38,8 @@ pub enum Error {
         /// Name of the file.
         file: Text,
     },
-    /// Only with the feature `encryption`: the database is encrypted, and the key is missing or another one. Nothing was changed.
-    #[cfg(feature = "encryption")]
+    /// The database is encrypted, and the key is missing or another one. Without the feature
+    /// `encryption` it is always missing. Nothing was changed.
     WrongKey {
         /// It was opened without a key.
         is_missing: bool,
@@ -137,7 +137,6 @@ impl Clone for Error {
                 found: *found,
                 supported: *supported,
             },
-            #[cfg(feature = "encryption")]
             Self::WrongKey { is_missing } => Self::WrongKey {
                 is_missing: *is_missing,
             },
@@ -299,7 +298,6 @@ impl Error {
             Self::StorageFull { .. } => "KV_QUOTA_EXCEEDED",
             Self::Corrupt(_) | Self::CorruptBackup(_) | Self::NotADatabase { .. } => "KV_CORRUPT",
             Self::VersionUnsupported { .. } | Self::KeyOrderUnsupported { .. } => "KV_VERSION_UNSUPPORTED",
-            #[cfg(feature = "encryption")]
             Self::WrongKey { .. } => "KV_WRONG_KEY",
             #[cfg(feature = "encryption")]
             Self::NotEncrypted => "KV_NOT_ENCRYPTED",

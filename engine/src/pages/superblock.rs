@@ -118,22 +118,22 @@ impl Eq for Encryption {}
 
 impl Encryption {
     /// Encryption of a new database.
-    pub(crate) fn create(key: &Key, database_id: u128) -> Self {
-        let (wrapped, cipher) = WrappedKey::create(key, database_id);
-        Self {
+    pub(crate) fn create(key: &Key, database_id: u128) -> Result<Self> {
+        let (wrapped, cipher) = WrappedKey::create(key, database_id)?;
+        Ok(Self {
             wrapped,
             cipher,
             tag: [0; OVERHEAD_BYTES],
-        }
+        })
     }
 
     /// The same data key, sealed under another key.
     #[cfg(feature = "encryption")]
-    pub(crate) fn rewrapped(&self, key: &Key, database_id: u128) -> Self {
-        Self {
-            wrapped: self.wrapped.rewrapped(&self.cipher, key, database_id),
+    pub(crate) fn rewrapped(&self, key: &Key, database_id: u128) -> Result<Self> {
+        Ok(Self {
+            wrapped: self.wrapped.rewrapped(&self.cipher, key, database_id)?,
             ..self.clone()
-        }
+        })
     }
 
     pub(crate) fn cipher(&self) -> Cipher {
@@ -159,8 +159,7 @@ impl Encryption {
     /// # Errors
     /// [`Error::WrongKey`]
     pub(crate) fn unlock(&self, key: &Key, database_id: u128) -> Result<Cipher> {
-        let cipher = self.wrapped.unlock(key, database_id);
-        cipher.ok_or_else(|| cipher::wrong_key(false))
+        self.wrapped.unlock(key, database_id)
     }
 }
 
@@ -245,6 +244,9 @@ impl Superblock {
             return Ok(None);
         }
         let found = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if found == SEALED_VERSION && !cfg!(feature = "encryption") {
+            return Err(Error::WrongKey { is_missing: true });
+        }
         if !(FORMAT_VERSION..=NEWEST_VERSION).contains(&found) {
             return Err(Error::VersionUnsupported {
                 found,
@@ -345,7 +347,7 @@ pub(crate) fn unlock(superblocks: &mut Vec<Superblock>, key: Option<&Key>) -> Re
             return Ok(());
         }
         (None, Some(_)) => return Err(cipher::not_encrypted()),
-        (Some(_), None) => return Err(cipher::wrong_key(true)),
+        (Some(_), None) => return Err(Error::WrongKey { is_missing: true }),
         (Some(encryption), Some(key)) => encryption.unlock(key, newest.database_id)?,
     };
     let generation = newest.generation;

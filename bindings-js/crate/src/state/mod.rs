@@ -236,7 +236,7 @@ impl State {
             | Request::IndexCount { .. }
             | Request::IndexAt { .. }
             | Request::IndexScan { .. }
-            | Request::Part { .. } => self.execute_rest(request, writes, out)?,
+            | Request::Rest { .. } => self.execute_rest(request, writes, out)?,
             // The session handles these itself.
             Request::SchemaJoin { .. }
             | Request::SchemaProgress { .. }

@@ -66,7 +66,7 @@ impl State {
                 range,
                 options,
             } => self.index_scan(id, (view, collection, index), range, options, database, out)?,
-            Request::Part { durability, body } => self.execute_part(durability, body, writes, out)?,
+            Request::Rest { durability, body } => self.execute_body(durability, body, writes, out)?,
             // `State::execute` has the others.
             _ => return Err(Error::Closed),
         }

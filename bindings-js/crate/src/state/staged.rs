@@ -9,7 +9,8 @@ use mangrove_engine::{Database, Durability, Error, Result, StagedValue};
 use super::{State, unacceptable};
 use crate::pending::Writes;
 use crate::protocol::{View, Writer};
-use crate::request::PartRequest;
+use crate::request::RestRequest;
+use crate::secret;
 use crate::table::Table;
 
 /// Limit per client on values that are being written; each takes up to a megabyte of memory.
@@ -22,36 +23,40 @@ impl State {
         self.staged.get_or_insert_default()
     }
 
-    pub(super) fn execute_part(
+    pub(super) fn execute_body(
         &mut self,
         durability: Durability,
         body: &[u8],
         writes: &mut Writes<'_>,
         out: &mut Writer,
     ) -> Result<()> {
-        match PartRequest::read(body)? {
-            PartRequest::Read {
+        match RestRequest::read(body)? {
+            RestRequest::Read {
                 view,
                 collection,
                 key,
                 start,
                 end,
             } => self.get_range((view, collection), key, start..end, writes.database, out),
-            PartRequest::Append {
+            RestRequest::Append {
                 id,
                 collection,
                 offset,
                 bytes,
             } => self.append(id, collection, offset, bytes, writes),
-            PartRequest::Store {
+            RestRequest::Store {
                 id,
                 collection,
                 key,
                 expires_at,
             } => self.store_staged(durability, id, (collection, key, expires_at), writes, out),
-            PartRequest::Discard { id } => {
+            RestRequest::Discard { id } => {
                 self.staged().remove(id);
                 Ok(())
+            }
+            RestRequest::ChangeKey { secret } => {
+                writes.client.check_writable()?;
+                secret::change_key(writes.database, secret)
             }
         }
     }

@@ -44,7 +44,7 @@ impl Request {
 
     /// Returns the request about a value in parts with this body.
     pub fn into_part(self) -> Self {
-        let mut request = Self::new(op("Part")).u8(0).uv(self.0.len() as u64);
+        let mut request = Self::new(op("Rest")).u8(0).uv(self.0.len() as u64);
         request.0.extend(self.0);
         request
     }

@@ -4,7 +4,7 @@ use super::common::{FaultyStorage, Reply, Request, execute, keys, op, open, set}
 use super::{KEYS, begin, commit, get, scan_open, use_default, within};
 
 fn part_op(name: &str) -> Request {
-    let found = mangrove_bindings::request::PartRequest::CODES
+    let found = mangrove_bindings::request::RestRequest::CODES
         .iter()
         .find(|(found, _)| *found == name);
     Request::new(found.expect("a request's name").1)

@@ -2,6 +2,7 @@
 
 mod backup;
 mod bench;
+mod change_key;
 mod compact;
 mod count;
 mod del;
@@ -58,6 +59,8 @@ pub(crate) enum Verb {
     Backup(backup::Arguments),
     /// Makes a new database from a file that `backup` wrote.
     Restore(restore::Arguments),
+    /// Gives an encrypted database another key; its data are not rewritten.
+    ChangeKey(change_key::Arguments),
     /// Measures a new database, which it removes afterwards.
     Bench(bench::Arguments),
 }
@@ -80,6 +83,7 @@ impl Verb {
             Self::Compact(arguments) => compact::run(arguments),
             Self::Backup(arguments) => backup::run(arguments),
             Self::Restore(arguments) => restore::run(arguments),
+            Self::ChangeKey(arguments) => change_key::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),
         }
     }

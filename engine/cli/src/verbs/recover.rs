@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::verify::describe;
 use crate::failure::{Failure, Result};
+use crate::key;
 use crate::output::print;
 use crate::progress::note;
 use crate::store::{self, Vacancy};
@@ -130,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let report = Vacancy::new(&arguments.target)?.fill(|target| {
         let options = Options {
             database_id: system().new_id(),
-            ..system().options()
+            ..key::options()?
         };
         let report = mangrove_engine::recover(source, target, options, &mut |now| {
             progress.show(now);

@@ -10,6 +10,7 @@ use mangrove_engine::RestoreReport;
 use serde_json::json;
 
 use crate::failure::{Failure, Result};
+use crate::key;
 use crate::output::print;
 use crate::progress::Progress;
 use crate::store::{Access, Replacement, Store, Vacancy};
@@ -68,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return print(&shown.to_string());
     }
     let make = |storage| -> Result<RestoreReport> {
-        let report = mangrove_engine::restore(&mut *source, storage, system().options(), &mut |state| {
+        let report = mangrove_engine::restore(&mut *source, storage, key::options()?, &mut |state| {
             progress.show_copied(state, "records");
             ControlFlow::Continue(())
         });

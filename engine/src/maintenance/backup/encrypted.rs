@@ -3,7 +3,7 @@
 use super::frame;
 use super::header::{HEADER_BYTES, Header};
 use crate::block::checksum;
-use crate::cipher::{self, Cipher, Domain, Key, NONCE_BYTES, OVERHEAD_BYTES, TAG_BYTES};
+use crate::cipher::{Cipher, Domain, Key, NONCE_BYTES, OVERHEAD_BYTES, TAG_BYTES};
 use crate::error::{Error, Result};
 use crate::pages::Encryption;
 
@@ -42,7 +42,7 @@ impl FrameCipher {
         if frame::crc_at_end(wrapped) != checksum::hash(&wrapped[..CRC_AT]) {
             return Err(damaged());
         }
-        let key = key.ok_or_else(|| cipher::wrong_key(true))?;
+        let key = key.ok_or(Error::WrongKey { is_missing: true })?;
         let encryption = Encryption::decode_wrapped_key(&wrapped[..CRC_AT]).ok_or_else(damaged)?;
         let cipher = encryption.unlock(key, header.database_id)?;
         Ok(Self { cipher, header: *bytes })

@@ -69,6 +69,9 @@ impl Header {
             return Err(damaged("the checksum of the header is wrong"));
         }
         let found = word(8) as u16;
+        if found == SEALED_VERSION && !cfg!(feature = "encryption") {
+            return Err(Error::WrongKey { is_missing: true });
+        }
         if found > NEWEST_VERSION {
             return Err(Error::VersionUnsupported {
                 found,

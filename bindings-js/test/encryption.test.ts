@@ -1,0 +1,199 @@
+// Encrypted databases: they open with their key only, wherever and however they are opened, and give away nothing.
+import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { open, openSync, recover, restore } from 'mangrove-kv';
+import type { Encryption } from 'mangrove-kv';
+import * as inline from 'mangrove-kv/inline';
+import { MapStorage } from './support/map-storage.ts';
+import { rejects, withPath } from './support/kit.ts';
+
+const key = (byte: number): Encryption => ({ key: new Uint8Array(32).fill(byte) });
+const CHEAP = { memoryKiB: 64, passes: 1 };
+const MARKER = 'c0nfid3nt1al';
+
+async function fill(path: string, encryption: Encryption | undefined): Promise<void> {
+  const db = await open(path, { encryption, feed: true });
+  const notes = db.collection<string, { text: string }>(`notes ${MARKER}`, { indexes: { byText: { key: ({ text }) => text } } });
+  for (let number = 0; number < 50; number++) await notes.set(`${MARKER}${number}`, { text: `${number}${MARKER}`.repeat(20) });
+  await db.collection(`blobs ${MARKER}`).set('large', MARKER.repeat(100_000));
+  await notes.delete(`${MARKER}3`);
+  await db.close();
+}
+
+async function assertFilled(path: string, encryption: Encryption): Promise<void> {
+  const db = await open(path, { encryption, create: false });
+  const notes = db.collection<string, { text: string }>(`notes ${MARKER}`, { indexes: { byText: { key: ({ text }) => text } } });
+  assert.equal(await notes.size, 49);
+  assert.equal((await notes.get(`${MARKER}7`))?.text, `7${MARKER}`.repeat(20));
+  assert.equal(await notes.index('byText', { whenIncomplete: 'wait' }).count(), 49);
+  assert.equal(await db.collection(`blobs ${MARKER}`).get('large'), MARKER.repeat(100_000));
+  assert.equal((await db.verify()).ok, true);
+  await db.close();
+}
+
+function filesOf(path: string): Buffer {
+  return Buffer.concat(readdirSync(path).map((name) => readFileSync(join(path, name))));
+}
+
+async function bytesOf(stream: ReadableStream<Uint8Array>): Promise<Buffer> {
+  const pieces = [];
+  for await (const piece of stream as unknown as AsyncIterable<Uint8Array>) pieces.push(piece);
+  return Buffer.concat(pieces);
+}
+
+test('a database opens with its key only, and a refusal changes nothing', () => withPath(async (path) => {
+  await fill(path, key(1));
+  const before = filesOf(path);
+  await rejects(open(path), 'KV_WRONG_KEY');
+  await rejects(open(path, { readOnly: true }), 'KV_WRONG_KEY');
+  await rejects(open(path, { encryption: key(2) }), 'KV_WRONG_KEY');
+  await rejects(open(path, { encryption: { passphrase: 'p' } }), 'KV_WRONG_KEY');
+  assert.throws(() => openSync(path), { code: 'KV_WRONG_KEY' });
+  assert.throws(() => openSync(path, { encryption: key(2) }), { code: 'KV_WRONG_KEY' });
+  assert.ok(filesOf(path).equals(before), 'a refusal wrote something');
+  await assertFilled(path, key(1));
+  const sync = openSync(path, { encryption: key(1), readOnly: true });
+  assert.equal(sync.collection(`notes ${MARKER}`).size, 49);
+  sync.close();
+}));
+
+test('a plain database is not opened with a key', () => withPath(async (path) => {
+  await fill(path, undefined);
+  const before = filesOf(path);
+  assert.ok(before.includes(MARKER), 'the marker is found where nothing is encrypted');
+  await rejects(open(path, { encryption: key(1) }), 'KV_NOT_ENCRYPTED');
+  assert.ok(filesOf(path).equals(before), 'a refusal wrote something');
+  const db = await open(path);
+  await rejects(db.changeKey(key(1)), 'KV_INVALID_ARGUMENT');
+  await db.close();
+}));
+
+test('nothing that is written can be read', () => withPath(async (path) => {
+  await fill(path, key(1));
+  assert.ok(!filesOf(path).includes(MARKER));
+  const db = await open(path, { encryption: key(1) });
+  const backup = await bytesOf(db.backup());
+  await db.close();
+  assert.ok(!backup.includes(MARKER));
+  await rejects(restore(`${path}-restored`, backup), 'KV_WRONG_KEY');
+  await rejects(restore(`${path}-restored`, backup, { encryption: key(2) }), 'KV_WRONG_KEY');
+  await restore(`${path}-restored`, backup, { encryption: key(1) });
+  assert.ok(!filesOf(`${path}-restored`).includes(MARKER));
+  await assertFilled(`${path}-restored`, key(1));
+  await rejects(recover(path, `${path}-recovered`), 'KV_WRONG_KEY');
+  assert.equal((await recover(path, `${path}-recovered`, { encryption: key(1) })).entries, 50);
+  assert.ok(!filesOf(`${path}-recovered`).includes(MARKER));
+  await assertFilled(`${path}-recovered`, key(1));
+}));
+
+test('a plain backup becomes an encrypted database', () => withPath(async (path) => {
+  await fill(path, undefined);
+  const db = await open(path);
+  const backup = await bytesOf(db.backup());
+  await db.close();
+  await restore(`${path}-restored`, backup, { encryption: key(1) });
+  assert.ok(!filesOf(`${path}-restored`).includes(MARKER));
+  await assertFilled(`${path}-restored`, key(1));
+}));
+
+test('a passphrase opens with the cost that was stored', () => withPath(async (path) => {
+  await fill(path, { passphrase: 'correct horse', ...CHEAP });
+  await rejects(open(path, { encryption: { passphrase: 'correct horsf' } }), 'KV_WRONG_KEY');
+  await rejects(open(path, { encryption: key(1) }), 'KV_WRONG_KEY');
+  await assertFilled(path, { passphrase: 'correct horse' });
+  await withPath(async (other) => {
+    await fill(other, { passphrase: 'the default cost' });
+    await assertFilled(other, { passphrase: 'the default cost', ...CHEAP });
+  });
+}));
+
+test('CryptoKeys that cannot be extracted open it', () => withPath(async (path) => {
+  const hmac = await crypto.subtle.generateKey({ name: 'HMAC', hash: 'SHA-256' }, false, ['sign']);
+  const hkdf = await crypto.subtle.importKey('raw', new Uint8Array(32).fill(9), 'HKDF', false, ['deriveBits']);
+  for (const [at, [each, other]] of [[hmac, hkdf], [hkdf, hmac]].entries()) {
+    await fill(`${path}-${at}`, { key: each! });
+    await assertFilled(`${path}-${at}`, { key: each! });
+    await rejects(open(`${path}-${at}`, { encryption: { key: other! } }), 'KV_WRONG_KEY');
+    assert.throws(() => openSync(`${path}-${at}`, { encryption: { key: each! } }), { code: 'KV_UNSUPPORTED' });
+  }
+  const unfit = [
+    await crypto.subtle.generateKey({ name: 'AES-GCM', length: 256 }, false, ['encrypt']),
+    await crypto.subtle.generateKey({ name: 'HMAC', hash: 'SHA-1' }, false, ['sign']),
+    await crypto.subtle.generateKey({ name: 'HMAC', hash: 'SHA-256', length: 128 }, false, ['sign']),
+    await crypto.subtle.generateKey({ name: 'HMAC', hash: 'SHA-256' }, false, ['verify']),
+  ] as CryptoKey[];
+  for (const each of unfit) await rejects(open(`${path}-unfit`, { encryption: { key: each } }), 'KV_INVALID_ARGUMENT');
+}));
+
+test('a changed key is the only one, also for the same handle', () => withPath(async (path) => {
+  await fill(path, key(1));
+  const db = await open(path, { encryption: key(1) });
+  await db.changeKey(key(2));
+  await db.set('after', 1);
+  await db.close();
+  await rejects(open(path, { encryption: key(1) }), 'KV_WRONG_KEY');
+  const second = await open(path, { encryption: key(2) });
+  assert.equal(await second.get('after'), 1);
+  await second.changeKey({ passphrase: 'p', ...CHEAP });
+  await second.close();
+  await rejects(open(path, { encryption: key(2) }), 'KV_WRONG_KEY');
+  await assertFilled(path, { passphrase: 'p' });
+  const reader = await open(path, { encryption: { passphrase: 'p' }, readOnly: true });
+  await rejects(reader.changeKey(key(3)), 'KV_READ_ONLY');
+  await reader.close();
+}));
+
+test('a worker, the inlined entry and other storages open it', () => withPath(async (path) => {
+  await fill(path, key(1));
+  const worker = await open(path, { encryption: key(1), thread: 'worker' });
+  assert.equal(await worker.collection(`notes ${MARKER}`).size, 49);
+  await worker.close();
+  await rejects(open(path, { encryption: key(2), thread: 'worker' }), 'KV_WRONG_KEY');
+  const inlined = await inline.open(path, { encryption: key(1) });
+  assert.equal(await inlined.collection(`notes ${MARKER}`).size, 49);
+  await inlined.close();
+  assert.throws(() => inline.openSync(path, { encryption: key(1) }), { code: 'KV_UNSUPPORTED' });
+  const storage = new MapStorage();
+  const custom = await open('custom', { storage, encryption: key(1) });
+  await custom.set(MARKER, MARKER);
+  await custom.close();
+  await rejects(open('custom', { storage }), 'KV_WRONG_KEY');
+  const again = await open('custom', { storage, encryption: key(1) });
+  assert.equal(await again.get(MARKER), MARKER);
+  await again.close();
+  const memory = await open('memory', { storage: 'memory', encryption: { passphrase: 'p', ...CHEAP } });
+  await memory.set(1, 2);
+  assert.equal(await memory.get(1), 2);
+  await memory.close();
+}));
+
+test('a module without encryption makes no plain database of a key', () => withPath(async (path) => {
+  const plain = readFileSync(new URL('../dist/mangrove_bg.wasm', import.meta.url));
+  await rejects(open(path, { encryption: key(1), wasm: plain }), 'KV_INVALID_ARGUMENT');
+  assert.throws(() => openSync(path, { encryption: key(1), wasm: plain }), { code: 'KV_INVALID_ARGUMENT' });
+  await fill(path, key(1));
+  const db = await open(path, { encryption: key(1) });
+  const backup = await bytesOf(db.backup());
+  await db.close();
+  const upkeep = readFileSync(new URL('../dist/mangrove_upkeep_bg.wasm', import.meta.url));
+  await rejects(restore(`${path}-restored`, backup, { encryption: key(1), wasm: upkeep }), 'KV_INVALID_ARGUMENT');
+  const encrypted = readFileSync(new URL('../dist/mangrove_encrypted_bg.wasm', import.meta.url));
+  const given = await open(path, { encryption: key(1), wasm: encrypted });
+  assert.equal(await given.collection(`notes ${MARKER}`).size, 49);
+  await given.close();
+}));
+
+test('keys and passphrases are checked', () => withPath(async (path) => {
+  const wrong: unknown[] = [
+    { key: new Uint8Array(31) }, { key: new Uint8Array(33) }, { key: 'x'.repeat(32) }, { key: {} }, {}, 'secret', null,
+    { key: new Uint8Array(32), passphrase: 'p' }, { key: new Uint8Array(32), passes: 1 }, { passphrase: '' }, { passphrase: 5 },
+    { passphrase: 'p', memoryKiB: 7 }, { passphrase: 'p', memoryKiB: 2 ** 21 }, { passphrase: 'p', passes: 0 }, { passphrase: 'p', passes: 1025 },
+    { passphrase: 'p', rounds: 3 },
+  ];
+  for (const encryption of wrong) {
+    await rejects(open(path, { encryption: encryption as Encryption }), 'KV_INVALID_ARGUMENT');
+    assert.throws(() => openSync(path, { encryption: encryption as Encryption }), { code: 'KV_INVALID_ARGUMENT' }, JSON.stringify(encryption));
+  }
+}));
