@@ -52,6 +52,8 @@ export const STEPS = [
   { name: 'shuttle', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
   { name: 'crash', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'crash'] },
   { name: 'crash indexes', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'engine', 'indexes::crashes'] },
+  // Those tests of the package that open nothing without the key that each database then has.
+  { name: 'node encrypted', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:encrypted'] },
   // The whole package on failing disks and through power cuts.
   { name: 'faults', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:faults'] },
   // The protocol between tabs: random schedules, and whether they find deliberate mistakes.

@@ -65,7 +65,7 @@ async function ofCryptoKey(key: CryptoKey): Promise<Uint8Array<ArrayBuffer>> {
 /** Encodes what can be encoded at once: bytes and passphrases. */
 function atOnce(encryption: Encryption): Uint8Array<ArrayBuffer> | CryptoKey {
   checkNames('encryption', encryption, PASSPHRASE);
-  const { key, passphrase } = encryption;
+  const { key, passphrase } = (encryption as Encryption | undefined) ?? {};
   if ((key === undefined) === (passphrase === undefined)) throw invalid('encryption has to have either a key or a passphrase');
   if (passphrase !== undefined) return ofPassphrase(encryption as EncryptionPassphrase);
   checkNames('encryption', encryption, KEY);

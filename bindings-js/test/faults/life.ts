@@ -6,7 +6,9 @@ import { Connection } from '../../src/wire/connection.ts';
 import { KvDatabase } from '../../src/api/database.ts';
 import { syncFaces } from '../../src/api/sync.ts';
 import { InThreadTransport } from '../../src/engine/in-thread-transport.ts';
+import { toSecretSync, withSecret } from '../../src/api/encryption.ts';
 import { checkOptions } from '../../src/api/options.ts';
+import type { EngineOptions } from '../../src/api/options.ts';
 import { KvError } from '../../src/base/errors.ts';
 import type { Database } from '../../src/types/index.ts';
 import { Random } from '../tabs/random.ts';
@@ -17,7 +19,18 @@ import type { Cut, Fault, Image } from './disk.ts';
 
 /** Small enough that a few calls fill the nodes. */
 const OPTIONS = { unitBytes: 512, nodeBytes: 512, cacheBytes: 65_536 } as const;
-const { engine } = checkOptions(OPTIONS);
+const { engine: plain } = checkOptions(OPTIONS);
+const secret = toSecretSync({ key: new Uint8Array(32).fill(7) });
+
+/** A module, and what it opens databases with. */
+export interface Engine {
+  readonly module: WebAssembly.Module;
+  readonly options: EngineOptions;
+}
+
+export const plainly = (module: WebAssembly.Module): Engine => ({ module, options: plain });
+export const withKey = (module: WebAssembly.Module): Engine => ({ module, options: { ...plain, opening: withSecret(plain.opening, secret) } });
+
 const INFO = { path: 'x', persistence: 'custom', durability: 'strict' } as const;
 const CUTS: readonly Cut[] = ['all', 'none', 'first', 'any'];
 /** Errors that a failing storage may cause. */
@@ -53,9 +66,9 @@ export interface Counts {
   refused: number;
 }
 
-export function open(module: WebAssembly.Module, disk: Disk, flushesLater: boolean): Database<string> {
+export function open({ module, options }: Engine, disk: Disk, flushesLater: boolean): Database<string> {
   disk.flushesLater = flushesLater;
-  return new KvDatabase<string, unknown>(new Connection(new InThreadTransport(module, disk, engine, { release: () => undefined, syncFaces })), INFO, {});
+  return new KvDatabase<string, unknown>(new Connection(new InThreadTransport(module, disk, options, { release: () => undefined, syncFaces })), INFO, {});
 }
 
 function anyFault(random: Random): Fault {
@@ -72,7 +85,7 @@ function anyFault(random: Random): Fault {
 }
 
 export class Life {
-  readonly #module: WebAssembly.Module;
+  readonly #engine: Engine;
   readonly #random: Random;
   readonly #disk: Disk;
   readonly #counts: Counts;
@@ -86,8 +99,8 @@ export class Life {
   /** Calls refused by a database that no longer writes; they may have taken effect. */
   #doubtful: Call[] = [];
 
-  constructor(module: WebAssembly.Module, random: Random, image: Image, state: State, counts: Counts, trace: string[]) {
-    this.#module = module;
+  constructor(engine: Engine, random: Random, image: Image, state: State, counts: Counts, trace: string[]) {
+    this.#engine = engine;
     this.#random = random;
     this.#disk = new Disk(random, image, random.chance(0.3) ? 16_384 : 0);
     this.#versions = [new Version(0, state)];
@@ -102,7 +115,7 @@ export class Life {
   /** Runs some rounds; returns what is left for the next life. */
   async run(rounds: number): Promise<{ image: Image; state: State }> {
     const flushesLater = this.#random.chance(0.6);
-    const db = open(this.#module, this.#disk, flushesLater);
+    const db = open(this.#engine, this.#disk, flushesLater);
     this.#disk.onOperation = () => this.#take();
     this.#trace.push(`open, flushes ${flushesLater ? 'later' : 'at once'}, reserve ${this.#disk.reserveBytes}`);
     for (let round = 0; round < rounds; round++) {
@@ -221,7 +234,7 @@ export class Life {
     const states = [];
     for (const { image, how, least } of this.#taken.splice(0)) {
       const allowed = this.#versions.filter((_, index) => (this.#versions[index + 1]?.call ?? Infinity) > least);
-      const db = open(this.#module, new Disk(this.#random, image), false);
+      const db = open(this.#engine, new Disk(this.#random, image), false);
       const state = await stateOf(db);
       const text = textOf(state);
       allowed.push(...this.#doubtfulVersions());

@@ -1,12 +1,13 @@
 // Runs random calls on a failing disk, cut anywhere, until MANGROVE_FAULTS_IMAGES images have been
-// checked. MANGROVE_FAULTS_SEED is the first seed.
+// checked. MANGROVE_FAULTS_SEED is the first seed. Each fourth seed has an encrypted database.
 import { readFileSync } from 'node:fs';
 import process from 'node:process';
 import { Random } from '../tabs/random.ts';
-import { Life } from './life.ts';
+import { Life, plainly, withKey } from './life.ts';
 import type { Counts } from './life.ts';
 
-const module = new WebAssembly.Module(readFileSync(new URL('../../dist/mangrove_bg.wasm', import.meta.url)));
+const moduleOf = (name: string): WebAssembly.Module => new WebAssembly.Module(readFileSync(new URL(`../../dist/${name}_bg.wasm`, import.meta.url)));
+const engines = [plainly(moduleOf('mangrove')), withKey(moduleOf('mangrove_encrypted'))] as const;
 const images = Number(process.env['MANGROVE_FAULTS_IMAGES'] ?? 20_000);
 const firstSeed = Number(process.env['MANGROVE_FAULTS_SEED'] ?? 1);
 const start = performance.now();
@@ -19,7 +20,7 @@ for (; counts.images < images; seed++) {
   let left = { image: new Map() as ReadonlyMap<string, Uint8Array>, state: new Map() as ReadonlyMap<string, unknown> };
   try {
     for (let lives = 1 + random.below(4); lives > 0; lives--) {
-      left = await new Life(module, random, left.image, left.state, counts, trace).run(2 + random.below(8));
+      left = await new Life(engines[seed % 4 === 3 ? 1 : 0], random, left.image, left.state, counts, trace).run(2 + random.below(8));
     }
   } catch (error) {
     console.log(trace.slice(-60).join('\n'));

@@ -54,7 +54,8 @@ fn check(data: &[u8]) -> bool {
             | Error::NotADatabase { .. }
             | Error::NotFound { .. }
             | Error::VersionUnsupported { .. }
-            | Error::KeyOrderUnsupported { .. },
+            | Error::KeyOrderUnsupported { .. }
+            | Error::WrongKey { is_missing: true },
         ) => false,
         Err(error) => panic!("damage must be called damage, not {error:?}"),
     }

@@ -1,6 +1,8 @@
 //! Under any operations a database behaves like sorted maps, and a power failure leaves a committed
 //! state.
 
+#[cfg(feature = "encryption")]
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -115,6 +117,19 @@ struct Run {
     snapshots: Vec<Snapshot>,
 }
 
+/// Fills a buffer with numbers that are the same in every run of a plan.
+#[cfg(feature = "encryption")]
+fn repeatable(buffer: &mut [u8]) {
+    thread_local! {
+        static STATE: Cell<u64> = const { Cell::new(1) };
+    }
+    for byte in buffer {
+        let state = STATE.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        STATE.set(state);
+        *byte = (state >> 56) as u8;
+    }
+}
+
 /// Runs a plan of operations against a model.
 pub fn operations(bytes: &[u8]) -> bool {
     let mut u = Unstructured::new(bytes);
@@ -122,6 +137,8 @@ pub fn operations(bytes: &[u8]) -> bool {
         return false;
     };
     let options = Options {
+        #[cfg(feature = "encryption")]
+        key: (size & 4 != 0).then(|| crate::cipher::Key::with_random([7; 32], repeatable)),
         unit_bytes: 512,
         node_bytes: [256, 300, 512, 1024][usize::from(size % 4)],
         cache_bytes: 64 << 10,
