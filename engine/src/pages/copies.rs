@@ -34,7 +34,8 @@ impl Copies {
 /// Reads each copy separately. An unreadable copy counts as damaged.
 ///
 /// # Errors
-/// [`Error::VersionUnsupported`] if a newer release has written to the file.
+/// [`Error::VersionUnsupported`] if a newer release has written to the file, [`Error::WrongKey`] if
+/// it is encrypted and this build reads no encryption.
 pub(crate) fn read_copies(file: &dyn StorageFile) -> Result<Copies> {
     let mut newest: Option<Superblock> = None;
     let mut best = [0; 2];
@@ -54,7 +55,7 @@ pub(crate) fn read_copies(file: &dyn StorageFile) -> Result<Copies> {
                         newest = Some(superblock);
                     }
                 }
-                Err(error @ Error::VersionUnsupported { .. }) => return Err(error),
+                Err(error @ (Error::VersionUnsupported { .. } | Error::WrongKey { .. })) => return Err(error),
                 Ok(None) | Err(_) => {}
             }
         }
