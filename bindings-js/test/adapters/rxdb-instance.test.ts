@@ -241,9 +241,9 @@ test('closing completes what was called, and refuses what comes later', async ()
   await closing;
   assert.deepEqual(await writing, { error: [] });
   assert.equal(isComplete, true);
-  await rejects(instance.bulkWrite([row(person('b'))], 'test'), 'KV_CLOSED');
-  await rejects(instance.query(prepare({ selector: {} })), 'KV_CLOSED');
-  await rejects(instance.remove(), 'KV_CLOSED');
+  await assert.rejects(instance.bulkWrite([row(person('b'))], 'test'), { code: 'KV_CLOSED', name: 'Error' });
+  await assert.rejects(instance.query(prepare({ selector: {} })), { code: 'KV_CLOSED', name: 'Error' });
+  await assert.rejects(instance.remove(), { code: 'KV_CLOSED', name: 'Error' });
   assert.throws(() => instance.changeStream(), { code: 'KV_CLOSED' });
   assert.equal(instance.internals.database.status, 'closed');
 });

@@ -199,7 +199,9 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
 
   #checkOpen(): void {
     if (this.#closed === undefined) return;
-    throw new KvError('KV_CLOSED', `the storage of the collection ${JSON.stringify(this.collectionName)} of ${JSON.stringify(this.databaseName)} is closed`);
+    // RxDB's tests of storages require this error to be of the class `Error` itself.
+    const message = `the storage of the collection ${JSON.stringify(this.collectionName)} of ${JSON.stringify(this.databaseName)} is closed`;
+    throw Object.assign(new Error(message), { code: 'KV_CLOSED', retryable: false });
   }
 
   async #call<T>(run: () => Promise<T>): Promise<T> {
