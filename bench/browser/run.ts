@@ -7,7 +7,7 @@ import { parseArgs } from 'node:util';
 import { build, preview } from 'vite';
 import { Browser } from './driver/browser.ts';
 import type { Figure } from './src/meter.ts';
-import { BEFORE, PEERS, takesPart } from './src/peers/index.ts';
+import { BEFORE, DEFAULT_PEERS, PEERS, takesPart } from './src/peers/index.ts';
 import { markdown } from './src/report/markdown.ts';
 import { cell, short } from './src/report/numbers.ts';
 import { sheet } from './src/report/plot.ts';
@@ -23,7 +23,7 @@ const { values: options } = parseArgs({
     rounds: { type: 'string' },
     records: { type: 'string' },
     'index-rows': { type: 'string' },
-    peers: { type: 'string', default: Object.keys(PEERS).join() },
+    peers: { type: 'string', default: DEFAULT_PEERS.join() },
     workloads: { type: 'string', default: Object.keys(WORKLOADS).join() },
     output: { type: 'string', default: join(import.meta.dirname, '../../target/bench/browser') },
   },

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { ENGINES } from './src/engines/index.mjs';
+import { DEFAULT_ENGINES, ENGINES } from './src/engines/index.mjs';
 import { prepare } from './src/peers.mjs';
 import { Report } from './src/report/index.mjs';
 import { short } from './src/report/numbers.mjs';
@@ -14,7 +14,7 @@ const { values: options } = parseArgs({
   options: {
     quick: { type: 'boolean', default: false },
     rounds: { type: 'string' },
-    engines: { type: 'string', default: Object.keys(ENGINES).join() },
+    engines: { type: 'string', default: DEFAULT_ENGINES.join() },
     workloads: { type: 'string', default: Object.keys(WORKLOADS).join() },
     'indexed-rows': { type: 'string', default: '100000' },
     values: { type: 'string', default: 'bytes' },

@@ -1,6 +1,6 @@
 /** The benchmark as a part of a page: what to run is chosen there, plots and a table show what comes of it. */
 import './style.css';
-import { PEERS, takesPart } from './peers/index.ts';
+import { DEFAULT_PEERS, PEERS, takesPart } from './peers/index.ts';
 import { Remote } from './peers/rpc.ts';
 import { element, results } from './results.ts';
 import { Report } from './report/report.ts';
@@ -73,7 +73,7 @@ function select(label: string, values: readonly number[], chosen: number, show: 
 export function mountBench(parent: HTMLElement, options: BenchOptions = {}): MountedBench {
   const titles = Object.fromEntries(Object.entries(PEERS).map(([name, { title }]) => [name, title]));
   const workloads = Object.fromEntries(Object.entries(WORKLOADS).filter(([name]) => !DRIVEN_ONLY.includes(name)));
-  const peerChoice = choices('Stores', titles, options.peers);
+  const peerChoice = choices('Stores', titles, options.peers ?? DEFAULT_PEERS);
   const workloadChoice = choices('Workloads', workloads, options.workloads);
   const size = select('Rows', SCALES, options.scale ?? 0.01, (scale) => sizes(scale).records.toLocaleString('en-US'));
   const rounds = select('Rounds', ROUNDS, 1, String);

@@ -9,6 +9,8 @@ export interface PeerInfo {
   readonly indexes?: 'too' | 'only';
   /** Whether it stores nothing; then nobody is compared with it. */
   readonly isVolatile?: boolean;
+  /** Whether it runs only if it is chosen. */
+  readonly isOptional?: boolean;
   /** One sentence: how the benchmark uses it. */
   readonly use: string;
   load(): Promise<{ peer: Peer }>;
@@ -61,6 +63,10 @@ const STORES: Readonly<Record<string, PeerInfo>> = {
     title: 'PGlite (opfs-ahp)', package: '@electric-sql/pglite', load: () => import('./pglite.ts'),
     use: 'its own `PGliteWorker`, which elects a leader among tabs; text columns, many rows by `unnest`, many gets by `ANY`.',
   },
+  'mangrove-encrypted': {
+    title: 'Mangrove, encrypted', package: 'mangrove-kv', ours: true, isOptional: true,
+    load: async () => ({ peer: (await import('./mangrove.ts')).encrypted }), use: 'as Mangrove, with a key.',
+  },
 };
 
 export const PEERS: Readonly<Record<string, PeerInfo>> = BEFORE === undefined ? STORES : {
@@ -73,6 +79,9 @@ export const PEERS: Readonly<Record<string, PeerInfo>> = BEFORE === undefined ? 
     },
   },
 };
+
+/** Those that run if none are chosen. */
+export const DEFAULT_PEERS: readonly string[] = Object.keys(PEERS).filter((name) => PEERS[name]?.isOptional !== true);
 
 /** Stages that need indexes. */
 export const INDEX_STAGES: readonly string[] = ['indexes', 'indexBuild'];

@@ -27,3 +27,8 @@ export const peerOf = ({ destroy, open }: Pick<typeof kv, 'destroy' | 'open'>): 
 });
 
 export const peer = peerOf(kv);
+
+const encryption = { key: new Uint8Array(32).fill(7) };
+
+/** With a key. */
+export const encrypted = peerOf({ destroy: kv.destroy, open: (name, options) => kv.open(name, { ...options, encryption }) });

@@ -26,7 +26,12 @@ export const ENGINES = {
   'classic-level': { load: () => import('./classic-level.mjs'), package: 'classic-level' },
   'better-sqlite3': { load: () => import('./better-sqlite3.mjs'), package: 'better-sqlite3' },
   'node:sqlite': { load: () => import('./node-sqlite.mjs') },
+  'mangrove-encrypted': { load: () => import('./mangrove-encrypted.mjs'), package: 'mangrove-kv', ours: true, isOptional: true },
+  'lmdb-encrypted': { load: () => import('./lmdb-encrypted.mjs'), package: 'lmdb', isOptional: true },
 };
+
+/** Those that run if none are chosen. */
+export const DEFAULT_ENGINES = Object.keys(ENGINES).filter((name) => !ENGINES[name].isOptional);
 
 /** What is installed, '' where it comes with Node, undefined where it is not there. */
 export function version(name) {

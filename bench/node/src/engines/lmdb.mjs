@@ -1,10 +1,11 @@
 import { mkdirSync } from 'node:fs';
 import { open as openDatabase } from 'lmdb';
 
-export function open(directory, { ints, values, durable }) {
+export function open(directory, { ints, values, durable, encryptionKey }) {
   mkdirSync(directory, { recursive: true });
   const db = openDatabase({
     path: directory,
+    encryptionKey,
     keyEncoding: ints ? 'uint32' : 'ordered-binary',
     // By default a commit's promise does not wait for the flush, which goes on beside the next commit.
     overlappingSync: !durable,

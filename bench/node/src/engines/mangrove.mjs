@@ -2,10 +2,10 @@ import { keyCodecs, open as openDatabase, valueCodecs } from 'mangrove-kv';
 
 const SCAN_CHUNK = 1000;
 
-export async function open(directory, { ints, values, durable, cacheBytes }) {
+export async function open(directory, { ints, values, durable, cacheBytes, encryption }) {
   const key = ints ? keyCodecs.uint32 : keyCodecs.utf8;
   const value = ints ? valueCodecs.structured() : values === 'text' ? valueCodecs.string : valueCodecs.bytes;
-  const db = await openDatabase(directory, { key, value, cacheBytes, durability: durable ? 'strict' : 'relaxed' });
+  const db = await openDatabase(directory, { key, value, cacheBytes, encryption, durability: durable ? 'strict' : 'relaxed' });
   return {
     overlaps: true,
     write: (entries) => db.setMany(entries),
