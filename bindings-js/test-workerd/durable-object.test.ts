@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
@@ -31,7 +31,7 @@ async function bundle(): Promise<string> {
     plugins: [{
       name: 'wasm',
       setup({ onResolve }) {
-        onResolve({ filter: /\.wasm$/ }, () => ({ path: './mangrove_bg.wasm', external: true }));
+        onResolve({ filter: /\.wasm$/ }, ({ path }) => ({ path: `./${basename(path)}`, external: true }));
       },
     }],
   });
@@ -39,11 +39,14 @@ async function bundle(): Promise<string> {
 }
 
 function start(): Miniflare {
-  const module = readFileSync(createRequire(import.meta.url).resolve('mangrove-kv/mangrove_bg.wasm'));
+  const { resolve } = createRequire(import.meta.url);
+  const modules = ['mangrove_bg.wasm', 'mangrove_encrypted_bg.wasm'].map((name) => ({
+    type: 'CompiledWasm' as const, path: name, contents: readFileSync(resolve(`mangrove-kv/${name}`)),
+  }));
   return new Miniflare({
     modules: [
       { type: 'ESModule', path: 'worker.js', contents: script },
-      { type: 'CompiledWasm', path: 'mangrove_bg.wasm', contents: module },
+      ...modules,
     ],
     compatibilityDate: '2025-06-01',
     durableObjects: {
@@ -116,6 +119,12 @@ test('one database is open once, several are beside each other, and arguments ar
   assert.deepEqual(await ask('/other'), [1, false]);
   assert.deepEqual(await ask('/invalid'), ['KV_INVALID_ARGUMENT', 'KV_INVALID_ARGUMENT', 'KV_NOT_FOUND']);
   assert.equal(await ask('/without-sql'), 'KV_UNSUPPORTED');
+});
+
+test('an encrypted database opens with its passphrase only', async () => {
+  assert.deepEqual(await ask('/encrypted'), [1, 'KV_WRONG_KEY', 'KV_WRONG_KEY', 'KV_INVALID_ARGUMENT']);
+  await restart();
+  assert.deepEqual(await ask('/encrypted'), [2, 'KV_WRONG_KEY', 'KV_WRONG_KEY', 'KV_INVALID_ARGUMENT']);
 });
 
 test('a full database and other failures are typed', () => {

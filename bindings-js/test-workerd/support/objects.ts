@@ -1,5 +1,6 @@
 // A worker with Durable Objects, as a user of the package writes one.
 import wasm from 'mangrove-kv/mangrove_bg.wasm';
+import encryptedWasm from 'mangrove-kv/mangrove_encrypted_bg.wasm';
 import { DurableObjectStorage, open } from 'mangrove-kv/durable-object';
 import type { Database, DurableObjectStorageLike } from 'mangrove-kv/durable-object';
 import { testStorage } from 'mangrove-kv/testing';
@@ -46,6 +47,19 @@ export class Counters {
         const found = [await other.count(), await db.has('only')];
         await other.close();
         return Response.json(found);
+      }
+      case '/encrypted': {
+        const { storage } = this.#state;
+        const unlock = (passphrase: string): Promise<Database> => open(storage, { wasm: encryptedWasm, name: 'secret', encryption: { passphrase, memoryKiB: 64 } });
+        const db = await unlock('correct horse');
+        const found = [await db.update('sum', (old) => Number(old ?? 0) + 1)];
+        await db.close();
+        return Response.json([
+          ...found,
+          await codeOf(unlock('correct horsf')),
+          await codeOf(open(storage, { wasm, name: 'secret' })),
+          await codeOf(open(storage, { wasm, name: 'plain', encryption: { passphrase: 'p' } })),
+        ]);
       }
       case '/invalid': {
         const { storage } = this.#state;
