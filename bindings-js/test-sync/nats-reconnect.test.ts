@@ -85,6 +85,39 @@ for (const isStrict of [false, true]) {
   }));
 }
 
+test('a log closes while its connection is being replaced, and while it is opening', async () => {
+  for (const state of ['cut', 'silent'] as const) {
+    for (let time = 0; time < 5; time++) {
+      await withLink('closing', async (log, link) => {
+        if (time > 0) await eventually(() => log.read(0, 1));
+        link.set(state);
+        await Promise.race([log.read(0, 1).catch(() => undefined), new Promise((resolve) => setTimeout(resolve, time * 150))]);
+      });
+    }
+  }
+  const never = natsLog({ servers: cluster.servers, database: 'closing', device: 'd', timeout: 200, credentials: () => new Promise(() => undefined) });
+  void never.read(0, 1).catch(() => undefined);
+  await never.close();
+});
+
+test('a device whose clock is set back while it is offline connects again', () => withLink('clock', async (log, link) => {
+  const { now } = Date;
+  const end = log.wake(() => undefined);
+  try {
+    await eventually(() => log.append(bytesOf('1'), { idempotencyKey: 'd:1' }));
+    link.set('cut');
+    // The client has noticed, and tries again and again.
+    for (let tries = 0; tries < 3; tries++) await assert.rejects(log.append(bytesOf('2'), { idempotencyKey: 'd:2' }), hasCode('KV_LOG_UNAVAILABLE'));
+    Date.now = () => now() - 86_400_000;
+    link.set('open');
+    let failures = 0;
+    while (await log.append(bytesOf('2'), { idempotencyKey: 'd:2' }).then(() => false, () => true)) assert.ok(++failures < 30, 'it does not connect');
+  } finally {
+    Date.now = now;
+    end();
+  }
+}));
+
 test('a manifest whose answer is lost is replaced once', () => withLink('manifest', async (log, link) => {
   assert.equal(await eventually(() => log.manifest()), undefined);
   link.set('deaf');

@@ -79,7 +79,15 @@ export class Sync extends EventTarget {
   async transaction<T>(fn: (tx: StrictTransaction) => T | Promise<T>, options: StrictOptions = {}): Promise<T> {
     const run = <R>(host: (signal: AbortSignal) => Promise<StrictHost<R>>): Promise<T> => {
       const sent: Sent<T, R> = {};
-      return this.#online(async (signal) => runStrict(await host(signal), fn, { ...options, signal }, sent), options.signal);
+      return this.#online(async (signal) => {
+        try {
+          return await runStrict(await host(signal), fn, { ...options, signal }, sent);
+        } catch (error) {
+          // A token that has expired, say: whoever ran `fn` again could do twice what was sent.
+          if (sent.open !== undefined && (error as Partial<KvError>).code === 'KV_LOG_REFUSED') throw logUnavailable('the log does not tell the outcome of a transaction', error);
+          throw error;
+        }
+      }, options.signal);
     };
     const tabs = this.#tabs;
     return tabs === undefined ? run(async (signal) => (await this.#started(signal)).replica) : run(async () => hostOf(this.#tables, tabs.id, (verb, args, signal = this.#stop.signal) => this.#call(verb, args, signal)));

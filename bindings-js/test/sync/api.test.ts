@@ -295,3 +295,31 @@ test('a strict transaction whose answers are lost takes effect once', async () =
     await stop(node);
   }
 });
+
+test('a strict transaction waits for its outcome while the log refuses a token that has expired', async () => {
+  const server = new MemoryServer();
+  const log = new MemoryLog(server);
+  let refusals = 0;
+  let isSent = false;
+  for (const method of ['append', 'read', 'at'] as const) {
+    const call = log[method].bind(log) as (...args: unknown[]) => Promise<unknown>;
+    (log as unknown as Record<string, typeof call>)[method] = async (...args) => {
+      if (isSent && refusals < 5) {
+        refusals++;
+        throw Object.assign(new Error('the token has expired'), { name: 'KvError', code: 'KV_LOG_REFUSED' });
+      }
+      const answer = await call(...args);
+      if (method !== 'append' || isSent) return answer;
+      isSent = true;
+      throw Object.assign(new Error('the answer is lost'), { code: 'KV_LOG_UNAVAILABLE' });
+    };
+  }
+  const node = await start(server, { log });
+  let runs = 0;
+  const result = await node.sync.transaction((tx) => {
+    runs++;
+    return tx.collection<string, number>('accounts').update('balance', (old = 0) => old + 1);
+  });
+  assert.deepEqual([result, runs, refusals, await node.db.collection<string, number>('accounts').get('balance')], [1, 1, 5, 1]);
+  await stop(node);
+});

@@ -2,6 +2,7 @@
 import { jwtAuthenticator, tokenAuthenticator, usernamePasswordAuthenticator, wsconnect } from '@nats-io/nats-core';
 import type { Authenticator, ConnectionOptions, NatsConnection } from '@nats-io/nats-core';
 import { KvError } from '../../base/errors.ts';
+import { performance } from '../../base/platform.ts';
 import { logRefused } from '../remote-log.ts';
 import { toLogError } from './failures.ts';
 
@@ -10,6 +11,12 @@ export const MIN_SERVER = '2.15.2';
 
 /** Milliseconds that a device stays with a server at least: without a quorum, none is better. */
 const STAY_TIME = 5000;
+
+/** A clock that is set back by more than this is not being adjusted, in milliseconds. */
+const CLOCK_STEP = 1000;
+
+/** Grows when the device's clock is set forward, or runs on while the device sleeps; falls when it is set back. */
+const clockAhead = (): number => Date.now() - performance.now();
 
 /** What a device shows the servers: a JWT with the seed of its key, or a user with a password, or a token. */
 export type NatsCredentials =
@@ -48,9 +55,11 @@ export class Connection {
   readonly #settings: ConnectionSettings;
   readonly #watchers = new Set<() => void>();
   #current: Promise<NatsConnection> | undefined;
+  /** At the newest connection, or later. */
+  #ahead = 0;
   #isClosed = false;
   #isFollowing = false;
-  #leftAt = 0;
+  #leftAt = -STAY_TIME;
 
   constructor(settings: ConnectionSettings) {
     this.#settings = settings;
@@ -63,6 +72,7 @@ export class Connection {
   /** The connection. Rejects with KV_LOG_UNAVAILABLE or KV_LOG_REFUSED; the next call tries again. */
   get(): Promise<NatsConnection> {
     if (this.#isClosed) return Promise.reject(new KvError('KV_CLOSED', 'the log is closed'));
+    if (this.#isClockSetBack()) this.#replace();
     if (this.#current === undefined) {
       const opening = this.#open();
       this.#current = opening;
@@ -75,8 +85,8 @@ export class Connection {
 
   /** Goes to another server, if there is one, as this one does not answer or is cut off from the others. */
   leaveServer(connection: NatsConnection): void {
-    if (connection.isClosed() || Date.now() - this.#leftAt < STAY_TIME) return;
-    this.#leftAt = Date.now();
+    if (connection.isClosed() || performance.now() - this.#leftAt < STAY_TIME) return;
+    this.#leftAt = performance.now();
     void connection.reconnect().catch(() => undefined);
   }
 
@@ -100,7 +110,32 @@ export class Connection {
     this.#watchers.clear();
     const current = this.#current;
     this.#current = undefined;
-    await (await current?.catch(() => undefined))?.close();
+    if (current === undefined) return;
+    // A connection may never open, and the client's `close` waits for an event that Node does not
+    // always send if the connection was being replaced.
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const late = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, this.timeout);
+    });
+    await Promise.race([current.then((connection) => connection.close()).catch(() => undefined), late]);
+    clearTimeout(timer);
+  }
+
+  /**
+   * The client times its attempts to connect by the clock: when that is set back by a day while a
+   * connection is lost, it does not connect for a day.
+   */
+  #isClockSetBack(): boolean {
+    const ahead = clockAhead();
+    const isSetBack = this.#current !== undefined && ahead < this.#ahead - CLOCK_STEP;
+    this.#ahead = this.#current === undefined || isSetBack ? ahead : Math.max(this.#ahead, ahead);
+    return isSetBack;
+  }
+
+  #replace(): void {
+    const replaced = this.#current;
+    this.#current = undefined;
+    void replaced?.then((connection) => connection.close()).catch(() => undefined);
   }
 
   async #open(): Promise<NatsConnection> {
@@ -129,19 +164,19 @@ export class Connection {
       throw toLogError(error, 'connecting to the log');
     }
     if (this.#isClosed) {
-      await connection.close();
+      void connection.close().catch(() => undefined);
       throw new KvError('KV_CLOSED', 'the log is closed');
     }
-    await this.#checkVersion(connection);
+    this.#checkVersion(connection);
     void this.#follow(connection);
     this.#notify();
     return connection;
   }
 
-  async #checkVersion(connection: NatsConnection): Promise<void> {
+  #checkVersion(connection: NatsConnection): void {
     const version = connection.info?.version ?? 'of unknown version';
     if (isAtLeast(version, MIN_SERVER)) return;
-    await connection.close();
+    void connection.close().catch(() => undefined);
     throw logRefused(`nats-server ${version} at ${connection.getServer()} is refused, because older versions can lose acknowledged records: run ${MIN_SERVER} or later`);
   }
 
@@ -151,7 +186,7 @@ export class Connection {
       if (type !== 'reconnect') continue;
       try {
         // Another server of the cluster may be older.
-        await this.#checkVersion(connection);
+        this.#checkVersion(connection);
         this.#notify();
       } catch {
         // It is closed; the next one that is opened says why.

@@ -1,5 +1,6 @@
 // RemoteLog on JetStream.
 import { KvError } from '../../base/errors.ts';
+import { performance } from '../../base/platform.ts';
 import { logConflict, logRefused, logTruncated, logUnavailable } from '../remote-log.ts';
 import type { AppendOptions, LoggedRecord, Position, RemoteLog } from '../remote-log.ts';
 import { Api } from './api.ts';
@@ -295,12 +296,12 @@ export class NatsLog implements RemoteLog {
   }
 
   #deadline(): number {
-    return Date.now() + this.#connection.timeout;
+    return performance.now() + this.#connection.timeout;
   }
 
   /** The position that a failed condition names. Waits and returns undefined if it names none because another append is under way. */
   async #lastOrWait(error: ApiFailure, end: number): Promise<Position | undefined> {
-    if (Date.now() > end) throw logUnavailable('appending to the log: other devices were faster each time');
+    if (performance.now() > end) throw logUnavailable('appending to the log: other devices were faster each time');
     if (error.err_code === WRONG_LAST_SEQUENCE_UNKNOWN) {
       await pause(2 + Math.random() * 20);
       return undefined;

@@ -1,4 +1,5 @@
 // Finds messages, and proves that what was not found is not there.
+import { performance } from '../../base/platform.ts';
 import { logUnavailable } from '../remote-log.ts';
 import type { Position } from '../remote-log.ts';
 import type { Api } from './api.ts';
@@ -35,7 +36,7 @@ export async function scan(api: Api, names: Names, first: Position, last: Positi
   const reader = await Reader.open(api, names, filter, { at: first });
   try {
     const found: LogMessage[] = [];
-    for (let end = Date.now() + api.connection.timeout; ;) {
+    for (let end = performance.now() + api.connection.timeout; ;) {
       const { messages, isEnd } = await reader.next(256);
       for (const message of messages) {
         if (message.position > last) return found;
@@ -43,7 +44,7 @@ export async function scan(api: Api, names: Names, first: Position, last: Positi
         if (message.position === last) return found;
       }
       if (!isEnd) continue;
-      if (Date.now() > end) throw logUnavailable(`the server that was asked for position ${last} of the log lags behind`);
+      if (performance.now() > end) throw logUnavailable(`the server that was asked for position ${last} of the log lags behind`);
       await pause(LAG);
     }
   } finally {
@@ -70,7 +71,7 @@ export async function recordAt(api: Api, names: Names, position: Position): Prom
 /** Up to which position the log is purged, as of now. */
 export async function floorOf(api: Api, names: Names): Promise<Position> {
   const confirmed = await confirm(api, names);
-  for (let end = Date.now() + api.connection.timeout; ;) {
+  for (let end = performance.now() + api.connection.timeout; ;) {
     const reader = await Reader.open(api, names, names.extras, 'last per subject');
     try {
       let floor = 0;
@@ -87,7 +88,7 @@ export async function floorOf(api: Api, names: Names): Promise<Position> {
     } finally {
       reader.close();
     }
-    if (Date.now() > end) throw logUnavailable('the server that was asked lags behind');
+    if (performance.now() > end) throw logUnavailable('the server that was asked lags behind');
     await pause(LAG);
   }
 }

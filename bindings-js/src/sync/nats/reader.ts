@@ -1,6 +1,7 @@
 // Reads messages of a database in order, by a consumer that lives as long as it is used.
 import { createInbox } from '@nats-io/nats-core';
 import type { Msg, Subscription } from '@nats-io/nats-core';
+import { performance } from '../../base/platform.ts';
 import { logUnavailable } from '../remote-log.ts';
 import type { Position } from '../remote-log.ts';
 import type { Api } from './api.ts';
@@ -73,11 +74,11 @@ export class Reader {
    * messages on the way here: then another reader has to be opened.
    */
   async next(limit: number): Promise<Chunk> {
-    for (const end = Date.now() + this.#api.connection.timeout; ;) {
+    for (const end = performance.now() + this.#api.connection.timeout; ;) {
       const chunk = await this.#request(limit);
       if (chunk !== undefined) return chunk;
       // Other servers learn of a new consumer a moment later.
-      if (this.#sequence > 0 || Date.now() > end) throw logUnavailable('reading the log: the server has lost the consumer');
+      if (this.#sequence > 0 || performance.now() > end) throw logUnavailable('reading the log: the server has lost the consumer');
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
   }

@@ -1,5 +1,6 @@
 // The streams of logs, as servers have to have them.
 import { KvError } from '../../base/errors.ts';
+import { performance } from '../../base/platform.ts';
 import { logUnavailable } from '../remote-log.ts';
 import type { Api } from './api.ts';
 import { LIVE, manifestsOf, streamOf } from './names.ts';
@@ -46,7 +47,7 @@ const NAME_IN_USE = 10058;
 
 async function makeStream(api: Api, config: Record<string, unknown>): Promise<void> {
   const what = `creating the stream ${String(config['name'])}`;
-  for (let end = Date.now() + START_TIME; ;) {
+  for (let end = performance.now() + START_TIME; ;) {
     try {
       const reply = await api.tryCall<object>(`STREAM.CREATE.${String(config['name'])}`, config);
       if (!('error' in reply)) return;
@@ -59,7 +60,7 @@ async function makeStream(api: Api, config: Record<string, unknown>): Promise<vo
     } catch (error) {
       const failure = toLogError(error, what);
       // Servers that have just started elect a leader first.
-      if (failure.code !== 'KV_LOG_UNAVAILABLE' || Date.now() > end) throw failure.code === 'KV_LOG_UNAVAILABLE' ? logUnavailable(failure.message, failure) : failure;
+      if (failure.code !== 'KV_LOG_UNAVAILABLE' || performance.now() > end) throw failure.code === 'KV_LOG_UNAVAILABLE' ? logUnavailable(failure.message, failure) : failure;
       await pause(200);
     }
   }
