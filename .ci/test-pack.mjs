@@ -150,7 +150,9 @@ try {
   checkPrepack(join(directory, 'again'));
   checkPeers(directory, tarball);
   // The modules are no scripts, and CommonJS requires ES modules.
-  check('attw', directory, ['attw', tarball, '--profile', 'esm-only', '--exclude-entrypoints', 'mangrove_bg.wasm', 'mangrove_core_bg.wasm', 'mangrove_rest_bg.wasm', 'mangrove_upkeep_bg.wasm']);
+  const { exports } = JSON.parse(readFileSync(join(ROOT, 'bindings-js', 'package.json'), 'utf8'));
+  const modules = Object.keys(exports).filter((name) => name.endsWith('.wasm')).map((name) => name.replace('./', ''));
+  check('attw', directory, ['attw', tarball, '--profile', 'esm-only', '--exclude-entrypoints', ...modules]);
   writeFileSync(join(directory, 'package.json'), '{ "private": true }');
   check('npm install', directory, ['npm', 'install', '--offline', '--no-audit', '--no-fund', tarball]);
   writeFileSync(join(directory, 'program.mjs'), PROGRAM);
