@@ -29,6 +29,8 @@ export default defineConfig({
   workers: 2,
   reporter: 'list',
   timeout: 60_000,
+  // A busy machine needs more than the default of 5 s for what takes half a second.
+  expect: { timeout: 20_000 },
   use: { baseURL: BASE_URL, trace: 'retain-on-failure' },
   projects: [
     { name: 'chromium', testIgnore: NEEDS_SERVER, use: { browserName: 'chromium', launchOptions } },
