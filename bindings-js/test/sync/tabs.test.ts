@@ -101,6 +101,8 @@ for (const seed of [1, 2, 3, 4]) {
     const server = new MemoryServer();
     const [origin, other] = [await Origin.start(server), await Device.start(server, { collections })];
     let [lost, taken] = [0, 0];
+    /** One tab takes over after another, as there is one leader at a time. */
+    let taking = Promise.resolve();
     const lossy: Call = async (verb, args, signal) => {
       if (random() < 0.1) {
         lost++;
@@ -108,7 +110,8 @@ for (const seed of [1, 2, 3, 4]) {
       }
       if (random() < 0.1) {
         taken++;
-        await origin.takeOver();
+        taking = taking.then(() => origin.takeOver());
+        await taking;
       }
       const done = origin.call(verb, args, signal).catch((error: unknown) => {
         throw (error as { code?: string }).code === 'KV_CLOSED' ? logUnavailable('another tab took over') : error;
