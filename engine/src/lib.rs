@@ -88,6 +88,8 @@ pub use block::Compression;
 pub use cipher::Key;
 #[cfg(feature = "encryption")]
 pub use cipher::PassphraseCost;
+#[cfg(all(feature = "encryption", not(target_family = "wasm")))]
+pub use cipher::system_random;
 pub use clock::Clock;
 #[cfg(feature = "encryption")]
 pub use database::SealedKey;

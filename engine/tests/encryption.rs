@@ -103,6 +103,16 @@ fn records(database: &Database) -> Result<Records, Error> {
     Ok(records)
 }
 
+fn backup_of(database: &Database) -> Vec<u8> {
+    let mut stream = Vec::new();
+    let mut go_on = |_| ControlFlow::Continue(());
+    database
+        .snapshot()
+        .backup(&mut stream, &mut go_on)
+        .expect("memory works");
+    stream
+}
+
 fn is_marked(bytes: &[u8]) -> bool {
     bytes.windows(MARKER.len()).any(|window| window == MARKER)
 }
@@ -463,12 +473,7 @@ fn a_passphrase_opens_the_database_and_its_backups() {
     let database = open(with_passphrase("correct horse")).expect("memory works");
     fill(&database, 0, 5).expect("memory works");
     let expected = records(&database).expect("it can be read");
-    let mut stream = Vec::new();
-    let mut go_on = |_| ControlFlow::Continue(());
-    database
-        .snapshot()
-        .backup(&mut stream, &mut go_on)
-        .expect("memory works");
+    let stream = backup_of(&database);
     drop(database);
     let wrong = Err(Error::WrongKey { is_missing: false });
     assert_eq!(open(with_passphrase("correct horsf")).map(drop), wrong);
@@ -523,12 +528,8 @@ fn after_a_change_of_key_backups_need_the_new_one() {
     database.change_key(&Key::new([2; 32])).expect("memory works");
     fill(&database, 5, 5).expect("memory works");
     let expected = records(&database).expect("it can be read");
-    let mut stream = Vec::new();
+    let stream = backup_of(&database);
     let mut go_on = |_| ControlFlow::Continue(());
-    database
-        .snapshot()
-        .backup(&mut stream, &mut go_on)
-        .expect("memory works");
     database.close().expect("memory works");
     let target = MemoryStorage::new();
     let refused = restore(&mut &stream[..], Arc::new(target.clone()), options(1), &mut go_on);

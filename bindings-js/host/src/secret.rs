@@ -30,7 +30,10 @@ pub fn to_key(secret: &[u8]) -> Result<Option<Key>> {
         return Ok(None);
     };
     match *kind {
-        KEY => Ok(Some(from_bytes(rest.try_into().map_err(|_| malformed())?))),
+        KEY => {
+            let bytes = rest.try_into().map_err(|_| malformed())?;
+            Ok(Some(Key::with_random(bytes, fill_random)))
+        }
         PASSPHRASE => {
             let (memory_kib, rest) = rest.split_first_chunk().ok_or_else(malformed)?;
             let (passes, text) = rest.split_first_chunk().ok_or_else(malformed)?;
@@ -38,30 +41,10 @@ pub fn to_key(secret: &[u8]) -> Result<Option<Key>> {
                 memory_kib: u32::from_le_bytes(*memory_kib),
                 passes: u32::from_le_bytes(*passes),
             };
-            from_passphrase(text, cost).map(Some)
+            Key::passphrase_with_random(text, cost, fill_random).map(Some)
         }
         _ => Err(malformed()),
     }
-}
-
-#[cfg(target_family = "wasm")]
-fn from_bytes(bytes: [u8; 32]) -> Key {
-    Key::with_random(bytes, fill_random)
-}
-
-#[cfg(not(target_family = "wasm"))]
-fn from_bytes(bytes: [u8; 32]) -> Key {
-    Key::new(bytes)
-}
-
-#[cfg(target_family = "wasm")]
-fn from_passphrase(text: &[u8], cost: PassphraseCost) -> Result<Key> {
-    Key::passphrase_with_random(text, cost, fill_random)
-}
-
-#[cfg(not(target_family = "wasm"))]
-fn from_passphrase(text: &[u8], cost: PassphraseCost) -> Result<Key> {
-    Key::passphrase(text, cost)
 }
 
 #[wasm_bindgen]

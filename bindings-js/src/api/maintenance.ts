@@ -3,7 +3,7 @@ import type { Encryption, MaintenanceOptions } from '../types/index.ts';
 import { abortable, ignore } from '../base/async.ts';
 import type { Connection } from '../wire/connection.ts';
 import { Op, RestOp } from '../wire/opcodes.ts';
-import { RequestWriter } from '../wire/protocol.ts';
+import { bodyOf } from '../wire/protocol.ts';
 import { toSecret, withSecret } from './encryption.ts';
 import { MAINTENANCE } from './names.ts';
 import { check } from './upkeep.ts';
@@ -14,9 +14,7 @@ export { layout } from './layout.ts';
 /** Changes the key of an encrypted database; see `Database.changeKey`. */
 export async function changeKey(connection: Connection, encryption: Encryption): Promise<void> {
   const secret = await toSecret(encryption);
-  const body = new RequestWriter();
-  body.u8(RestOp.changeKey).bytes(secret);
-  await connection.requestLoading((writer) => writer.u8(Op.rest).u8(0).bytes(body.view()), ignore);
+  await connection.requestLoading((writer) => writer.u8(Op.rest).u8(0).bytes(bodyOf(RestOp.changeKey, (body) => body.bytes(secret))), ignore);
   connection.rekey((opening) => withSecret(opening, secret));
 }
 

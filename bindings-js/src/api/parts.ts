@@ -8,7 +8,7 @@ import type { BlobHead, Encoded } from '../codec/blob.ts';
 import type { SetOptions, SignalOptions, StreamOptions } from '../types/index.ts';
 import { Handle } from '../wire/handle.ts';
 import { Op, RestOp } from '../wire/opcodes.ts';
-import { RequestWriter } from '../wire/protocol.ts';
+import { bodyOf } from '../wire/protocol.ts';
 import { ASK } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
 import { SIGNAL, checkNames } from './names.ts';
@@ -54,12 +54,6 @@ function isLost(error: unknown): boolean {
 }
 
 /** The body of a request about a value in parts. */
-function bodyOf(op: number, write: (body: RequestWriter) => unknown): Uint8Array {
-  const body = new RequestWriter();
-  write(body.u8(op));
-  return body.view();
-}
-
 function readPart({ target, view, key }: Place, start: number, end: number, id = view.id): Promise<Part | undefined> {
   checkOpen(view);
   return target.connection.requestLoading(

@@ -57,7 +57,7 @@ export async function openIn<K = Key, V = unknown, I = V>(
 ): Promise<Database<K, V, I>> {
   let checked = checkOptions(options);
   checked.signal?.throwIfAborted();
-  if (options.encryption !== undefined) [modules, checked] = await (await late(import('./encryption.ts'))).encrypt(modules, checked, options.encryption);
+  if (options.encryption !== undefined) [modules, checked] = await (await late(import('./encryption.ts'))).encrypt(checked, options.encryption);
   const path = String(name);
   const { storage, durability, idleTimeoutMs } = checked;
   if (typeof storage === 'object') {

@@ -8,10 +8,10 @@ import type { Modules } from './browser.ts';
 import { ownModule, ownRest } from './module-encrypted-core.ts';
 
 const modules: Modules = { load: createBrowserLoader(ownModule), ownRest };
+/** For a module that the caller gives, which is whole: a rest would not pass the check. */
+const checking: Modules = { load: async (source) => checkModule(await modules.load(source)), ownRest };
 
 /** Returns the modules that know encryption, and the options with the secret of the database. */
-export async function encrypt(plain: Modules, options: CheckedOptions, encryption: Encryption): Promise<[Modules, CheckedOptions]> {
-  const secret = await abortable(toSecret(encryption), options.signal);
-  const given: Modules = { ...plain, load: async (source) => checkModule(await plain.load(source)) };
-  return [options.wasm === undefined ? modules : given, withKey(options, secret)];
+export async function encrypt(options: CheckedOptions, encryption: Encryption): Promise<[Modules, CheckedOptions]> {
+  return [options.wasm === undefined ? modules : checking, withKey(options, await abortable(toSecret(encryption), options.signal))];
 }

@@ -46,6 +46,15 @@ export interface Loaders {
   readonly encrypted: NodeLoader;
 }
 
+/**
+ * The loader of modules with encryption, which refuses others.
+ *
+ * @internal
+ */
+export function onlyEncrypted({ load, loadSync, worker }: NodeLoader): NodeLoader {
+  return { load: async (source) => checkModule(await load(source)), loadSync: (source) => checkModule(loadSync(source)), worker };
+}
+
 /** @internal */
 export async function openIn<K = Key, V = unknown, I = V>(
   { plain, encrypted }: Loaders,
@@ -80,7 +89,7 @@ export async function openIn<K = Key, V = unknown, I = V>(
  */
 async function prepare(loader: NodeLoader, name: string | URL, options: CheckedOptions): Promise<{ module: WebAssembly.Module; place: Place }> {
   const { signal, storage, wasm } = options;
-  const loading = abortable(options.engine.opening.length > 16 ? loader.load(wasm).then(checkModule) : loader.load(wasm), signal);
+  const loading = abortable(loader.load(wasm), signal);
   const exists = (storage === 'auto' || storage === 'fs') && fs.existsSync(join(toPath(name), DATA_FILE));
   if (!exists) return { module: await loading, place: await toPlace(name, options) };
   loading.catch(ignore);
@@ -108,7 +117,6 @@ export function openSyncIn<K = Key, V = unknown, I = V>(
   if (encryption !== undefined) checked = withKey(checked, toSecretSync(encryption));
   const { loadSync } = encryption === undefined ? plain : encrypted;
   const module = loadSync(checked.wasm);
-  if (encryption !== undefined) checkModule(module);
   const place = toPlaceUnlocked(name, checked);
   const isLocked = isExclusive(place, checked);
   if (isLocked) reportWaiting(place, checked);

@@ -6,7 +6,7 @@
 import type { Key } from '../codec/keys.ts';
 import { ownModule } from './module.ts';
 import { ownModule as ownEncryptedModule } from './module-encrypted.ts';
-import { openIn, openSyncIn } from './node-host.ts';
+import { onlyEncrypted, openIn, openSyncIn } from './node-host.ts';
 import { createNodeLoader } from '../engine/node-wasm.ts';
 import { toPath } from '../storage/node-directory.ts';
 import type { Database, OpenOptions, SyncDatabase } from '../types/index.ts';
@@ -16,7 +16,7 @@ export * from '../api/index.ts';
 export { checkSupport, destroy, estimate, list, persist } from './node-host.ts';
 
 const worker = (): URL => new URL('./node-worker.js', import.meta.url);
-const loaders = { plain: createNodeLoader(ownModule, worker), encrypted: createNodeLoader(ownEncryptedModule, worker) };
+const loaders = { plain: createNodeLoader(ownModule, worker), encrypted: onlyEncrypted(createNodeLoader(ownEncryptedModule, worker)) };
 
 /**
  * Opens a database, creating it if it does not exist.

@@ -83,7 +83,7 @@ export class Sync extends EventTarget {
         try {
           return await runStrict(await host(signal), fn, { ...options, signal }, sent);
         } catch (error) {
-          // A token that has expired, say: whoever ran `fn` again could do twice what was sent.
+          // The record was sent and its outcome is unknown: a caller that retried `fn` could apply it twice.
           if (sent.open !== undefined && (error as Partial<KvError>).code === 'KV_LOG_REFUSED') throw logUnavailable('the log does not tell the outcome of a transaction', error);
           throw error;
         }

@@ -245,7 +245,8 @@ export class Peer {
     if (this.#options.exclusive && !this.#client.hasOpened) {
       return this.#fail(new KvError('KV_EXISTS', `the database ${this.#options.database} exists already: another tab has it open`));
     }
-    if (!this.#client.hasOpened) {
+    // Once for each leader, as a key may have to be derived.
+    if (!this.#client.hasOpened && term !== this.#client.term) {
       const refusal = this.#options.refusal?.(sealedKey);
       if (refusal !== undefined) return this.#fail(refusal);
     }

@@ -233,3 +233,10 @@ export class ReplyReader {
     return new KvError('KV_IO', 'the reply of the engine is incomplete');
   }
 }
+
+/** The body of a request that only the rest of the engine's module decodes. */
+export function bodyOf(op: number, write: (body: RequestWriter) => unknown): Uint8Array {
+  const body = new RequestWriter();
+  write(body.u8(op));
+  return body.view();
+}

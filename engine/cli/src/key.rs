@@ -26,6 +26,8 @@ pub(crate) struct KeyArguments {
 }
 
 static ARGUMENTS: OnceLock<KeyArguments> = OnceLock::new();
+/// Read once: a copy of a key from a passphrase remembers what was derived.
+static KEY: OnceLock<Option<Key>> = OnceLock::new();
 
 impl KeyArguments {
     /// Makes them those of the whole process.
@@ -44,9 +46,15 @@ impl KeyArguments {
 
 /// Returns options of databases, with the machine's clock and randomness and the user's key.
 pub(crate) fn options() -> Result<Options> {
-    let key = ARGUMENTS.get().map_or(Ok(None), KeyArguments::to_key)?;
+    let key = match KEY.get() {
+        Some(key) => key,
+        None => {
+            let key = ARGUMENTS.get().map_or(Ok(None), KeyArguments::to_key)?;
+            KEY.get_or_init(|| key)
+        }
+    };
     Ok(Options {
-        key,
+        key: key.clone(),
         ..system().options()
     })
 }

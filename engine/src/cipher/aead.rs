@@ -27,7 +27,7 @@ pub(crate) fn not_encrypted() -> Error {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WrappedKey {
     wrapped: [u8; WRAPPED_BYTES],
-    /// What the host needs to get the user's key: opaque here.
+    /// How the user's key is derived; see [`Key`].
     envelope: Vec<u8>,
 }
 

@@ -67,8 +67,12 @@ impl Default for PassphraseCost {
     }
 }
 
+/// Fills a buffer from the system's cryptographic generator.
+///
+/// # Panics
+/// If the system has none.
 #[cfg(not(target_family = "wasm"))]
-fn system_random(buffer: &mut [u8]) {
+pub fn system_random(buffer: &mut [u8]) {
     // A nonce that is not random would give away data: nothing can go on without one.
     getrandom::fill(buffer).expect("the system has a generator of random bytes");
 }

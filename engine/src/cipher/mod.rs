@@ -27,6 +27,8 @@ mod key;
 
 #[cfg(feature = "encryption")]
 pub(crate) use aead::{Cipher, WrappedKey, not_encrypted};
+#[cfg(all(feature = "encryption", not(target_family = "wasm")))]
+pub use key::system_random;
 #[cfg(feature = "encryption")]
 pub use key::{Key, PassphraseCost};
 

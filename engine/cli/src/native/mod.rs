@@ -146,9 +146,7 @@ impl System for Native {
     }
 
     fn random(&self) -> fn(&mut [u8]) {
-        // A nonce that is not random would give away data: nothing can go on without one.
-        #[allow(clippy::expect_used, reason = "every supported system has a generator")]
-        |buffer| getrandom::fill(buffer).expect("the system has a generator of random bytes")
+        mangrove_engine::system_random
     }
 
     fn new_id(&self) -> Option<u128> {
