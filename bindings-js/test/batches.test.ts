@@ -95,9 +95,8 @@ test('a snapshot stays unchanged in every collection', () => withMemory({}, asyn
   await snapshot.close();
   assert.equal((await db.stats()).openSnapshots, 1);
   assert.deepEqual(await iterator.toArray(), [['x', 1]], 'an iterator keeps what it needs');
-  for (const call of [snapshot.get('a'), inSnapshot.get('x'), snapshot.keys().next(), snapshot.size, snapshot.at(-1, { limit: 1 })]) {
-    await rejects(Promise.resolve(call), 'KV_CLOSED');
-  }
+  const calls = [snapshot.get('a'), inSnapshot.get('x'), snapshot.keys().next(), snapshot.size, snapshot.at(-1, { limit: 1 })];
+  await Promise.all(calls.map((call) => rejects(Promise.resolve(call), 'KV_CLOSED')));
   assert.equal((await db.stats()).openSnapshots, 0);
 }));
 

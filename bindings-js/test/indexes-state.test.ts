@@ -108,7 +108,11 @@ test('an index is read as it is stored by who does not have its function', () =>
   assert.deepEqual((await words.index('byLength').first({ gte: 3 }))?.key, 'k00003');
   assert.equal(db.sync.collection(words).index('byLetter').count({ eq: 'a' }), 70);
   await words.buildIndexes();
-  for (const write of [words.set('new', 'x'), words.setMany([['new', 'x']]), words.getOrInsert('new', 'x'), db.transaction((tx) => tx.collection(words).set('new', 'x'))]) {
+  const writes = [
+    () => words.set('new', 'x'), () => words.setMany([['new', 'x']]), () => words.getOrInsert('new', 'x'),
+    () => db.transaction((tx) => tx.collection(words).set('new', 'x')),
+  ];
+  for (const write of writes) {
     await assert.rejects(write, ({ code, message }: { code: string; message: string }) => code === 'KV_INDEX_MISMATCH' && message.includes('open the collection with its function'));
   }
   assert.equal(await words.delete('k00001'), true);

@@ -24,9 +24,8 @@ test('a reader beside a writer shows the old state, and the new one after a refr
   assert.equal(await reader.refresh(), false);
   assert.equal(await reader.get('a'), 3);
   assert.equal(await before.get('a'), 1);
-  for (const write of [reader.set('c', 1), reader.delete('a'), reader.clear(), reader.batch().set('c', 1).commit()]) {
-    await rejects(write, 'KV_READ_ONLY');
-  }
+  const writes: Promise<unknown>[] = [reader.set('c', 1), reader.delete('a'), reader.clear(), reader.batch().set('c', 1).commit()];
+  await Promise.all(writes.map((write) => rejects(write, 'KV_READ_ONLY')));
   await rejects(reader.transaction((tx) => tx.set('c', 1)), 'KV_READ_ONLY');
   assert.deepEqual(await reader.transaction((tx) => tx.get('b'), { mode: 'readonly' }), 2);
   assert.deepEqual((await reader.verify()).problems, []);
