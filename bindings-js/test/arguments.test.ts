@@ -113,7 +113,7 @@ const DATABASE: Rows = {
   stats: NOTHING,
   layout: [...MAINTENANCE, [{ maxExtents: -1 }], [{ maxExtents: 'x' }]],
   changeKey: [[], [null], [5], [{}], [{ key: new Uint8Array(31) }], [{ passphrase: '' }], [{ key: new Uint8Array(32), pasphrase: '' }]],
-  verify: MAINTENANCE, compact: MAINTENANCE, backup: MAINTENANCE,
+  verify: MAINTENANCE, compact: MAINTENANCE, reencrypt: MAINTENANCE, backup: MAINTENANCE,
   close: NOTHING,
   addEventListener: PLATFORM, removeEventListener: PLATFORM, dispatchEvent: PLATFORM,
   transact: 'internal',

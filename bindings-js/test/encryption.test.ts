@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { open, openSync, recover, restore } from 'mangrove-kv';
+import { open, openSync, recover, restore, valueCodecs } from 'mangrove-kv';
 import type { Encryption } from 'mangrove-kv';
 import * as inline from 'mangrove-kv/inline';
 import { MapStorage } from './support/map-storage.ts';
-import { rejects, withPath } from './support/kit.ts';
+import { rejects, withMemory, withPath } from './support/kit.ts';
 
 const key = (byte: number): Encryption => ({ key: new Uint8Array(32).fill(byte) });
 const CHEAP = { memoryKiB: 64, passes: 1 };
@@ -143,6 +143,84 @@ test('a changed key is the only one, also for the same handle', () => withPath(a
   const reader = await open(path, { encryption: { passphrase: 'p' }, readOnly: true });
   await rejects(reader.changeKey(key(3)), 'KV_READ_ONLY');
   await reader.close();
+}));
+
+const dataOf = (path: string): Buffer => readFileSync(join(path, 'data'));
+
+/** Reads a u64 of the data file. */
+const wordAt = (bytes: Uint8Array, at: number): bigint => new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(at, true);
+
+test('everything is encrypted anew while others write', () => withPath(async (path) => {
+  await fill(path, key(1));
+  const db = await open(path, { encryption: key(1) });
+  const notes = db.collection<number, string>('filled', { value: valueCodecs.string });
+  await notes.setMany(Array.from({ length: 3000 }, (_, at) => [at, `${at} `.repeat(500)] as const));
+  const snapshot = db.snapshot();
+  const before = dataOf(path);
+  const told: [number, number][] = [];
+  let isDone = false;
+  const work = db.reencrypt({ onProgress: (done, total) => told.push([done, total]) }).finally(() => { isDone = true; });
+  let written = 0;
+  for (; !isDone; written += 1) await notes.set(10_000 + written, 'meanwhile');
+  await work;
+  assert.ok(told.length > 0 && told.every(([done, total]) => done > 0 && done <= total), JSON.stringify(told));
+  assert.ok(written > 0);
+  const after = dataOf(path);
+  const wrapped = (data: Uint8Array): string => Buffer.from(data.subarray(168, 240)).toString('hex');
+  assert.notEqual(wrapped(after), wrapped(before));
+  for (const slot of [0, 4096]) assert.deepEqual([after[slot + 164], wordAt(after, slot + 480)], [1, 0n], 'no previous key is left');
+  assert.equal(await snapshot.collection(notes).get(7), '7 '.repeat(500));
+  assert.equal(await snapshot.collection(notes).get(10_000), undefined);
+  await snapshot.close();
+  assert.equal((await db.verify()).ok, true);
+  await db.changeKey(key(2));
+  // A break leaves it where it is, and the next call ends it.
+  const controller = new AbortController();
+  const aborted = db.reencrypt({ signal: controller.signal, onProgress: () => controller.abort(new Error('enough')) });
+  await assert.rejects(aborted, /enough/);
+  await db.close();
+  const again = await open(path, { encryption: key(2) });
+  assert.equal(await again.collection('filled', { value: valueCodecs.string }).size, 3000 + written);
+  await again.reencrypt();
+  assert.equal((await again.verify()).ok, true);
+  await again.close();
+  await rejects(open(path, { encryption: key(1) }), 'KV_WRONG_KEY');
+  await assertFilled(path, key(2));
+  const reader = await open(path, { encryption: key(2), readOnly: true });
+  await rejects(reader.reencrypt(), 'KV_READ_ONLY');
+  await reader.close();
+}));
+
+test('a re-encryption waits for a stream that began before it', () => withPath(async (path) => {
+  const db = await open(path, { encryption: key(1) });
+  const raw = db.collection<string, Uint8Array>('raw', { value: valueCodecs.bytes });
+  await raw.set('first', new Uint8Array(10));
+  let letGo = (): void => undefined;
+  const held = new Promise<void>((resolve) => { letGo = resolve; });
+  let hasBegun = (): void => undefined;
+  const begun = new Promise<void>((resolve) => { hasBegun = resolve; });
+  const streaming = raw.setStream('long', (async function* () {
+    yield new Uint8Array(3 << 20).fill(7);
+    hasBegun();
+    await held;
+    yield new Uint8Array(100).fill(8);
+  })());
+  await begun;
+  let calls = 0;
+  const work = db.reencrypt({ onProgress: () => { if ((calls += 1) === 4) letGo(); } });
+  await streaming;
+  await work;
+  assert.ok(calls >= 4);
+  await db.close();
+  const again = await open(path, { encryption: key(1) });
+  const value = await again.collection<string, Uint8Array>('raw', { value: valueCodecs.bytes }).get('long');
+  assert.deepEqual([value?.length, value?.[0], value?.at(-1)], [(3 << 20) + 100, 7, 8]);
+  assert.equal((await again.verify()).ok, true);
+  await again.close();
+}));
+
+test('a database without encryption is not re-encrypted', () => withMemory({}, async (db) => {
+  await rejects(db.reencrypt(), 'KV_INVALID_ARGUMENT');
 }));
 
 test('a worker, the inlined entry and other storages open it', () => withPath(async (path) => {

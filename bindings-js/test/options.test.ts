@@ -117,6 +117,7 @@ const MISSPELT: Record<string, [call: (db: Database) => unknown, message: RegExp
   'flush': [(db) => db.flush({ timeout: 5 } as object), /of flush/],
   'purgeExpired': [(db) => db.purgeExpired({ limit: 5 } as object), /of purgeExpired/],
   'verify': [(db) => db.verify({ onprogress: () => 1 } as object), /of verify; did you mean "onProgress"/],
+  'reencrypt': [(db) => db.reencrypt({ slices: 5 } as object), /of reencrypt/],
   'compact': [(db) => db.compact({ slices: 5 } as object), /of compact/],
   'layout': [(db) => db.layout({ maxExtent: 5 } as object), /of layout; did you mean "maxExtents"/],
   'backup': [(db) => db.backup({ since: 5 } as object).getReader().read(), /of backup/],

@@ -105,6 +105,8 @@ pub use maintenance::{
     RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
 };
 pub use maintenance::{ExtentKind, LayoutPart, LayoutScan};
+#[cfg(feature = "encryption")]
+pub use maintenance::{ReencryptEnd, ReencryptOptions, ReencryptProgress};
 pub use maintenance::{Verification, VerifyProgress, VerifyReport};
 pub use range::{Direction, KeyRange, prefix_end};
 pub use snapshot::{Cursor, IndexCursor, IndexInfo, IndexTree, Snapshot, Tree};

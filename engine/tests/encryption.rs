@@ -12,14 +12,14 @@ use mangrove_engine::{
     PassphraseCost, SealedKey, recover, restore,
 };
 
-type Files = BTreeMap<String, Vec<u8>>;
-type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+pub(crate) type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Stands in keys, values, names and index keys; compression leaves it as it is.
-const MARKER: &[u8] = b"c0nfid3nt1al";
-const UNIT_BYTES: usize = 512;
+pub(crate) const MARKER: &[u8] = b"c0nfid3nt1al";
+pub(crate) const UNIT_BYTES: usize = 512;
 
-fn options(key: u8) -> Options {
+pub(crate) fn options(key: u8) -> Options {
     Options {
         unit_bytes: UNIT_BYTES as u32,
         node_bytes: 512,
@@ -32,7 +32,7 @@ fn options(key: u8) -> Options {
 }
 
 /// A database with key 1, filled with `count` commits.
-fn filled(count: u32) -> (MemoryStorage, Database) {
+pub(crate) fn filled(count: u32) -> (MemoryStorage, Database) {
     let storage = MemoryStorage::new();
     let database = open(&storage, 1).expect("memory works");
     fill(&database, 0, count).expect("memory works");
@@ -51,12 +51,12 @@ fn filled_plain(count: u32) -> (MemoryStorage, Database) {
     (storage, database)
 }
 
-fn open(storage: &MemoryStorage, key: u8) -> Result<Database, Error> {
+pub(crate) fn open(storage: &MemoryStorage, key: u8) -> Result<Database, Error> {
     Database::open(Arc::new(storage.clone()), options(key))
 }
 
 /// A value of `len` bytes that begins with the marker and does not compress.
-fn value(number: u32, len: usize) -> Vec<u8> {
+pub(crate) fn value(number: u32, len: usize) -> Vec<u8> {
     let mut word = u64::from(number) + 1;
     let mut bytes = MARKER.to_vec();
     while bytes.len() < len.max(MARKER.len()) {
@@ -66,14 +66,14 @@ fn value(number: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn key_of(number: u32) -> Vec<u8> {
+pub(crate) fn key_of(number: u32) -> Vec<u8> {
     [MARKER, &number.to_be_bytes()].concat()
 }
 
-const NAME: &str = "c0nfid3nt1al names";
+pub(crate) const NAME: &str = "c0nfid3nt1al names";
 
 /// Commits records of all sizes, in memtables, trees and the log.
-fn fill(database: &Database, from: u32, count: u32) -> Result<(), Error> {
+pub(crate) fn fill(database: &Database, from: u32, count: u32) -> Result<(), Error> {
     for number in from..from + count {
         let mut transaction = database.begin()?;
         transaction.set(NAME, &key_of(number), &value(number, 20))?;
@@ -91,7 +91,7 @@ fn fill(database: &Database, from: u32, count: u32) -> Result<(), Error> {
     Ok(())
 }
 
-fn records(database: &Database) -> Result<Records, Error> {
+pub(crate) fn records(database: &Database) -> Result<Records, Error> {
     let mut records = Records::new();
     for info in database.collections() {
         let tree = database.snapshot().collection(&info.name).expect("it is listed");
@@ -103,7 +103,7 @@ fn records(database: &Database) -> Result<Records, Error> {
     Ok(records)
 }
 
-fn backup_of(database: &Database) -> Vec<u8> {
+pub(crate) fn backup_of(database: &Database) -> Vec<u8> {
     let mut stream = Vec::new();
     let mut go_on = |_| ControlFlow::Continue(());
     database
@@ -117,7 +117,7 @@ fn is_marked(bytes: &[u8]) -> bool {
     bytes.windows(MARKER.len()).any(|window| window == MARKER)
 }
 
-fn assert_unreadable(files: &Files, context: &str) {
+pub(crate) fn assert_unreadable(files: &Files, context: &str) {
     for (name, bytes) in files {
         assert!(!is_marked(bytes), "{context}: the file {name} shows the marker");
     }

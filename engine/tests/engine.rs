@@ -28,6 +28,7 @@ mod open_flush;
 mod optimistic;
 mod records;
 mod recover;
+mod reencryption;
 mod threads;
 mod values;
 mod verification;

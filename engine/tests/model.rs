@@ -3,11 +3,13 @@
 //! reopening, snapshots, rollbacks and checkpoints in the mix.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Compression, Database, Direction, Durability, KeyRange, Options, Snapshot, Tree};
+use mangrove_engine::{
+    Compression, Database, Direction, Durability, Error, KeyRange, Options, ReencryptOptions, Snapshot, Tree,
+};
 use proptest::prelude::*;
 
 type Key = Vec<u8>;
@@ -36,6 +38,8 @@ enum Step {
     Snapshot,
     CheckSnapshot,
     Checkpoint,
+    /// Up to so many slices of a re-encryption, where there is a key.
+    Reencrypt(u32),
     Reopen(bool),
 }
 
@@ -80,6 +84,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Snapshot),
         1 => Just(Step::CheckSnapshot),
         1 => Just(Step::Checkpoint),
+        1 => (1_u32..20).prop_map(Step::Reencrypt),
         1 => any::<bool>().prop_map(Step::Reopen),
     ]
 }
@@ -102,6 +107,26 @@ pub(crate) fn range<'a>(lower: &'a Bound<Key>, upper: &'a Bound<Key>) -> KeyRang
     KeyRange {
         lower: lower.as_ref().map(Vec::as_slice),
         upper: upper.as_ref().map(Vec::as_slice),
+    }
+}
+
+fn re_encrypt(database: &Database, slices: u32) {
+    let options = ReencryptOptions {
+        slice_bytes: 2048,
+        ..ReencryptOptions::default()
+    };
+    let mut left = slices;
+    let ended = database.reencrypt(options, &mut |_| {
+        left -= 1;
+        if left == 0 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    match ended {
+        Err(Error::NotEncrypted) => assert_eq!(database.sealed_key(), None),
+        ended => drop(ended.expect("memory works")),
     }
 }
 
@@ -287,6 +312,12 @@ fn run(options: &Options, steps: Vec<Step>) {
             Step::Checkpoint => {
                 database.checkpoint().expect("memory works");
                 durable = model.clone();
+            }
+            Step::Reencrypt(slices) => {
+                re_encrypt(&database, slices);
+                if database.stats().durable_version == database.version() {
+                    durable = model.clone();
+                }
             }
             Step::Reopen(closes) => {
                 for (snapshot, then) in snapshots.drain(..) {

@@ -118,6 +118,61 @@ test('a tab that changed the key opens the files with the new one when it leads'
   expect(await openWith(third, 2)).toBe('open');
 });
 
+test('everything is encrypted anew, although the tab that leads is closed meanwhile', async ({ profile }) => {
+  const context = await profile.launch();
+  const [first, second] = [await newTab(await context.newPage()), await newTab(await context.newPage())];
+  expect(await openWith(first, 1)).toBe('open');
+  expect(await openWith(second, 1)).toBe('open');
+  await first.evaluate(async () => {
+    // Random, so that it stays long.
+    const text = (): string => Array.from(crypto.getRandomValues(new Uint8Array(1000)), (byte) => byte.toString(16)).join('');
+    for (let part = 0; part < 12; part++) await window.db.setMany(Array.from({ length: 500 }, (_, at) => [`${part}-${at}`, text()] as const));
+  });
+  await second.evaluate(() => {
+    const target = window as unknown as { told: number; work: Promise<void> };
+    target.told = 0;
+    target.work = window.db.reencrypt({ onProgress: () => { target.told += 1; } });
+  });
+  await second.waitForFunction(() => (window as unknown as { told: number }).told > 0);
+  await put(first, 'a', 'meanwhile');
+  await first.close();
+  await second.evaluate(() => (window as unknown as { work: Promise<void> }).work);
+  await put(second, 'b', 'after');
+  const [entries, problems] = await read(second) as [[string, string][], unknown[]];
+  expect([entries.length, problems, entries.at(-2)?.[1], entries.at(-1)?.[1]]).toEqual([6002, [], 'meanwhile', 'after']);
+  await second.evaluate(() => window.db.close());
+  const isOver = await second.evaluate(async () => {
+    const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('mangrove');
+    const file = await (await (await root.getDirectoryHandle('secret')).getFileHandle('data')).getFile();
+    const data = new Uint8Array(await file.slice(0, 8192).arrayBuffer());
+    return [0, 4096].every((slot) => data[slot + 164] === 1 && data.subarray(slot + 408, slot + 508).every((byte) => byte === 0));
+  });
+  expect(isOver, 'no superblock holds the previous key').toBe(true);
+  expect(await openWith(second, 1)).toBe('open');
+});
+
+for (const storage of ['indexeddb', 'memory'] as const) {
+  test(`an encrypted database is opened in the page's own thread: ${storage}`, async ({ profile }) => {
+    const context = await profile.launch();
+    const page = await newTab(await context.newPage());
+    const found = await page.evaluate(async (storage) => {
+      const encryption = { key: new Uint8Array(32).fill(1) };
+      const db = await window.mangrove.open('here', { storage, thread: 'same', encryption });
+      await db.set('a', 1);
+      await db.reencrypt();
+      await db.changeKey({ passphrase: 'correct horse' });
+      const values: unknown[] = [await db.get('a'), (await db.verify()).ok];
+      await db.close();
+      if (storage === 'memory') return values;
+      values.push(await window.mangrove.open('here', { storage, thread: 'same', encryption }).catch(({ code }: { code: string }) => code));
+      const again = await window.mangrove.open('here', { storage, thread: 'same', encryption: { passphrase: 'correct horse' } });
+      values.push(await again.get('a'));
+      return values;
+    }, storage);
+    expect(found).toEqual(storage === 'memory' ? [1, true] : [1, true, 'KV_WRONG_KEY', 1]);
+  });
+}
+
 test('a key that cannot be extracted is kept in IndexedDB, and a passphrase needs nothing', async ({ profile }) => {
   const context = await profile.launch();
   const page = await newTab(await context.newPage());

@@ -306,6 +306,8 @@ requests! {
     0x04 Discard { id: u64 }
     /// Changes the key of an encrypted database; see the crate's `secret`.
     0x05 ChangeKey { secret: &'a [u8] }
+    /// Runs up to this many slices of a re-encryption, which a call that `begins` may begin.
+    0x06 Reencrypt { slices: u64, begins: bool }
 }
 
 impl<'a> RestRequest<'a> {

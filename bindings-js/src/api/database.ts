@@ -225,6 +225,10 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     return (await late(import('./maintenance.ts'))).changeKey(this.#connection, encryption);
   }
 
+  async reencrypt(options?: MaintenanceOptions): Promise<void> {
+    return (await late(import('./maintenance.ts'))).reencrypt(this.#connection, options);
+  }
+
   backup(options?: MaintenanceOptions): ReadableStream<Uint8Array<ArrayBuffer>> {
     return backup(this.#connection, options);
   }

@@ -20,6 +20,23 @@ export async function changeKey(connection: Connection, encryption: Encryption):
 
 /** Slices of 1 MiB moved per message. */
 const COMPACT_SLICES = 4;
+const REENCRYPT_SLICES = 4;
+/** Milliseconds after which to look again for values that are being written in parts. */
+const STAGED_PAUSE = 100;
+
+/** Encrypts everything anew; see `Database.reencrypt`. */
+export async function reencrypt(connection: Connection, options: MaintenanceOptions | undefined): Promise<void> {
+  const { signal, onProgress } = check('reencrypt', options, MAINTENANCE);
+  for (let begins = true; ; begins = false) {
+    const { isDone, isWaiting, moved, used } = await abortable(connection.requestLoading(
+      (writer) => writer.u8(Op.rest).u8(0).bytes(bodyOf(RestOp.reencrypt, (body) => body.uv(REENCRYPT_SLICES).u8(begins ? 1 : 0))),
+      (reader) => ({ isDone: reader.u8() !== 0, isWaiting: reader.u8() !== 0, moved: reader.uv(), used: reader.uv() }),
+    ), signal);
+    if (isDone) return;
+    onProgress(Math.min(moved, used), used);
+    if (isWaiting) await abortable(new Promise((resolve) => setTimeout(resolve, STAGED_PAUSE)), signal);
+  }
+}
 
 export async function compact(
   connection: Connection,

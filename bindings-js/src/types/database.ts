@@ -135,12 +135,22 @@ export interface Database<K = Key, V = unknown, I = V> extends Collection<K, V, 
   /**
    * Changes the key of an encrypted database: from now on it opens with the new one only. No data is
    * rewritten: they have a key of their own, which the file holds encrypted under this one. The old
-   * key still opens copies and backups made before; after a leak, restore a backup into a new
-   * database instead. Tabs that have the database open go on, but fail with KV_WRONG_KEY when they
+   * key still opens copies and backups made before; after a leak, call `reencrypt`, too. Tabs that have the database open go on, but fail with KV_WRONG_KEY when they
    * have to open the files, except the one that made this call. Rejects with KV_INVALID_ARGUMENT if
    * the database is not encrypted, and with KV_READ_ONLY.
    */
   changeKey(encryption: Encryption): Promise<void>;
+  /**
+   * Encrypts everything anew under another data key: what older copies and backups hold then opens
+   * nothing of the current files. The key that the database opens with stays; see `changeKey`.
+   * Blocks are moved in slices between which other calls get their turn, and the file grows by a few
+   * slices, and by what open snapshots keep. `onProgress` receives the bytes moved so far and the
+   * bytes in use. After an abort, a crash or a change of the leading tab the next call continues.
+   * While values are being written with `setStream` that were begun before the call, it waits for
+   * them. Takes O(file size). Rejects with KV_INVALID_ARGUMENT if the database is not encrypted, with
+   * KV_READ_ONLY, and with KV_CORRUPT if a block is damaged: everything stays readable then.
+   */
+  reencrypt(options?: MaintenanceOptions): Promise<void>;
   /**
    * Returns free space inside the file to the file system, in place; resolves to the file's size in
    * bytes before and after. Blocks are moved in slices between which other calls get their turn.

@@ -68,6 +68,7 @@ export const RestOp = {
   store: 0x03,
   discard: 0x04,
   changeKey: 0x05,
+  reencrypt: 0x06,
 } as const;
 
 /** Ends of a range. */

@@ -31,6 +31,10 @@ impl Files {
         self.directory.path().join(name)
     }
 
+    fn data(&self, database: &str) -> Vec<u8> {
+        fs::read(self.path(database).join("data")).unwrap()
+    }
+
     fn arg(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
@@ -173,4 +177,20 @@ fn a_key_is_changed_for_a_passphrase_and_back() {
         .run(&["get", "@db", "1", "--passphrase-file", "@phrase"])
         .fails(1, "KV_WRONG_KEY");
     assert_eq!(files.run(&["get", "@db", "1", "--key-file", "@other"]).ok().trim(), "2");
+}
+
+#[test]
+fn everything_is_encrypted_anew_under_the_same_key() {
+    let files = Files::new();
+    files.run(&["set", "@db", "1", "2", "--key-file", "@key"]).ok();
+    files.run(&["set", "@plain", "1", "2"]).ok();
+    files.run(&["reencrypt", "@plain"]).fails(1, "KV_NOT_ENCRYPTED");
+    files.run(&["reencrypt", "@db"]).fails(1, "KV_WRONG_KEY");
+    let sealed_key = || files.data("db")[168..240].to_vec();
+    let before = sealed_key();
+    files.run(&["reencrypt", "@db", "--key-file", "@key"]).ok();
+    assert_ne!(sealed_key(), before);
+    assert_eq!(files.data("db")[164], 1, "no previous key is left");
+    assert_eq!(files.run(&["get", "@db", "1", "--key-file", "@key"]).ok().trim(), "2");
+    files.run(&["verify", "@db", "--key-file", "@key"]).ok();
 }

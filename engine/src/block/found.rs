@@ -1,6 +1,6 @@
 //! Block headers as salvage finds them, without a reference.
 
-use super::{BlockRef, HEADER_BYTES, Kind, MAGIC, decode, expand, open_at, remove_encryption, word};
+use super::{BlockRef, HEADER_BYTES, Kind, MAGIC, decode, expand, generation, open_at, remove_encryption, word};
 use crate::cipher::Cipher;
 use crate::error::Result;
 
@@ -34,7 +34,7 @@ impl Header {
             kind: kinds.into_iter().find(|kind| *kind as u8 == bytes[4])?,
             stored_len: word(bytes, 8),
             raw_len: word(bytes, 12),
-            generation: u64::from(word(bytes, 16)) | u64::from(word(bytes, 20)) << 32,
+            generation: generation(bytes),
             owner: word(bytes, 24),
             checksum: word(bytes, 28),
         })

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use twox_hash::XxHash64;
 
-use crate::cipher::{self, Cipher, Domain, NONCE_BYTES};
+use crate::cipher::{self, Cipher, CurrentCipher, NONCE_BYTES};
 use crate::error::{Error, Message, Result};
 use crate::storage::StorageFile;
 
@@ -88,7 +88,7 @@ pub(crate) struct BlockFile {
     /// Length of the file in units when last queried.
     known_units: AtomicU64,
     buffers: Buffers,
-    cipher: Cipher,
+    cipher: CurrentCipher,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
 }
@@ -100,7 +100,7 @@ impl BlockFile {
             unit_shift,
             known_units: AtomicU64::new(0),
             buffers: Buffers::default(),
-            cipher: Cipher::default(),
+            cipher: CurrentCipher::new(Cipher::default()),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
         }
@@ -108,13 +108,19 @@ impl BlockFile {
 
     /// Blocks are sealed, if the cipher is on.
     pub(crate) fn encrypted_by(mut self, cipher: Cipher) -> Self {
-        self.cipher = cipher;
+        self.cipher = CurrentCipher::new(cipher);
         self
+    }
+
+    /// From now on blocks are sealed and opened by another cipher, which has the keys of this one.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn set_cipher(&self, cipher: Cipher) {
+        self.cipher.set(cipher);
     }
 
     /// Length of a block without its payload.
     pub(crate) fn overhead(&self) -> usize {
-        HEADER_BYTES + self.cipher.adds(SEALED_BYTES)
+        HEADER_BYTES + if self.cipher.is_on() { SEALED_BYTES } else { 0 }
     }
 
     pub(crate) fn file(&self) -> &dyn StorageFile {
@@ -156,15 +162,31 @@ impl BlockFile {
         compression: Compression,
         out: &mut Vec<u8>,
     ) -> (BlockRef, usize) {
-        let cipher = &self.cipher;
-        encode_measured(info, payload, compression, self.unit_bytes(), cipher, out)
+        encode_measured(info, payload, compression, self.unit_bytes(), &self.cipher.get(), out)
+    }
+
+    /// Whether a sealed block was written before the checkpoint `generation`, by its header.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn is_older(&self, reference: &BlockRef, generation: u64) -> Result<bool> {
+        self.check_bounds(reference)?;
+        let mut header = [0; HEADER_BYTES];
+        self.file.read_at(reference.unit << self.unit_shift, &mut header)?;
+        Ok(self::generation(&header) < generation)
+    }
+
+    /// Makes a block that was read to be moved one of the checkpoint `generation`, if its key depends
+    /// on that.
+    pub(crate) fn set_generation(&self, block: &mut [u8], generation: u64) {
+        if self.cipher.is_on() {
+            block[16..24].copy_from_slice(&generation.to_le_bytes());
+        }
     }
 
     /// Gives an encoded block its place, `unit`, and seals it for it.
     pub(crate) fn place(&self, block: &mut [u8], reference: &mut BlockRef, unit: u64) {
         reference.unit = unit;
         if self.cipher.is_on() {
-            reference.checksum = seal_block(&self.cipher, block, unit);
+            reference.checksum = seal_block(&self.cipher.get(), block, unit);
         }
     }
 
@@ -185,7 +207,7 @@ impl BlockFile {
     fn read_checked(&self, reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<Vec<u8>> {
         let mut block = self.read_units(reference)?;
         if self.cipher.is_on() {
-            open_block(&self.cipher, &mut block, reference, kinds, owner)?;
+            open_block(&self.cipher.get(), &mut block, reference, kinds, owner)?;
         } else {
             check(&block, reference, kinds, owner)?;
         }
@@ -202,12 +224,8 @@ impl BlockFile {
 
     /// Reads the units of a block without checking them.
     pub(crate) fn read_units(&self, reference: &BlockRef) -> Result<Vec<u8>> {
-        // Checked before allocating: a hostile reference can claim two gigabytes. Units, unlike
-        // bytes, cannot overflow.
-        let end = reference.unit + u64::from(reference.units);
-        if end > self.known_units.load(Ordering::Relaxed) {
-            self.check_end(reference, end)?;
-        }
+        // Checked before allocating: a hostile reference can claim two gigabytes.
+        let end = self.check_bounds(reference)?;
         let mut block = self.buffers.take((reference.units as usize) << self.unit_shift);
         self.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
         let read = self.file.read_at(reference.unit << self.unit_shift, &mut block);
@@ -217,6 +235,16 @@ impl BlockFile {
             return Err(error);
         }
         Ok(block)
+    }
+
+    /// Checks that a block lies within the file, as last queried, and returns where it ends.
+    fn check_bounds(&self, reference: &BlockRef) -> Result<u64> {
+        // Units, unlike bytes, cannot overflow.
+        let end = reference.unit + u64::from(reference.units);
+        if end > self.known_units.load(Ordering::Relaxed) {
+            self.check_end(reference, end)?;
+        }
+        Ok(end)
     }
 
     /// Returns the buffer of an evicted page to the pool.
@@ -239,6 +267,11 @@ impl BlockFile {
 
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Number of the checkpoint that wrote a block with this header.
+fn generation(header: &[u8]) -> u64 {
+    u64::from(word(header, 16)) | u64::from(word(header, 20)) << 32
 }
 
 /// Appends a block that is not sealed. The caller sets the unit in the returned reference.
@@ -340,7 +373,7 @@ fn seal_block(cipher: &Cipher, block: &mut [u8], unit: u64) -> u32 {
     let (header, sealed) = block[..end].split_at_mut(HEADER_BYTES);
     let stamp = cipher.stamp();
     sealed[NONCE_BYTES..SEALED_HEAD_BYTES].copy_from_slice(&stamp.to_le_bytes());
-    cipher.seal(Domain::Block, &[&unit.to_le_bytes(), &header[..28]], sealed);
+    cipher.seal_block(generation(header), &[&unit.to_le_bytes(), &header[..28]], sealed);
     set_checksum(&mut block[..end]);
     stamp
 }
@@ -369,7 +402,7 @@ fn open_at(cipher: &Cipher, block: &mut [u8], unit: u64) -> Result<u32> {
         return Err(damaged("a block is too short to be encrypted"));
     }
     let (header, sealed) = block[..HEADER_BYTES + stored_len].split_at_mut(HEADER_BYTES);
-    if !cipher.open(Domain::Block, &[&unit.to_le_bytes(), &header[..28]], sealed) {
+    if !cipher.open_block(generation(header), &[&unit.to_le_bytes(), &header[..28]], sealed) {
         return Err(damaged("a block is not what was encrypted at its place"));
     }
     Ok(word(sealed, NONCE_BYTES))

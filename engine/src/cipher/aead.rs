@@ -1,7 +1,7 @@
 //! XChaCha20-Poly1305 with random nonces.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
@@ -11,13 +11,14 @@ use zeroize::Zeroizing;
 use super::key::{Key, Random, WRONG_KEY};
 use super::{Domain, KEY_BYTES, NONCE_BYTES, OVERHEAD_BYTES, TAG_BYTES};
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
 
 /// Length of a data key sealed under the user's key.
 const WRAPPED_BYTES: usize = OVERHEAD_BYTES + KEY_BYTES;
 /// Maximum length of what a host stores beside the sealed data key.
 const ENVELOPE_BYTES: usize = 128;
 /// Maximum length of what a caller adds to the associated data.
-const CONTEXT_BYTES: usize = 384;
+const CONTEXT_BYTES: usize = 448;
 
 pub(crate) fn not_encrypted() -> Error {
     Error::NotEncrypted
@@ -38,6 +39,19 @@ impl WrappedKey {
         (key.random)(&mut *data_key);
         let wrapped = Self::around(&data_key, key, database_id)?;
         Ok((wrapped, Cipher::of(Sealer::new(&data_key, key.random, database_id))))
+    }
+
+    /// Makes another data key for blocks of generation `from` and later. Also returns the key it
+    /// replaces, and what seals and opens under both.
+    pub(crate) fn renew(
+        cipher: &Cipher,
+        key: &Key,
+        database_id: u128,
+        from: u64,
+    ) -> Result<(Self, PreviousKey, Cipher)> {
+        let (wrapped, new) = Self::create(key, database_id)?;
+        let previous = PreviousKey::create(cipher, &new, from).ok_or(Error::NotEncrypted)?;
+        Ok((wrapped, previous, cipher.followed_by(from, &new)))
     }
 
     fn around(data_key: &[u8; KEY_BYTES], key: &Key, database_id: u128) -> Result<Self> {
@@ -65,7 +79,7 @@ impl WrappedKey {
 
     /// The same data key under another user's key. Without the data key it stays as it is.
     pub(crate) fn rewrapped(&self, cipher: &Cipher, key: &Key, database_id: u128) -> Result<Self> {
-        match &cipher.0 {
+        match cipher.newest() {
             Some(sealer) => Self::around(&sealer.key, key, database_id),
             None => Ok(self.clone()),
         }
@@ -94,13 +108,84 @@ impl WrappedKey {
     }
 }
 
-/// Seals and opens under one key; by default it is off, and does neither.
+/// The data key that a re-encryption replaces, sealed under the new one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PreviousKey {
+    sealed: [u8; WRAPPED_BYTES],
+    /// Blocks of this generation and later are sealed under the new key.
+    pub(crate) from: u64,
+}
+
+impl PreviousKey {
+    pub(crate) const BYTES: usize = WRAPPED_BYTES + 8;
+
+    fn create(old: &Cipher, new: &Cipher, from: u64) -> Option<Self> {
+        let mut sealed = [0; WRAPPED_BYTES];
+        sealed[NONCE_BYTES..NONCE_BYTES + KEY_BYTES].copy_from_slice(&*old.newest()?.key);
+        new.seal(Domain::PreviousKey, &[&from.to_le_bytes()], &mut sealed);
+        Some(Self { sealed, from })
+    }
+
+    /// Encodes it: the sealed key, then the generation.
+    pub(crate) fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..WRAPPED_BYTES].copy_from_slice(&self.sealed);
+        bytes[WRAPPED_BYTES..].copy_from_slice(&self.from.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let (sealed, from) = bytes.split_at(WRAPPED_BYTES);
+        Self {
+            sealed: *sealed.first_chunk().expect("split there"),
+            from: u64::from_le_bytes(*from.first_chunk().expect("eight bytes are left")),
+        }
+    }
+
+    /// Unlocks it with the new key; returns what seals and opens under both.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it was not sealed under the new key.
+    pub(crate) fn unlock(&self, new: &Cipher) -> Result<Cipher> {
+        let damaged = || Error::corrupt("the data key that a re-encryption replaces is damaged");
+        let newest = new.newest().ok_or_else(damaged)?;
+        let mut sealed = Zeroizing::new(self.sealed);
+        if !newest.open(Domain::PreviousKey, &[&self.from.to_le_bytes()], &mut *sealed) {
+            return Err(damaged());
+        }
+        let data_key = sealed[NONCE_BYTES..].first_chunk().expect("it is that long");
+        let previous = Cipher::of(Sealer::new(data_key, newest.random, newest.database_id));
+        Ok(previous.followed_by(self.from, new))
+    }
+}
+
+/// Seals and opens under the database's data keys; by default it is off, and does neither.
 #[derive(Clone, Default)]
-pub(crate) struct Cipher(Option<Arc<Sealer>>);
+pub(crate) struct Cipher(Option<Arc<Keys>>);
+
+/// By the first generation whose blocks are sealed under them, ascending. There is at least one.
+type Keys = Vec<(u64, Arc<Sealer>)>;
 
 impl Cipher {
     fn of(sealer: Sealer) -> Self {
-        Self(Some(Arc::new(sealer)))
+        Self(Some(Arc::new(vec![(0, Arc::new(sealer))])))
+    }
+
+    fn newest(&self) -> Option<&Arc<Sealer>> {
+        self.0.as_ref()?.last().map(|(_, sealer)| sealer)
+    }
+
+    /// What seals blocks of a generation.
+    fn of_generation(&self, generation: u64) -> Option<&Sealer> {
+        let mut keys = self.0.as_ref()?.iter().rev();
+        keys.find(|(from, _)| *from <= generation).map(|(_, sealer)| &**sealer)
+    }
+
+    /// These keys, and that of `newer` for blocks of generation `from` and later.
+    fn followed_by(&self, from: u64, newer: &Self) -> Self {
+        let mut keys = self.0.as_deref().cloned().unwrap_or_default();
+        keys.extend(newer.newest().map(|sealer| (from, Arc::clone(sealer))));
+        Self(Some(Arc::new(keys)))
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -112,10 +197,17 @@ impl Cipher {
         if self.is_on() { bytes } else { 0 }
     }
 
-    /// Seals in place: `buffer` has the text between room for nonce and tag.
+    /// Seals in place, under the newest key: `buffer` has the text between room for nonce and tag.
     pub(crate) fn seal(&self, domain: Domain, context: &[&[u8]], buffer: &mut [u8]) {
-        if let Some(sealer) = &self.0 {
+        if let Some(sealer) = self.newest() {
             sealer.seal(domain, context, buffer);
+        }
+    }
+
+    /// As [`seal`](Self::seal), a block of a generation.
+    pub(crate) fn seal_block(&self, generation: u64, context: &[&[u8]], buffer: &mut [u8]) {
+        if let Some(sealer) = self.of_generation(generation) {
+            sealer.seal(Domain::Block, context, buffer);
         }
     }
 
@@ -123,18 +215,53 @@ impl Cipher {
     /// the key or the associated data are not those of sealing; the text is then undefined.
     #[must_use]
     pub(crate) fn open(&self, domain: Domain, context: &[&[u8]], buffer: &mut [u8]) -> bool {
-        self.0
-            .as_ref()
-            .is_some_and(|sealer| sealer.open(domain, context, buffer))
+        self.newest().is_some_and(|sealer| sealer.open(domain, context, buffer))
+    }
+
+    /// As [`open`](Self::open), a block of a generation.
+    #[must_use]
+    pub(crate) fn open_block(&self, generation: u64, context: &[&[u8]], buffer: &mut [u8]) -> bool {
+        self.of_generation(generation)
+            .is_some_and(|sealer| sealer.open(Domain::Block, context, buffer))
     }
 
     /// A random number that tells a block from all others its parent might have referred to.
     pub(crate) fn stamp(&self) -> u32 {
         let mut bytes = [0; 4];
-        if let Some(sealer) = &self.0 {
+        if let Some(sealer) = self.newest() {
             (sealer.random)(&mut bytes);
         }
         u32::from_le_bytes(bytes)
+    }
+}
+
+/// The cipher of an open file, which a re-encryption replaces.
+pub(crate) struct CurrentCipher {
+    is_on: bool,
+    cipher: Mutex<Cipher>,
+}
+
+impl CurrentCipher {
+    pub(crate) fn new(cipher: Cipher) -> Self {
+        Self {
+            is_on: cipher.is_on(),
+            cipher: Mutex::new(cipher),
+        }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    pub(crate) fn get(&self) -> Cipher {
+        if !self.is_on {
+            return Cipher::default();
+        }
+        self.cipher.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set(&self, cipher: Cipher) {
+        *self.cipher.lock().unwrap_or_else(PoisonError::into_inner) = cipher;
     }
 }
 

@@ -15,6 +15,10 @@
 //! The data key is random. The superblock has it sealed under the user's key, so that key can be
 //! changed without touching the data.
 //!
+//! Re-encryption ([`Database::reencrypt`](crate::Database::reencrypt)) gives the database another data
+//! key. Blocks of its generation and later are sealed under the new key, older ones under the previous
+//! key, which the superblock keeps, sealed under the new one, until no block needs it.
+//!
 //! Without the feature `encryption` there are no keys, every cipher is off, and the compiler removes
 //! what depends on them.
 
@@ -26,7 +30,7 @@ mod aead;
 mod key;
 
 #[cfg(feature = "encryption")]
-pub(crate) use aead::{Cipher, WrappedKey, not_encrypted};
+pub(crate) use aead::{Cipher, CurrentCipher, PreviousKey, WrappedKey, not_encrypted};
 #[cfg(all(feature = "encryption", not(target_family = "wasm")))]
 pub use key::system_random;
 #[cfg(feature = "encryption")]
@@ -35,7 +39,7 @@ pub use key::{Key, PassphraseCost};
 #[cfg(not(feature = "encryption"))]
 pub use absent::Key;
 #[cfg(not(feature = "encryption"))]
-pub(crate) use absent::{Cipher, WrappedKey, not_encrypted};
+pub(crate) use absent::{Cipher, CurrentCipher, WrappedKey, not_encrypted};
 
 #[cfg(feature = "encryption")]
 const KEY_BYTES: usize = 32;
@@ -53,5 +57,7 @@ pub(crate) enum Domain {
     #[cfg(feature = "encryption")]
     DataKey = b'K',
     LogRecord = b'L',
+    #[cfg(feature = "encryption")]
+    PreviousKey = b'P',
     Superblock = b'S',
 }

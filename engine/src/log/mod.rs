@@ -224,6 +224,13 @@ impl Log {
         }
     }
 
+    /// Seals records by another cipher. The log has to be empty.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn set_cipher(&mut self, cipher: Cipher) {
+        debug_assert!(self.unbegun, "the log is empty");
+        self.cipher = cipher;
+    }
+
     /// Salt of the half that receives the next record.
     pub(crate) fn salt(&self) -> u64 {
         self.at.salt

@@ -1,9 +1,12 @@
-//! Maintenance and transfer: verification, compaction, layout, salvage, backups.
+//! Maintenance and transfer: verification, compaction, re-encryption, layout, salvage, backups.
 
 mod backup;
 mod compact;
 mod layout;
 mod recover;
+#[cfg(feature = "encryption")]
+mod reencrypt;
+mod slice;
 mod verify;
 
 pub use backup::{BackupOutcome, BackupPieces, BackupProgress, BackupReport, RestoreReport, restore};
@@ -13,4 +16,6 @@ pub use recover::{
     Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
     RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
 };
+#[cfg(feature = "encryption")]
+pub use reencrypt::{ReencryptEnd, ReencryptOptions, ReencryptProgress};
 pub use verify::{Verification, VerifyProgress, VerifyReport};

@@ -22,12 +22,14 @@
 //! 152  u8   that half; 153 u8 flags: 1 there are none, the log may be missing; 154 u16 0
 //! 156  u32  offset in the half of the first of them
 //! 160  u32  CRC of the record before it
-//! 164  u8   encryption: 0 none, 1 XChaCha20-Poly1305; without it, zeros up to 508
+//! 164  u8   encryption: 0 none, 1 XChaCha20-Poly1305, 2 the same while another data key replaces the previous one; without it, zeros up to 508
 //! 165  u8   length of the envelope; 166 u16 0
 //! 168  [72] the data key, sealed under the user's key (see `cipher`)
 //! 240  [128] envelope: what the host needs to get that key, then zeros
-//! 368  [40] nonce and tag over bytes 0..368
-//! 408  [100] 0
+//! 368  [40] nonce and tag over bytes 0..368 and, with encryption 2, 408..488
+//! 408  [72] with encryption 2, the previous data key, sealed under the new one; else 0
+//! 480  u64  with encryption 2, the first generation whose blocks are sealed under the new key; else 0
+//! 488  [20] 0
 //! 508  u32  CRC32 of bytes 0..508
 //! ```
 //! Both copies of a slot are written together. The second covers damage to the first; the other
@@ -35,6 +37,8 @@
 //! unit 1.
 
 use crate::block::{BlockRef, Compression, REF_BYTES, checksum};
+#[cfg(feature = "encryption")]
+use crate::cipher::PreviousKey;
 use crate::cipher::{self, Cipher, Domain, Key, OVERHEAD_BYTES, WrappedKey};
 use crate::error::{Error, Result};
 use crate::log::Position;
@@ -53,9 +57,14 @@ const NEWEST_VERSION: u16 = if cfg!(feature = "encryption") {
 };
 /// Encryption by XChaCha20-Poly1305.
 const CIPHER: u8 = 1;
+/// The same, while a re-encryption is under way.
+#[cfg(feature = "encryption")]
+const CIPHER_RENEWED: u8 = 2;
 const WRAPPED_OFFSET: usize = 165;
 /// Where nonce and tag stand; they cover the bytes before.
 const TAG_OFFSET: usize = 368;
+#[cfg(feature = "encryption")]
+const PREVIOUS_OFFSET: usize = TAG_OFFSET + OVERHEAD_BYTES;
 pub(crate) const SLOT_BYTES: usize = 4096;
 /// Bytes at the front of the file that the two slots occupy.
 pub(crate) const AREA_BYTES: u64 = 2 * SLOT_BYTES as u64;
@@ -101,6 +110,9 @@ pub(crate) struct Superblock {
 #[derive(Clone, Debug)]
 pub(crate) struct Encryption {
     wrapped: WrappedKey,
+    /// The data key that a re-encryption under way replaces.
+    #[cfg(feature = "encryption")]
+    previous: Option<PreviousKey>,
     /// Off until it is unlocked.
     cipher: Cipher,
     /// Nonce and tag as they were read.
@@ -110,6 +122,10 @@ pub(crate) struct Encryption {
 impl PartialEq for Encryption {
     /// Each encoding has another nonce.
     fn eq(&self, other: &Self) -> bool {
+        #[cfg(feature = "encryption")]
+        if self.previous != other.previous {
+            return false;
+        }
         self.wrapped == other.wrapped
     }
 }
@@ -121,9 +137,68 @@ impl Encryption {
     pub(crate) fn create(key: &Key, database_id: u128) -> Result<Self> {
         let (wrapped, cipher) = WrappedKey::create(key, database_id)?;
         Ok(Self {
-            wrapped,
             cipher,
+            ..Self::locked(wrapped)
+        })
+    }
+
+    fn locked(wrapped: WrappedKey) -> Self {
+        Self {
+            wrapped,
+            #[cfg(feature = "encryption")]
+            previous: None,
+            cipher: Cipher::default(),
             tag: [0; OVERHEAD_BYTES],
+        }
+    }
+
+    /// Encryption with another data key for blocks of generation `from` and later.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn renewed(&self, key: &Key, database_id: u128, from: u64) -> Result<Self> {
+        let (wrapped, previous, cipher) = WrappedKey::renew(&self.cipher, key, database_id, from)?;
+        Ok(Self {
+            wrapped,
+            previous: Some(previous),
+            cipher,
+            tag: self.tag,
+        })
+    }
+
+    /// First generation of the blocks under the new data key, while a re-encryption is under way.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn renewed_from(&self) -> Option<u64> {
+        self.previous.as_ref().map(|previous| previous.from)
+    }
+
+    /// The same without the data key that was replaced.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn without_previous(&self) -> Self {
+        Self {
+            previous: None,
+            ..self.clone()
+        }
+    }
+
+    /// Decodes that of a superblock.
+    fn decode(record: &[u8; RECORD_BYTES]) -> Result<Self> {
+        let is_known = |number: u8| {
+            #[cfg(feature = "encryption")]
+            if number == CIPHER_RENEWED {
+                return true;
+            }
+            number == CIPHER
+        };
+        let wrapped = WrappedKey::decode(&record[WRAPPED_OFFSET..TAG_OFFSET]).filter(|_| is_known(record[164]));
+        let wrapped =
+            wrapped.ok_or_else(|| Error::corrupt("the superblock names an encryption that does not exist"))?;
+        Ok(Self {
+            #[cfg(feature = "encryption")]
+            previous: (record[164] == CIPHER_RENEWED).then(|| {
+                let bytes = record[PREVIOUS_OFFSET..].first_chunk();
+                PreviousKey::decode(bytes.expect("408 + 80 < 512"))
+            }),
+            tag: *record[TAG_OFFSET..].first_chunk().expect("368 + 40 < 512"),
+            ..Self::locked(wrapped)
         })
     }
 
@@ -147,11 +222,7 @@ impl Encryption {
 
     /// Decodes what [`encode_wrapped_key`](Self::encode_wrapped_key) returned, with zeros after it.
     pub(crate) fn decode_wrapped_key(bytes: &[u8]) -> Option<Self> {
-        Some(Self {
-            wrapped: WrappedKey::decode(bytes)?,
-            cipher: Cipher::default(),
-            tag: [0; OVERHEAD_BYTES],
-        })
+        WrappedKey::decode(bytes).map(Self::locked)
     }
 
     /// Unlocks the data key.
@@ -159,7 +230,25 @@ impl Encryption {
     /// # Errors
     /// [`Error::WrongKey`]
     pub(crate) fn unlock(&self, key: &Key, database_id: u128) -> Result<Cipher> {
-        self.wrapped.unlock(key, database_id)
+        let cipher = self.wrapped.unlock(key, database_id)?;
+        #[cfg(feature = "encryption")]
+        if let Some(previous) = &self.previous {
+            return previous.unlock(&cipher);
+        }
+        Ok(cipher)
+    }
+
+    /// What the tag covers.
+    #[cfg_attr(
+        not(feature = "encryption"),
+        allow(clippy::unused_self, reason = "as where there is encryption")
+    )]
+    fn tagged<'a>(&self, record: &'a [u8; RECORD_BYTES]) -> [&'a [u8]; 2] {
+        #[cfg(feature = "encryption")]
+        if self.previous.is_some() {
+            return [&record[..TAG_OFFSET], &record[PREVIOUS_OFFSET..][..PreviousKey::BYTES]];
+        }
+        [&record[..TAG_OFFSET], &[]]
     }
 }
 
@@ -189,7 +278,7 @@ impl Superblock {
             if encryption.cipher.is_on() {
                 encryption
                     .cipher
-                    .seal(Domain::Superblock, &[&bytes[..TAG_OFFSET]], &mut tag);
+                    .seal(Domain::Superblock, &encryption.tagged(&bytes), &mut tag);
             }
             bytes[TAG_OFFSET..][..OVERHEAD_BYTES].copy_from_slice(&tag);
         }
@@ -232,6 +321,11 @@ impl Superblock {
         if let Some(encryption) = &self.encryption {
             put(164, &[CIPHER]);
             put(WRAPPED_OFFSET, &encryption.wrapped.encode());
+            #[cfg(feature = "encryption")]
+            if let Some(previous) = &encryption.previous {
+                put(164, &[CIPHER_RENEWED]);
+                put(PREVIOUS_OFFSET, &previous.encode());
+            }
         }
         bytes
     }
@@ -254,13 +348,7 @@ impl Superblock {
             });
         }
         let encryption = if found == SEALED_VERSION {
-            let wrapped = WrappedKey::decode(&bytes[WRAPPED_OFFSET..TAG_OFFSET]).filter(|_| bytes[164] == CIPHER);
-            Some(Encryption {
-                wrapped: wrapped
-                    .ok_or_else(|| Error::corrupt("the superblock names an encryption that does not exist"))?,
-                cipher: Cipher::default(),
-                tag: *bytes[TAG_OFFSET..].first_chunk().expect("368 + 40 < 512"),
-            })
+            Some(Encryption::decode(bytes)?)
         } else {
             None
         };
@@ -319,7 +407,7 @@ impl Superblock {
         };
         let mut tag = encryption.tag;
         encryption.cipher = cipher.clone();
-        cipher.open(Domain::Superblock, &[&open[..TAG_OFFSET]], &mut tag)
+        cipher.open(Domain::Superblock, &encryption.tagged(&open), &mut tag)
     }
 
     /// Writes the slot of this generation; the caller flushes.

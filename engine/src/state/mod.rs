@@ -9,6 +9,7 @@ mod history;
 pub(crate) mod index;
 mod lending;
 mod merging;
+mod place;
 mod published;
 mod room;
 mod settle;
@@ -24,6 +25,9 @@ pub(crate) use feed::Feed;
 pub(crate) use history::{History, Missed};
 pub use index::{Index, IndexDefinition, IndexKeys, IndexProgress};
 pub(crate) use merging::Merging;
+pub(crate) use place::Place;
+#[cfg(feature = "encryption")]
+pub(crate) use place::Reencryption;
 pub(crate) use published::Published;
 pub(crate) use shared::{Config, Credentials, Shared, check_name};
 pub(crate) use stale::{may_be_overtaken, newest_generation};

@@ -3,6 +3,8 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+#[cfg(feature = "encryption")]
+use super::Reencryption;
 use super::lending::Lending;
 use super::{Feed, History, MAX_NAME_BYTES, Published, Version, Writer, expiry};
 use crate::block::Compression;
@@ -61,6 +63,8 @@ pub(crate) struct Shared {
     pub lending: Lending,
     /// `None`: the database is not encrypted.
     credentials: Mutex<Option<Credentials>>,
+    #[cfg(feature = "encryption")]
+    reencryption: Mutex<Reencryption>,
     /// Notified when a version becomes visible.
     visible: Condvar,
 }
@@ -83,8 +87,16 @@ impl Shared {
             feed: Mutex::default(),
             lending: Lending::default(),
             credentials: Mutex::new(None),
+            #[cfg(feature = "encryption")]
+            reencryption: Mutex::default(),
             visible: Condvar::new(),
         }
+    }
+
+    /// Locked before `writer`.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn reencryption(&self) -> MutexGuard<'_, Reencryption> {
+        lock(&self.reencryption)
     }
 
     pub(crate) fn credentials(&self) -> Option<Credentials> {

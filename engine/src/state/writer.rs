@@ -411,6 +411,14 @@ impl Writer {
             self.cut_whole_tail(shared);
             return Ok(());
         }
+        self.empty_log(shared)?;
+        self.cut_whole_tail(shared);
+        Ok(())
+    }
+
+    /// Makes a checkpoint that needs no log, states it in both superblocks, and empties the log. On
+    /// failure the writer may be poisoned.
+    pub(crate) fn empty_log(&mut self, shared: &Shared) -> Result<()> {
         self.checkpoint_newest(shared, true)?;
         if let Some(cause) = shared.flush.failure() {
             return Err(refusal(&cause, shared.pager.blocks.file()));
@@ -421,7 +429,6 @@ impl Writer {
         if let Some(log) = &mut self.log {
             log.restart(self.superblock.log);
         }
-        self.cut_whole_tail(shared);
         Ok(())
     }
 

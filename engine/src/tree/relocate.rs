@@ -1,15 +1,15 @@
-//! Moves blocks of one tree to lower addresses, a bounded part at a time. Readers see no change:
+//! Moves blocks of one tree to other addresses, a bounded part at a time. Readers see no change:
 //! keys, counts and the shape of the tree stay the same; only references differ.
 //!
-//! The walk reads the old tree. A node that lies too high, or has a child or value that was moved,
-//! is rewritten once the subtree below it is done. Space for the nodes on the path to a block is
-//! reserved before the block is moved. Value blocks are copied unchanged.
+//! The walk reads the old tree. A node that has to move, or has a child or value that was moved, is
+//! rewritten once the subtree below it is done. Space for the nodes on the path to a block is
+//! reserved before the block is moved. The payloads of value blocks are copied unchanged.
 
 use std::sync::Arc;
 
 use super::value::{self, CHUNK_BYTES};
 use super::{Editor, Pages};
-use crate::block::{BlockInfo, BlockRef, Kind};
+use crate::block::{BlockFile, BlockInfo, BlockRef, Kind};
 use crate::error::Result;
 use crate::node::{Child, LeafCell, Node, ValuePlace};
 use crate::pages::{Access, Extent, FreeSpace, Pager};
@@ -19,21 +19,45 @@ const MAX_READS: u64 = 1024;
 
 /// Which blocks to move, and where to.
 #[derive(Clone, Copy)]
-pub(crate) struct Aim {
-    /// Blocks that extend beyond this unit are moved below it.
-    pub bound: u64,
-    /// Whether these blocks may also stay above the bound, as long as they move lower.
-    pub is_dense: bool,
+pub(crate) enum Aim {
+    /// Those that extend beyond the unit `bound`, below it. If `is_dense`, they may also stay above
+    /// it, as long as they move lower.
+    Below { bound: u64, is_dense: bool },
+    /// Those written before a checkpoint, anywhere.
+    #[cfg(feature = "encryption")]
+    Renew { generation: u64 },
 }
 
 impl Aim {
-    /// Unit below which a block that lies too high may be placed.
-    fn ceiling(&self, reference: &BlockRef) -> u64 {
-        if self.is_dense {
-            self.bound.max(reference.unit)
-        } else {
-            self.bound
+    fn applies_to(&self, blocks: &BlockFile, reference: &BlockRef) -> Result<bool> {
+        match *self {
+            Self::Below { bound, .. } => Ok(reference.unit + u64::from(reference.units) > bound),
+            #[cfg(feature = "encryption")]
+            Self::Renew { generation } => blocks.is_older(reference, generation),
         }
+    }
+
+    /// Whether [`applies_to`](Self::applies_to) reads the block's header.
+    fn reads_headers(&self) -> bool {
+        !matches!(self, Self::Below { .. })
+    }
+
+    /// Unit below which a block that has to move may be placed; `None` if it may be anywhere.
+    fn ceiling(&self, reference: &BlockRef) -> Option<u64> {
+        match *self {
+            Self::Below { bound, is_dense: false } => Some(bound),
+            Self::Below { bound, is_dense: true } => Some(bound.max(reference.unit)),
+            #[cfg(feature = "encryption")]
+            Self::Renew { .. } => None,
+        }
+    }
+}
+
+/// Allocates an extent below `ceiling`, if one is free there. Without a ceiling the file may grow.
+fn allocate(free: &FreeSpace, units: u64, ceiling: Option<u64>) -> Result<Option<Extent>> {
+    match ceiling {
+        Some(ceiling) => Ok(free.allocate_below(units, ceiling)),
+        None => free.allocate(units).map(Some),
     }
 }
 
@@ -45,6 +69,8 @@ pub(crate) struct Relocation {
     reads: u64,
     /// Units of the blocks moved so far.
     pub moved: u64,
+    /// A block has to move, or had to.
+    pub has_found: bool,
     /// Extents reserved for the nodes of the path that have to be rewritten, from the root on.
     pub reserved: Vec<Extent>,
     /// Key at which the next part starts; `None` once the tree is done.
@@ -64,13 +90,10 @@ impl Relocation {
             left: units,
             reads: MAX_READS,
             moved: 0,
+            has_found: false,
             reserved: Vec::new(),
             next: None,
         }
-    }
-
-    fn is_above(&self, reference: &BlockRef) -> bool {
-        is_above(reference, self.aim.bound)
     }
 
     /// Whether this part is over. If so, the next one starts at the key that `at` returns.
@@ -82,23 +105,43 @@ impl Relocation {
         spent
     }
 
+    fn applies_to(&mut self, blocks: &BlockFile, reference: &BlockRef) -> Result<bool> {
+        if self.aim.reads_headers() {
+            self.reads = self.reads.saturating_sub(1);
+        }
+        let applies = self.aim.applies_to(blocks, reference)?;
+        self.has_found |= applies;
+        Ok(applies)
+    }
+
     fn count(&mut self, units: u64) {
         self.moved += units;
         self.left = self.left.saturating_sub(units);
     }
 
+    /// As [`claim`](Self::claim), for a block that got `extent`, which is freed unless all succeeds.
+    fn claim_for(&mut self, free: &FreeSpace, path: &mut [Step], ceiling: Option<u64>, extent: Extent) -> Result<bool> {
+        let claimed = self.claim(free, path, ceiling);
+        if claimed != Ok(true) {
+            free.free(extent)?;
+        }
+        claimed
+    }
+
     /// Reserves space for the nodes of a path; `false`, with nothing reserved, if there is not
     /// enough below `ceiling`.
-    fn claim(&mut self, free: &FreeSpace, path: &mut [Step], ceiling: u64) -> Result<bool> {
+    fn claim(&mut self, free: &FreeSpace, path: &mut [Step], ceiling: Option<u64>) -> Result<bool> {
         let before = self.reserved.len();
         for step in path.iter().filter(|step| !step.is_moved) {
-            let Some(extent) = free.allocate_below(step.units, ceiling) else {
-                for extent in self.reserved.drain(before..) {
-                    free.free(extent)?;
+            match allocate(free, step.units, ceiling) {
+                Ok(Some(extent)) => self.reserved.push(extent),
+                refused => {
+                    for extent in self.reserved.drain(before..) {
+                        free.free(extent)?;
+                    }
+                    return refused.map(|_| false);
                 }
-                return Ok(false);
-            };
-            self.reserved.push(extent);
+            }
         }
         for step in path.iter_mut().filter(|step| !step.is_moved) {
             step.is_moved = true;
@@ -107,11 +150,6 @@ impl Relocation {
         }
         Ok(true)
     }
-}
-
-/// Whether a block extends beyond unit `bound`.
-fn is_above(reference: &BlockRef, bound: u64) -> bool {
-    reference.unit + u64::from(reference.units) > bound
 }
 
 impl Editor<'_> {
@@ -142,7 +180,7 @@ impl Editor<'_> {
         });
         let mut copy = None;
         let mut go_on = true;
-        if relocation.is_above(&child.pointer) {
+        if relocation.applies_to(&self.pager.blocks, &child.pointer)? {
             go_on = !relocation.is_spent(|| node.lower_fence().to_vec());
             if go_on {
                 relocation.claim(self.free, path, relocation.aim.ceiling(&child.pointer))?;
@@ -184,7 +222,10 @@ impl Editor<'_> {
         for index in first..node.len() {
             let child = node.child(index);
             let is_plain = node.level() == 1 && !child.has_overflow;
-            if is_plain && !relocation.is_above(&child.pointer) {
+            if is_plain && relocation.aim.reads_headers() && relocation.is_spent(|| node.key(index)) {
+                return Ok(false);
+            }
+            if is_plain && !relocation.applies_to(&self.pager.blocks, &child.pointer)? {
                 continue;
             }
             // The path itself is always read, so that each part gets further than the one before.
@@ -221,11 +262,10 @@ impl Editor<'_> {
         let (block, reference) = self.encode_node(&leaf);
         let ceiling = relocation.aim.ceiling(&child.pointer);
         let units = u64::from(reference.units);
-        let Some(extent) = self.free.allocate_below(units, ceiling) else {
+        let Some(extent) = allocate(self.free, units, ceiling)? else {
             return Ok(None);
         };
-        if !relocation.claim(self.free, path, ceiling)? {
-            self.free.free(extent)?;
+        if !relocation.claim_for(self.free, path, ceiling, extent)? {
             return Ok(None);
         }
         relocation.count(units);
@@ -286,7 +326,7 @@ impl Editor<'_> {
                 continue;
             };
             let is_long = record.value_len > CHUNK_BYTES;
-            if !is_long && !relocation.is_above(&reference) {
+            if !is_long && !relocation.applies_to(&self.pager.blocks, &reference)? {
                 continue;
             }
             let key = leaf.key(index);
@@ -317,8 +357,8 @@ impl Editor<'_> {
         Ok(true)
     }
 
-    /// Copies a chunk unchanged to the lowest free extent below its ceiling; `None` if there is no
-    /// space for it or for the path to it.
+    /// Copies a chunk to the lowest free extent below its ceiling; `None` if there is no space for it
+    /// or for the path to it.
     fn move_block(
         &mut self,
         reference: &BlockRef,
@@ -327,17 +367,17 @@ impl Editor<'_> {
     ) -> Result<Option<BlockRef>> {
         let units = u64::from(reference.units);
         let ceiling = relocation.aim.ceiling(reference);
-        let Some(extent) = self.free.allocate_below(units, ceiling) else {
+        let Some(extent) = allocate(self.free, units, ceiling)? else {
             return Ok(None);
         };
-        if !relocation.claim(self.free, path, ceiling)? {
-            self.free.free(extent)?;
+        if !relocation.claim_for(self.free, path, ceiling, extent)? {
             return Ok(None);
         }
         self.draft.allocated.push(extent);
         let blocks = &self.pager.blocks;
         let mut block = blocks.read_stored(reference, Kind::ValueChunk, self.owner)?;
         let mut moved = *reference;
+        blocks.set_generation(&mut block, self.generation);
         blocks.place(&mut block, &mut moved, extent.start);
         blocks.write_units(extent.start, &block)?;
         self.draft.retire_block(reference);
@@ -354,30 +394,19 @@ impl Editor<'_> {
         relocation: &mut Relocation,
     ) -> Result<Option<BlockRef>> {
         relocation.reads = relocation.reads.saturating_sub(1);
-        let blocks = &self.pager.blocks;
+        let pager = self.pager;
+        let blocks = &pager.blocks;
         let mut chunks = value::chunks(blocks, self.owner, value_len, reference)?;
         // The new index may compress less well than the old one.
         let most = blocks.units_for(blocks.overhead() + reference.raw_len as usize);
         let highest = chunks.iter().chain([reference]).max_by_key(|block| block.unit);
         let ceiling = relocation.aim.ceiling(highest.unwrap_or(reference));
-        let Some(extent) = self.free.allocate_below(most, ceiling) else {
+        let Some(extent) = allocate(self.free, most, ceiling)? else {
             return Ok(None);
         };
-        let mut any = false;
-        for chunk in &mut chunks {
-            if relocation.is_above(chunk)
-                && (relocation.left > 0 || !any)
-                && let Some(moved) = self.move_block(chunk, path, relocation)?
-            {
-                *chunk = moved;
-                any = true;
-            }
-        }
+        let any = self.move_chunks(&mut chunks, reference, path, relocation, ceiling);
         self.free.free(extent)?;
-        if !any {
-            any = relocation.is_above(reference) && relocation.claim(self.free, path, ceiling)?;
-        }
-        if !any {
+        if !any? {
             return Ok(None);
         }
         let index: Vec<u8> = chunks.iter().flat_map(BlockRef::encode).collect();
@@ -385,15 +414,44 @@ impl Editor<'_> {
         relocation.count(u64::from(reference.units));
         self.write_value_block(Kind::ValueIndex, &index).map(Some)
     }
+
+    /// Moves chunks of a long value as the budget allows; returns whether its index has to be rewritten.
+    fn move_chunks(
+        &mut self,
+        chunks: &mut [BlockRef],
+        index: &BlockRef,
+        path: &mut [Step],
+        relocation: &mut Relocation,
+        ceiling: Option<u64>,
+    ) -> Result<bool> {
+        let blocks = &self.pager.blocks;
+        let mut any = false;
+        for chunk in chunks {
+            if (relocation.left > 0 || !any)
+                && relocation.applies_to(blocks, chunk)?
+                && let Some(moved) = self.move_block(chunk, path, relocation)?
+            {
+                *chunk = moved;
+                any = true;
+            }
+        }
+        Ok(any || relocation.applies_to(blocks, index)? && relocation.claim(self.free, path, ceiling)?)
+    }
 }
 
-/// Whether a block on the path to a record, or a block of its value, extends beyond unit `bound`.
-pub(crate) fn reaches_above(pager: &Pager, root: Option<&Child>, owner: u32, key: &[u8], bound: u64) -> Result<bool> {
+/// Whether a block on the path to a record, or a block of its value, has to move.
+pub(crate) fn applies_to_record(
+    pager: &Pager,
+    root: Option<&Child>,
+    owner: u32,
+    key: &[u8],
+    aim: &Aim,
+) -> Result<bool> {
     let Some(root) = root else { return Ok(false) };
     let mut reference = root.pointer;
     let mut node: Arc<Node> = pager.root(root, owner)?;
     loop {
-        if is_above(&reference, bound) {
+        if aim.applies_to(&pager.blocks, &reference)? {
             return Ok(true);
         }
         if node.is_leaf() {
@@ -407,6 +465,10 @@ pub(crate) fn reaches_above(pager: &Pager, root: Option<&Child>, owner: u32, key
     if !found {
         return Ok(false);
     }
-    let references = value::references(&pager.blocks, owner, &node.record(index))?;
-    Ok(references.iter().any(|reference| is_above(reference, bound)))
+    for reference in value::references(&pager.blocks, owner, &node.record(index))? {
+        if aim.applies_to(&pager.blocks, &reference)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -4,14 +4,14 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
-    Compression, Database, Direction, Durability, Error, Key, KeyRange, Options, Snapshot, StagedValue,
-    WriteTransaction,
+    Compression, Database, Direction, Durability, Error, Key, KeyRange, Options, ReencryptOptions, Snapshot,
+    StagedValue, WriteTransaction,
 };
 
 /// Records by collection.
@@ -316,6 +316,9 @@ pub(crate) fn run(
             stage(open, &mut staged, &mut rng)?;
         }
         commit(open, history, &mut rng, flavour, &mut staged)?;
+        if IS_ENCRYPTED.get() && open.version() % 5 == 3 {
+            re_encrypt(open)?;
+        }
         if flavour == Flavour::Tiny && rng.below(8) == 0 {
             open.checkpoint()?;
         }
@@ -362,6 +365,25 @@ pub(crate) fn run(
         }
     }
     Ok(())
+}
+
+/// Runs a few slices of a re-encryption, which begins where none is under way. Its checkpoints may make
+/// commits durable that nobody waits for.
+fn re_encrypt(database: &Database) -> Result<(), Error> {
+    let options = ReencryptOptions {
+        slice_bytes: 2048,
+        ..ReencryptOptions::default()
+    };
+    let mut slices = 0;
+    let ended = database.reencrypt(options, &mut |_| {
+        slices += 1;
+        if slices == 3 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    ended.map(|_| ())
 }
 
 /// Whether the commit on top of this version gets all the idle time that its merge takes. No flush

@@ -58,6 +58,11 @@ impl State {
                 writes.client.check_writable()?;
                 secret::change_key(writes.database, secret)
             }
+            RestRequest::Reencrypt { slices, begins } => {
+                writes.client.check_writable()?;
+                writes.end_inheritance();
+                secret::reencrypt(writes.database, slices, begins, out)
+            }
         }
     }
 

@@ -11,6 +11,7 @@ mod get;
 mod list;
 mod load;
 mod recover;
+mod reencrypt;
 mod rename;
 mod restore;
 mod scan;
@@ -61,6 +62,8 @@ pub(crate) enum Verb {
     Restore(restore::Arguments),
     /// Gives an encrypted database another key; its data are not rewritten.
     ChangeKey(change_key::Arguments),
+    /// Encrypts everything in an encrypted database anew, under another data key.
+    Reencrypt(reencrypt::Arguments),
     /// Measures a new database, which it removes afterwards.
     Bench(bench::Arguments),
 }
@@ -84,6 +87,7 @@ impl Verb {
             Self::Backup(arguments) => backup::run(arguments),
             Self::Restore(arguments) => restore::run(arguments),
             Self::ChangeKey(arguments) => change_key::run(arguments),
+            Self::Reencrypt(arguments) => reencrypt::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),
         }
     }

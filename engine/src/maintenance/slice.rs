@@ -1,25 +1,22 @@
-//! One slice of a compaction: moves part of a tree to lower addresses and publishes it.
+//! One slice of a compaction or re-encryption: moves some blocks and publishes that in a checkpoint.
+//!
+//! Readers see no change, so the version stays the same and the log gets no record. The state's
+//! [`Age`](crate::pages::Age) identifies snapshots that need the old extents.
 
 use crate::error::Result;
 use crate::pages::Draft;
-use crate::state::{Shared, Version, Writer};
+use crate::state::{Place, Shared, Version, Writer};
 use crate::tree::Editor;
-use crate::tree::relocate::{Aim, Relocation, reaches_above};
+use crate::tree::relocate::{Aim, Relocation, applies_to_record};
 
 /// Catalog entries that one slice examines.
 const SLICE_ENTRIES: usize = 1024;
 
-/// Where a pass continues: the trees ordered by name, then the catalog.
-#[derive(Clone, Default)]
-pub(super) struct Place {
-    name: String,
-    key: Vec<u8>,
-    is_in_catalog: bool,
-}
-
 /// Outcome of a slice.
 pub(super) struct Slice {
     pub moved: u64,
+    /// Blocks had to move, of trees or of the catalog, whether there was room or not.
+    pub has_found: bool,
     pub next: Option<Place>,
 }
 
@@ -28,9 +25,27 @@ pub(super) fn checkpoint(shared: &Shared, writer: &mut Writer) -> Result<()> {
     writer.checkpoint_newest(shared, false)
 }
 
-/// Moves some blocks, starting at `place`, and makes a checkpoint if any moved. After a failure the
-/// draft lists the extents to return.
-pub(super) fn run(
+/// Moves some blocks, starting at `place`, and makes a checkpoint if any moved. The newest version has
+/// to be durable: a log record refers to value blocks by address, so they must not move until a
+/// checkpoint contains the record.
+pub(super) fn run(shared: &Shared, writer: &mut Writer, aim: &Aim, place: &Place, units: u64) -> Result<Slice> {
+    debug_assert_eq!(
+        writer.durable.version,
+        shared.newest().version,
+        "the newest version is durable"
+    );
+    let mut draft = Draft::default();
+    let result = move_blocks(shared, writer, &mut draft, aim, place, units);
+    writer.rewritten_entries.clear();
+    if result.is_err() {
+        let unpublished = draft.take_unpublished();
+        writer.give_back(shared, unpublished);
+    }
+    result
+}
+
+/// After a failure the draft lists the extents to return.
+fn move_blocks(
     shared: &Shared,
     writer: &mut Writer,
     draft: &mut Draft,
@@ -50,11 +65,13 @@ pub(super) fn run(
         writer.space.free.free(extent)?;
     }
     let next = next?;
+    let has_found = relocation.has_found || !writer.rewritten_entries.is_empty();
     if relocation.moved > 0 || !writer.rewritten_entries.is_empty() {
         writer.checkpoint(shared, &mut state, draft)?;
     }
     Ok(Slice {
         moved: relocation.moved,
+        has_found,
         next,
     })
 }
@@ -103,7 +120,7 @@ fn move_in_trees(
     })
 }
 
-/// Marks entries in catalog blocks that lie too high: the checkpoint rewrites the catalog path to
+/// Marks entries in catalog blocks that have to move: the checkpoint rewrites the catalog path to
 /// each marked entry.
 fn choose_entries(
     shared: &Shared,
@@ -115,7 +132,7 @@ fn choose_entries(
     let root = writer.superblock.catalog;
     let mut names = state.collections.iter_from(&place.name);
     for (name, _) in names.by_ref().take(SLICE_ENTRIES) {
-        if reaches_above(&shared.pager, root.as_ref(), 0, name.as_bytes(), aim.bound)? {
+        if applies_to_record(&shared.pager, root.as_ref(), 0, name.as_bytes(), aim)? {
             let entries = &mut writer.rewritten_entries;
             if let Err(at) = entries.binary_search(name) {
                 entries.insert(at, name.clone());

@@ -1,22 +1,17 @@
 //! Compaction: moves blocks from the end of the file to free extents below, and truncates the file.
 //!
-//! One pass moves the blocks above a bound, in slices. Each slice is one checkpoint under the
-//! writer lock, which is released between slices. A moved block's old extent is free only after the
-//! next checkpoint (invariant I1), so a pass ends with checkpoints that move nothing.
-//!
-//! Readers see no change, so the version stays the same and the log gets no record. The state's
-//! [`Age`](crate::pages::Age) identifies snapshots that need the old extents.
+//! One pass moves the blocks above a bound, in [slices](super::slice). Each slice is one checkpoint
+//! under the writer lock, which is released between slices. A moved block's old extent is free only
+//! after the next checkpoint (invariant I1), so a pass ends with checkpoints that move nothing.
 
 use std::ops::ControlFlow;
 
-use super::compact::slice::{Place, Slice};
+use super::slice::{self, Slice};
 use crate::database::Database;
 use crate::error::{Error, Result};
-use crate::pages::{Draft, cut_whole_tail, is_limit_error};
-use crate::state::{Shared, Writer};
+use crate::pages::{cut_whole_tail, is_limit_error};
+use crate::state::{Place, Shared, Writer};
 use crate::tree::relocate::Aim;
-
-mod slice;
 
 /// Passes after which the compaction gives up if writers keep refilling the file.
 const MAX_PASSES: u32 = 64;
@@ -184,7 +179,7 @@ impl<'a> Compaction<'a> {
             };
             let before = self.moved;
             let broken_off = self.pass(
-                &Aim {
+                &Aim::Below {
                     bound,
                     is_dense: is_stuck,
                 },
@@ -282,20 +277,12 @@ impl<'a> Compaction<'a> {
     fn slice(&mut self, aim: &Aim, place: &Place, units: u64) -> Result<Slice> {
         let shared = self.shared;
         let mut writer = shared.writable()?;
-        // A log record refers to value blocks by address, so they must not move until a checkpoint
-        // contains the record.
         if writer.durable.version != shared.newest().version {
             slice::checkpoint(shared, &mut writer)?;
         }
         limit_growth(shared, &mut writer)?;
-        let mut draft = Draft::default();
-        let result = slice::run(shared, &mut writer, &mut draft, aim, place, units);
+        let result = slice::run(shared, &mut writer, aim, place, units);
         writer.space.free.set_limit(None);
-        writer.rewritten_entries.clear();
-        if result.is_err() {
-            let unpublished = draft.take_unpublished();
-            writer.give_back(shared, unpublished);
-        }
         self.held = held_units(&writer);
         result
     }

@@ -1,0 +1,111 @@
+//! Power cuts at every operation of a re-encryption.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use mangrove_engine::storage::{MemoryStorage, Storage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::{Database, Durability, Error, ReencryptEnd, ReencryptOptions};
+
+use super::{CONTINUE, go_on, is_over, oldest_generation, renewal};
+use crate::common::{Flavour, History, State, check, encrypted, options, run};
+
+fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
+    Arc::new(storage.clone())
+}
+
+/// Checks that whatever survives a cut at any operation opens with its key and the same content,
+/// verifies, and is re-encrypted to the end. Each cut hits one of two re-encryptions, with commits
+/// between their slices.
+fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64, step: usize) {
+    let options_of = || options(flavour, 77);
+    let storage = SimStorage::new();
+    let mut history = History::default();
+    run(&shared(&storage), flavour, seed, commits, &mut history).expect("the storage works");
+    let database = Database::open(shared(&storage), options_of()).expect("it opens");
+    history.acknowledged = database.version();
+    history.states.truncate(history.acknowledged as usize + 1);
+    drop(database);
+    let image = storage.files();
+    let slices = ReencryptOptions {
+        slice_bytes: 1024,
+        continues_only: false,
+    };
+    // A commit arrives after the first slice of each.
+    for round in 0..2_u8 {
+        let mut next = State::clone(history.states.last().expect("there is one"));
+        next.entry("late".to_owned())
+            .or_default()
+            .insert(vec![round], vec![round; 900]);
+        history.states.push(Arc::new(next));
+    }
+    let work = |storage: &SimStorage, acknowledged: &mut u64| -> Result<(), Error> {
+        let database = Database::open(shared(storage), options_of())?;
+        for round in 0..2_u8 {
+            let mut calls = 0;
+            database.reencrypt(slices, &mut |_| {
+                calls += 1;
+                if calls == 1
+                    && let Ok(info) = database.set("late", &[round], &[round; 900], Durability::Strict)
+                {
+                    *acknowledged = info.version;
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(())
+    };
+    let whole = SimStorage::from_files(image.clone());
+    let mut acknowledged = 0;
+    work(&whole, &mut acknowledged).expect("nothing fails without a cut");
+    assert_eq!(acknowledged as usize, history.states.len() - 1);
+    let operations = whole.counters().operations;
+    let (mut images, mut under_way) = (0, 0);
+    for cut in (0..operations).step_by(step) {
+        let storage = SimStorage::from_files(image.clone());
+        storage.cut_at(cut);
+        let mut history = history.clone();
+        let mut acknowledged = history.acknowledged;
+        let _ = work(&storage, &mut acknowledged);
+        history.acknowledged = acknowledged;
+        for policy in CrashPolicy::ALL {
+            for crash_seed in 0..3 {
+                let context = format!("{flavour:?} cut {cut} of {operations} {policy:?} {crash_seed}");
+                let files = storage.crash(policy, crash_seed);
+                let storage = MemoryStorage::from_files(files);
+                let open = || Database::open(Arc::new(storage.clone()), options_of());
+                let database = open().unwrap_or_else(|error| panic!("{context}: {error}"));
+                check(&database, &history, &context);
+                images += 1;
+                let is_begun = database.is_reencrypting();
+                under_way += u32::from(is_begun);
+                if crash_seed == 0 {
+                    let from = renewal(&storage.files()["data"]).1;
+                    let end = database.reencrypt(CONTINUE, &mut go_on);
+                    assert_eq!(end, Ok(ReencryptEnd::Done), "{context}");
+                    let files = storage.files();
+                    if is_begun {
+                        assert!(is_over(&files), "{context}");
+                        assert!(oldest_generation(&database, &files["data"]) >= from, "{context}");
+                    }
+                    check(&database, &history, &context);
+                    drop(database);
+                    let again = open().unwrap_or_else(|error| panic!("{context}: {error}"));
+                    check(&again, &history, &context);
+                }
+            }
+        }
+    }
+    assert!(under_way > images / 2 && under_way < images, "{under_way} of {images}");
+    println!("{flavour:?}: {operations} operations, {images} images, {under_way} under way");
+}
+
+#[test]
+fn no_cut_loses_anything() {
+    encrypted(true, || {
+        crash_everywhere(Flavour::Tiny, 5, 20, 1);
+        crash_everywhere(Flavour::Large, 3, 12, 3);
+        crash_everywhere(Flavour::Mixed, 9, 60, 2);
+        crash_everywhere(Flavour::Unlogged, 5, 30, 2);
+    });
+}
