@@ -327,20 +327,29 @@ fn only_encrypted_databases_that_can_be_written_are_re_encrypted() {
     };
     let database = Database::open(Arc::new(storage), read_only).expect("it is the key");
     assert_eq!(database.reencrypt(SMALL, &mut go_on), Err(Error::ReadOnly));
-    // Nothing but superblocks and a free map.
+}
+
+/// No block is moved, so none of the slices makes a checkpoint.
+#[test]
+fn a_database_without_blocks_gets_another_data_key() {
     let storage = MemoryStorage::new();
     let empty = Options {
         feed_commits: 0,
         ..options(1)
     };
     let database = Database::open(Arc::new(storage.clone()), empty.clone()).expect("memory works");
-    for _ in 0..3 {
+    for round in 0..3 {
         assert_eq!(database.reencrypt(SMALL, &mut go_on), Ok(ReencryptEnd::Done));
-        assert!(is_over(&storage.files()));
-        assert_intact(
-            &Database::open(Arc::new(MemoryStorage::from_files(storage.files())), empty.clone()).expect("it opens"),
-            "empty",
-        );
+        let files = storage.files();
+        assert!(is_over(&files));
+        let copy = Database::open(Arc::new(MemoryStorage::from_files(files)), empty.clone()).expect("it opens");
+        assert_intact(&copy, &format!("round {round}"));
+        // The next round has free space, and so a free map.
+        fill(&database, 0, 20).expect("memory works");
+        let mut transaction = database.begin().expect("it can be written");
+        transaction.drop_collection(NAME).expect("memory works");
+        transaction.commit(Durability::Strict).expect("memory works");
+        assert_eq!(database.collections(), []);
     }
 }
 
@@ -436,6 +445,15 @@ fn failing_writes_leave_a_database_that_goes_on() {
     }
 }
 
+/// Ends the other threads, even if this one panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn threads_write_and_read_beside_it() {
     let storage = MemoryStorage::new();
@@ -462,10 +480,10 @@ fn threads_write_and_read_beside_it() {
                 }
             });
         }
+        let _stop = Stop(&is_done);
         for _ in 0..3 {
             assert_eq!(database.reencrypt(SMALL, &mut go_on), Ok(ReencryptEnd::Done));
         }
-        is_done.store(true, Ordering::Relaxed);
     });
     drop(background);
     let expected = records(&database).expect("it can be read");
