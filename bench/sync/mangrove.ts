@@ -1,0 +1,49 @@
+// Mangrove's devices: databases in files, which follow a log on one nats-server.
+import { join } from 'node:path';
+import { open } from 'mangrove-kv';
+import { syncDatabase } from 'mangrove-kv/sync';
+import { natsLog } from 'mangrove-kv/sync/nats';
+import { createStreams } from 'mangrove-kv/sync/nats-admin';
+import { Cluster } from '../../bindings-js/test-sync/support/nats.ts';
+import { Link } from '../../bindings-js/test-sync/support/proxy.ts';
+import type { Device, Peer } from './peer.ts';
+
+export async function startMangrove(directory: string): Promise<Peer> {
+  const cluster = await Cluster.start({ nodes: 1 });
+  await createStreams({ servers: cluster.servers, replicas: 1, timeout: 2000 });
+  const link = await Link.to(cluster.nodes[0]?.websocket as number);
+  return {
+    bytes: () => link.bytes,
+    async device(name, { syncs }) {
+      const db = await open(join(directory, name), { feed: true, durability: 'relaxed' });
+      const notes = db.collection<string, unknown>('notes');
+      const log = natsLog({ servers: `ws://127.0.0.1:${link.port}`, database: 'bench', device: name });
+      const sync = syncs ? await syncDatabase(db, { log, collections: { notes: {} } }) : undefined;
+      const device: Device = {
+        put: (key, value) => notes.set(key, value),
+        async putAll(entries) {
+          await notes.setMany(entries);
+          await sync?.flush();
+        },
+        count: () => notes.size,
+        watch(seen) {
+          void (async () => {
+            for await (const { changes } of db.changes()) for (const change of changes) if (change.collection === 'notes' && 'key' in change) seen(change.key as string);
+          })().catch(() => undefined);
+        },
+        async settle() {
+          await sync?.flush();
+        },
+        async close() {
+          await sync?.close();
+          await db.close();
+        },
+      };
+      return device;
+    },
+    async stop() {
+      await link.close();
+      await cluster.stop();
+    },
+  };
+}

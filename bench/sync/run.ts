@@ -1,0 +1,112 @@
+// Two devices and a server on loopback, Mangrove beside PouchDB: `npm run bench:sync`.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import process from 'node:process';
+import { parseArgs } from 'node:util';
+import { startMangrove } from './mangrove.ts';
+import type { Device, Peer } from './peer.ts';
+import { startPouchDB } from './pouchdb.ts';
+
+const { values: options } = parseArgs({ options: { rounds: { type: 'string', default: '3' }, commits: { type: 'string', default: '300' }, entries: { type: 'string', default: '20000' } } });
+const [rounds, commits, entries] = [options.rounds, options.commits, options.entries].map(Number) as [number, number, number];
+
+const PEERS = { 'Mangrove': startMangrove, 'PouchDB': startPouchDB };
+/** Unit of each row, and whether more is better. */
+const ROWS = {
+  'local puts, one by one, sync off': ['/s', true],
+  'local puts, one by one, sync on': ['/s', true],
+  'from a commit to an event on another device: median': ['ms', false],
+  'from a commit to an event on another device: 99th percentile': ['ms', false],
+  'bytes on the wire per small commit, both ways, with two devices': ['', false],
+  'entries stored and sent': ['/s', true],
+  'entries that a new device catches up with': ['/s', true],
+} as const;
+type Row = keyof typeof ROWS;
+type Figures = Map<Row, number[]>;
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+const document = (number: number): object => ({ title: `note ${number}`, text: 'x'.repeat(100), done: false, number });
+const at = (sorted: readonly number[], share: number): number => sorted[Math.min(Math.floor(sorted.length * share), sorted.length - 1)] as number;
+const median = (numbers: readonly number[]): number => at([...numbers].sort((a, b) => a - b), 0.5);
+
+async function rateOf(count: number, work: () => Promise<void>): Promise<number> {
+  const start = performance.now();
+  await work();
+  return count / (performance.now() - start) * 1000;
+}
+
+async function puts(device: Device, prefix: string): Promise<number> {
+  return rateOf(commits, async () => {
+    for (let number = 0; number < commits; number++) await device.put(`${prefix}${number}`, document(number));
+  });
+}
+
+async function until(isTrue: () => Promise<boolean>): Promise<void> {
+  for (let end = Date.now() + 300_000; !await isTrue(); await pause(2)) if (Date.now() > end) throw new Error('the devices do not become equal');
+}
+
+async function measure(peer: Peer, figures: Figures): Promise<void> {
+  const add = (row: Row, figure: number): void => void figures.set(row, [...figures.get(row) ?? [], figure]);
+  const local = await peer.device('local', { syncs: false });
+  await puts(local, 'warm');
+  add('local puts, one by one, sync off', await puts(local, 'local'));
+  await local.close();
+
+  const [first, second] = [await peer.device('first', { syncs: true }), await peer.device('second', { syncs: true })];
+  const seen = new Map<string, (() => void)>();
+  second.watch((key) => seen.get(key)?.());
+  const travel = async (key: string, number: number): Promise<number> => {
+    const arrived = new Promise<void>((resolve) => seen.set(key, resolve));
+    const start = performance.now();
+    await first.put(key, document(number));
+    await arrived;
+    return performance.now() - start;
+  };
+  for (let number = 0; number < 20; number++) await travel(`warm${number}`, number);
+  await pause(300);
+  const bytes = peer.bytes();
+  const times: number[] = [];
+  for (let number = 0; number < commits; number++) {
+    times.push(await travel(`travel${number}`, number));
+    await pause(5);
+  }
+  await pause(300);
+  add('bytes on the wire per small commit, both ways, with two devices', (peer.bytes() - bytes) / commits);
+  times.sort((a, b) => a - b);
+  add('from a commit to an event on another device: median', at(times, 0.5));
+  add('from a commit to an event on another device: 99th percentile', at(times, 0.99));
+  add('local puts, one by one, sync on', await puts(first, 'on'));
+  await first.settle();
+  await until(async () => await second.count() === await first.count());
+  await second.close();
+
+  add('entries stored and sent', await rateOf(entries, () => first.putAll(Array.from({ length: entries }, (_, number) => [`entry${number}`, document(number)] as const))));
+  const total = await first.count();
+  await first.close();
+  let newest: Device | undefined;
+  add('entries that a new device catches up with', await rateOf(total, async () => {
+    const device = newest = await peer.device('newest', { syncs: true });
+    await until(async () => await device.count() >= total);
+  }));
+  await newest?.close();
+}
+
+const all = new Map(Object.keys(PEERS).map((name) => [name, new Map() as Figures]));
+for (let round = 0; round < rounds; round++) {
+  for (const [name, start] of Object.entries(PEERS)) {
+    const directory = mkdtempSync(join(tmpdir(), 'mangrove-bench-sync-'));
+    const peer = await start(directory);
+    await measure(peer, all.get(name) as Figures);
+    await peer.stop();
+    rmSync(directory, { recursive: true, force: true });
+    process.stderr.write(`round ${round + 1} of ${rounds}: ${name}\n`);
+  }
+}
+const shown = (figure: number, unit: string): string => `${figure >= 100 ? Math.round(figure).toLocaleString('en') : figure.toPrecision(3)}${unit === '' ? '' : ` ${unit}`}`;
+process.stdout.write('| | Mangrove | PouchDB | ratio |\n|---|--:|--:|--:|\n');
+for (const [row, [unit, isMore]] of Object.entries(ROWS) as [Row, readonly [string, boolean]][]) {
+  const [ours, theirs] = ['Mangrove', 'PouchDB'].map((name) => median(all.get(name)?.get(row) ?? [])) as [number, number];
+  process.stdout.write(`| ${row} | ${shown(ours, unit)} | ${shown(theirs, unit)} | ${(isMore ? ours / theirs : theirs / ours).toPrecision(3)} |\n`);
+}
+process.exit(0);
