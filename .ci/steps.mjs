@@ -48,6 +48,7 @@ export const STEPS = [
 
   { name: 'e2e engines', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'firefox', '--project', 'webkitgtk'] },
   // Uses shuttle's locks, hence a separate build.
+  { name: 'clippy plain', suite: 'rest', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--no-default-features', '--', '--deny', 'warnings'] },
   { name: 'clippy shuttle', suite: 'rest', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
   { name: 'shuttle', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
   { name: 'crash', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'crash'] },

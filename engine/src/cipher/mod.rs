@@ -53,6 +53,7 @@ pub(crate) const OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
 #[repr(u8)]
 pub(crate) enum Domain {
     BackupFrame = b'F',
+    #[cfg(feature = "encryption")]
     Block = b'B',
     #[cfg(feature = "encryption")]
     DataKey = b'K',

@@ -16,6 +16,7 @@ const SLICE_ENTRIES: usize = 1024;
 pub(super) struct Slice {
     pub moved: u64,
     /// Blocks had to move, of trees or of the catalog, whether there was room or not.
+    #[cfg_attr(not(feature = "encryption"), allow(dead_code, reason = "only re-encryptions ask"))]
     pub has_found: bool,
     pub next: Option<Place>,
 }

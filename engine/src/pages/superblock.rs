@@ -132,6 +132,10 @@ impl PartialEq for Encryption {
 
 impl Eq for Encryption {}
 
+#[cfg_attr(
+    not(feature = "encryption"),
+    allow(unreachable_code, reason = "there are no keys, and so no values of this type")
+)]
 impl Encryption {
     /// Encryption of a new database.
     pub(crate) fn create(key: &Key, database_id: u128) -> Result<Self> {

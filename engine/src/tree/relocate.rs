@@ -29,6 +29,10 @@ pub(crate) enum Aim {
 }
 
 impl Aim {
+    #[cfg_attr(
+        not(feature = "encryption"),
+        allow(unused_variables, clippy::unnecessary_wraps, reason = "only `Renew` reads headers")
+    )]
     fn applies_to(&self, blocks: &BlockFile, reference: &BlockRef) -> Result<bool> {
         match *self {
             Self::Below { bound, .. } => Ok(reference.unit + u64::from(reference.units) > bound),
@@ -43,6 +47,10 @@ impl Aim {
     }
 
     /// Unit below which a block that has to move may be placed; `None` if it may be anywhere.
+    #[cfg_attr(
+        not(feature = "encryption"),
+        allow(clippy::unnecessary_wraps, reason = "only blocks under `Renew` may be anywhere")
+    )]
     fn ceiling(&self, reference: &BlockRef) -> Option<u64> {
         match *self {
             Self::Below { bound, is_dense: false } => Some(bound),
