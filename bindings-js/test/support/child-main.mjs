@@ -51,8 +51,9 @@ async function leave() {
  * Prints each number once it is stored. Its commit stores it twice, with a value that makes the
  * file grow.
  */
-async function write() {
-  const db = await open(path);
+async function write(options) {
+  const db = await open(path, options);
+  if (options !== undefined) void reencryptAgain(db);
   for (let next = await db.size / 2; ; next++) {
     const text = 'x'.repeat((next * 7919) % 20_000);
     await db.batch([
@@ -63,10 +64,17 @@ async function write() {
   }
 }
 
+async function reencryptAgain(db) {
+  for (;;) await db.reencrypt();
+}
+
+/** As `write`, while everything is encrypted anew, again and again. */
+const writeEncrypted = () => write({ encryption: { key: new Uint8Array(32).fill(7) } });
+
 /** Restores again and again, and prints the progress. */
 async function restoreAgain() {
   const blob = new Blob([readFileSync(backup)]);
   for (;;) await restore(path, blob, { overwrite: true, onProgress: say });
 }
 
-await { try: tryToOpen, hold, goOn, leave, write, restore: restoreAgain }[mode]();
+await { try: tryToOpen, hold, goOn, leave, write: () => write(), writeEncrypted, restore: restoreAgain }[mode]();
