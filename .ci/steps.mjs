@@ -73,6 +73,8 @@ export const STEPS = [
   { name: 'sync', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync'] },
   // Without the servers, as in the quick suite on a new machine, these are skipped.
   { name: 'e2e sync', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project=chromium', '/sync.spec'] },
+  // Three servers that fail, and devices that are killed; the same as `npm run sync:faults`.
+  { name: 'sync cluster', suite: 'rest', alone: true, command: ['npm', 'run', '--silent', 'sync:faults', '--workspace', 'tests-e2e', '--', '--seconds', '60', '--seed', '1'] },
   // The demo's page with the server of `npm run start:sync`.
   { name: 'e2e demo sync', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--config', 'sync.config.ts'] },
   { name: 'e2e examples', suite: 'rest', alone: true, cwd: EXAMPLES, command: ['playwright', 'test'] },

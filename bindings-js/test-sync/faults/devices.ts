@@ -19,6 +19,9 @@ export interface DeviceContext {
 
 export type Device = (context: DeviceContext) => Promise<void>;
 
+/** Failures that pass: a token that has expired is replaced at the next connection. */
+const PASSING: ReadonlySet<string> = new Set(['KV_LOG_UNAVAILABLE', 'KV_LOG_REFUSED']);
+
 const codeOf = (error: unknown): string => (error as { readonly code?: string }).code ?? String(error);
 const pause = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
@@ -32,12 +35,12 @@ export const writer: Device = async ({ name, log, ledger, isOver }) => {
         ledger.acknowledged(key, await log.append(bytesOf(key), { idempotencyKey: key }), performance.now() - start);
         break;
       } catch (error) {
-        if (codeOf(error) !== 'KV_LOG_UNAVAILABLE') throw error;
+        if (!PASSING.has(codeOf(error))) throw error;
         ledger.failed(codeOf(error), error);
         await pause(50);
       }
     }
-    await pause(Math.random() * 10);
+    await pause(Math.random() * 40);
   }
 };
 
@@ -57,7 +60,7 @@ export const strictWriter: Device = async ({ name, log, ledger, isOver }) => {
       ledger.acknowledged(own, await log.append(bytesOf(own), { idempotencyKey: own, expect: after }), performance.now() - start, after);
       seq++;
     } catch (error) {
-      if (codeOf(error) !== 'KV_LOG_UNAVAILABLE' && codeOf(error) !== 'KV_LOG_CONFLICT') throw error;
+      if (!PASSING.has(codeOf(error)) && codeOf(error) !== 'KV_LOG_CONFLICT') throw error;
       ledger.failed(codeOf(error), error);
       await pause(5);
     }

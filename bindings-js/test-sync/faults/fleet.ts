@@ -1,0 +1,156 @@
+// Devices with databases, seen from the process that disturbs them.
+import { fork } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import process from 'node:process';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
+import type { NatsCredentials } from 'mangrove-kv/sync/nats';
+import type { FromProcess, ToProcess } from './process.ts';
+import type { Random } from './random.ts';
+import type { Replica, ReplicaOptions, Told } from './replica.ts';
+
+const PROCESS = fileURLToPath(new URL('process.ts', import.meta.url));
+const BUILD = fileURLToPath(new URL('../../build/sync-faults', import.meta.url));
+const DAY = 86_400_000;
+/** By how much clocks of devices are wrong, in milliseconds. */
+const CLOCKS = [0, 0, 0, 3000, -3000, 3_600_000, -3_600_000, 3 * DAY, -3 * DAY, 400 * DAY, -400 * DAY];
+
+export interface FleetOptions {
+  readonly servers: readonly string[];
+  readonly apiPrefix: string | undefined;
+  readonly timeout: number;
+  readonly isOld: boolean;
+  /** What `compileProcess` has made. */
+  readonly program: string;
+  /** Of the databases of processes. */
+  readonly directory: string;
+  readonly random: Random;
+  readonly tell: (device: string, told: Told) => void;
+  readonly say: (line: string) => void;
+  /** A token of a device, which may be about to expire; undefined if there is none to be had now. */
+  readonly credentials: ((device: string) => Promise<NatsCredentials | undefined>) | undefined;
+}
+
+/** A device of a fleet. `disturb` does something to it, and says what. */
+export interface FleetDevice {
+  readonly name: string;
+  disturb(): Promise<string>;
+  /** Calls a method in everything that runs of this device; resolves to the answer of one. */
+  call<M extends Method>(method: M, ...args: Parameters<Replica[M]>): Promise<Awaited<ReturnType<Replica[M]>>>;
+  end(): Promise<void>;
+}
+
+export type Method = 'write' | 'halt' | 'clock' | 'flush' | 'overwrite' | 'content' | 'digest' | 'state' | 'problems' | 'close';
+
+export const pause = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+let lives = 0;
+
+export function replicaOptions(fleet: FleetOptions, name: string, path: string): ReplicaOptions {
+  const { servers, apiPrefix, timeout, isOld } = fleet;
+  // The old server does not know conditions on the records of all devices.
+  return { name, path, life: `${name}/${++lives}`, servers, apiPrefix, timeout, isStrict: !isOld, clock: wrongClock(fleet) };
+}
+
+export const wrongClock = ({ random }: FleetOptions): number => random.of(CLOCKS);
+
+/** Compiles the program of devices that are processes, which starts in a fraction of the time then. */
+export async function compileProcess(): Promise<string> {
+  const outfile = join(BUILD, `${process.pid}.mjs`);
+  await build({ entryPoints: [PROCESS], outfile, bundle: true, packages: 'external', format: 'esm', platform: 'node', target: 'node20', logLevel: 'error' });
+  return outfile;
+}
+
+/** A device that is a process. */
+export class ProcessDevice implements FleetDevice {
+  readonly name: string;
+  readonly #fleet: FleetOptions;
+  readonly #calls = new Map<number, { readonly resolve: (value: unknown) => void; readonly reject: (error: Error) => void }>();
+  #child: ChildProcess | undefined;
+  #ids = 0;
+
+  private constructor(name: string, fleet: FleetOptions) {
+    this.name = name;
+    this.#fleet = fleet;
+  }
+
+  static async start(name: string, fleet: FleetOptions): Promise<ProcessDevice> {
+    const device = new ProcessDevice(name, fleet);
+    await device.#start();
+    return device;
+  }
+
+  async disturb(): Promise<string> {
+    const { random } = this.#fleet;
+    const what = random.of(['kill', 'kill', 'restart', 'stop', 'clock'] as const);
+    if (what === 'stop') {
+      this.#child?.kill('SIGSTOP');
+      await pause(random.between(500, 8000));
+      this.#child?.kill('SIGCONT');
+    } else if (what === 'clock') {
+      await this.call('clock', wrongClock(this.#fleet));
+    } else {
+      if (what === 'restart') await this.call('close');
+      await this.#kill();
+      await pause(random.between(0, 3000));
+      await this.#start();
+      await this.call('write');
+    }
+    return what;
+  }
+
+  call<M extends Method>(method: M, ...args: Parameters<Replica[M]>): Promise<Awaited<ReturnType<Replica[M]>>> {
+    const id = ++this.#ids;
+    return new Promise((resolve, reject) => {
+      this.#calls.set(id, { resolve: resolve as (value: unknown) => void, reject });
+      this.#send({ type: 'call', id, method, args });
+    });
+  }
+
+  async end(): Promise<void> {
+    await this.#kill();
+  }
+
+  #send(message: ToProcess): void {
+    // It may just have been killed.
+    this.#child?.send(message, () => undefined);
+  }
+
+  async #start(): Promise<void> {
+    const { program, directory, isOld, credentials, tell } = this.#fleet;
+    const options = replicaOptions(this.#fleet, this.name, join(directory, this.name));
+    const child = fork(program, [JSON.stringify({ options, isOld, hasAccounts: credentials !== undefined })], {
+      execArgv: ['--experimental-websocket', '--no-warnings'], stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    });
+    this.#child = child;
+    const started = new Promise<void>((resolve, reject) => {
+      child.on('exit', (code, signal) => {
+        reject(new Error(`${this.name} ended with ${code ?? signal} before it started`));
+        for (const { reject: fail } of this.#calls.values()) fail(new Error(`${this.name} ended with ${code ?? signal}`));
+        this.#calls.clear();
+      });
+      child.on('message', async (message: FromProcess) => {
+        if (message.type === 'started') resolve();
+        else if (message.type === 'credentials') child.send({ type: 'credentials', id: message.id, credentials: await credentials?.(this.name) } satisfies ToProcess, () => undefined);
+        else if (message.type === 'returned') {
+          const call = this.#calls.get(message.id);
+          this.#calls.delete(message.id);
+          if (message.error === undefined) call?.resolve(message.value);
+          else call?.reject(new Error(`${this.name}: ${message.error}`));
+        } else tell(this.name, message);
+      });
+    });
+    await started;
+  }
+
+  async #kill(): Promise<void> {
+    const child = this.#child;
+    this.#child = undefined;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const ended = once(child, 'exit');
+    child.kill('SIGKILL');
+    await ended;
+  }
+}

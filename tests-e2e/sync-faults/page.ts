@@ -1,0 +1,28 @@
+// A tab of a device of sync. `tabs.ts` opens it and talks to it.
+import { wsconnect } from '@nats-io/nats-core';
+import type { NatsCredentials } from 'mangrove-kv/sync/nats';
+import { connectToAny } from '../../bindings-js/test-sync/faults/any-version.ts';
+import { Replica } from '../../bindings-js/test-sync/faults/replica.ts';
+import type { ReplicaOptions, Told } from '../../bindings-js/test-sync/faults/replica.ts';
+
+declare global {
+  interface Window {
+    replica: Replica;
+    startReplica(options: ReplicaOptions, isOld: boolean): Promise<void>;
+    tellHarness(device: string, told: Told): Promise<void>;
+    credentialsOf(device: string): Promise<NatsCredentials | undefined>;
+  }
+}
+
+window.startReplica = async (options, isOld) => {
+  window.replica = await Replica.start(options, {
+    tell: (told) => window.tellHarness(options.name, told),
+    connect: isOld ? connectToAny : wsconnect,
+    credentials: async () => {
+      const found = await window.credentialsOf(options.name);
+      if (found === undefined) throw new Error('the application\'s server does not answer');
+      return found;
+    },
+  });
+};
+document.title = 'ready';
