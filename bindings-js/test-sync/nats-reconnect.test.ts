@@ -1,8 +1,10 @@
 // Servers that are away, come back, and whose answers are lost.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { wsconnect } from '@nats-io/nats-core';
 import { createStreams } from '../src/sync/nats/admin.ts';
 import { natsLog } from '../src/sync/nats/index.ts';
+import type { NatsLogOptions } from '../src/sync/nats/index.ts';
 import type { RemoteLog } from '../src/sync/remote-log.ts';
 import { bytesOf, hasCode, readAll, textOf } from './support/log-contract.ts';
 import { Cluster } from './support/nats.ts';
@@ -15,9 +17,9 @@ before(async () => {
 });
 after(() => cluster.stop());
 
-async function withLink(database: string, run: (log: RemoteLog, link: Link) => Promise<void>): Promise<void> {
+async function withLink(database: string, run: (log: RemoteLog, link: Link) => Promise<void>, options: Partial<NatsLogOptions> = {}): Promise<void> {
   const link = await Link.to(cluster.nodes[0]?.websocket as number);
-  const log = natsLog({ servers: `ws://127.0.0.1:${link.port}`, database, device: 'd', timeout: 700 });
+  const log = natsLog({ servers: `ws://127.0.0.1:${link.port}`, database, device: 'd', timeout: 700, ...options });
   try {
     await run(log, link);
   } finally {
@@ -84,6 +86,31 @@ for (const isStrict of [false, true]) {
     assert.equal(records.at(-1)?.position, newest);
   }));
 }
+
+// In Node 20 and 22 a WebSocket that was closed before it was open does not send `close`.
+for (const [name, options] of [
+  ['', {}],
+  [', also with a client that waits for an event that never comes', { connect: (given) => wsconnect({ ...given, wsFactory: undefined }) }],
+] as readonly (readonly [string, Partial<NatsLogOptions>])[]) {
+  test(`a server that did not answer for a while is connected to${name}`, () => withLink(`silent${name.length}`, async (log, link) => {
+    link.set('silent');
+    for (let tries = 0; tries < 4; tries++) await assert.rejects(log.read(0, 1), hasCode('KV_LOG_UNAVAILABLE'));
+    link.set('open');
+    await eventually(() => log.append(bytesOf('1'), { idempotencyKey: 'd:1' }));
+    link.set('silent');
+    for (let tries = 0; tries < 4; tries++) await assert.rejects(log.append(bytesOf('2'), { idempotencyKey: 'd:2' }), hasCode('KV_LOG_UNAVAILABLE'));
+    link.set('open');
+    await eventually(() => log.append(bytesOf('2'), { idempotencyKey: 'd:2' }));
+    assert.deepEqual((await eventually(() => readAll(log))).map(({ record }) => textOf(record)), ['1', '2']);
+  }, options));
+}
+
+test('a log is unavailable while the application gets credentials', async () => {
+  const log = natsLog({ servers: cluster.servers, database: 'waiting', device: 'd', timeout: 200, credentials: () => new Promise(() => undefined) });
+  await assert.rejects(log.read(0, 1), hasCode('KV_LOG_UNAVAILABLE'));
+  await assert.rejects(log.append(bytesOf('1'), { idempotencyKey: 'd:1' }), hasCode('KV_LOG_UNAVAILABLE'));
+  await log.close();
+});
 
 test('a log closes while its connection is being replaced, and while it is opening', async () => {
   for (const state of ['cut', 'silent'] as const) {

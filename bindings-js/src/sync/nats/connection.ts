@@ -1,10 +1,11 @@
 // Connects on first use and replaces a connection that closed for good.
 import { jwtAuthenticator, tokenAuthenticator, usernamePasswordAuthenticator, wsconnect } from '@nats-io/nats-core';
-import type { Authenticator, ConnectionOptions, NatsConnection } from '@nats-io/nats-core';
+import type { Authenticator, ConnectionOptions, NatsConnection, WsConnectionOptions } from '@nats-io/nats-core';
 import { KvError } from '../../base/errors.ts';
 import { performance } from '../../base/platform.ts';
-import { logRefused } from '../remote-log.ts';
+import { logRefused, logUnavailable } from '../remote-log.ts';
 import { toLogError } from './failures.ts';
+import { openSocket } from './socket.ts';
 
 /** Older servers have lost acknowledged records in tests with faults. */
 export const MIN_SERVER = '2.15.2';
@@ -14,6 +15,9 @@ const STAY_TIME = 5000;
 
 /** A clock that is set back by more than this is not being adjusted, in milliseconds. */
 const CLOCK_STEP = 1000;
+
+/** What the client tells before it connects again. */
+const LEAVING: ReadonlySet<string> = new Set(['disconnect', 'staleConnection', 'forceReconnect']);
 
 /** Grows when the device's clock is set forward, or runs on while the device sleeps; falls when it is set back. */
 const clockAhead = (): number => Date.now() - performance.now();
@@ -51,10 +55,23 @@ function authenticatorOf(credentials: NatsCredentials): Authenticator {
   return 'token' in credentials ? tokenAuthenticator(credentials.token) : usernamePasswordAuthenticator(credentials.user, credentials.password);
 }
 
+/** Settles with a promise, but rejects after a time; what was started then goes on. */
+function inTime<T>(promise: Promise<T>, milliseconds: number, what: string): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(logUnavailable(`${what} takes more than ${milliseconds} ms`)), milliseconds);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
 export class Connection {
   readonly #settings: ConnectionSettings;
   readonly #watchers = new Set<() => void>();
   #current: Promise<NatsConnection> | undefined;
+  /** What `#current` has resolved to. */
+  #opened: NatsConnection | undefined;
+  /** Since when the client has been connecting again. */
+  #lostAt: number | undefined;
   /** At the newest connection, or later. */
   #ahead = 0;
   #isClosed = false;
@@ -72,15 +89,18 @@ export class Connection {
   /** The connection. Rejects with KV_LOG_UNAVAILABLE or KV_LOG_REFUSED; the next call tries again. */
   get(): Promise<NatsConnection> {
     if (this.#isClosed) return Promise.reject(new KvError('KV_CLOSED', 'the log is closed'));
-    if (this.#isClockSetBack()) this.#replace();
+    if (this.#isClockSetBack() || this.#isStuck()) this.#replace();
     if (this.#current === undefined) {
       const opening = this.#open();
       this.#current = opening;
-      opening.catch(() => {
+      opening.then((connection) => {
+        if (this.#current === opening) this.#opened = connection;
+      }, () => {
         if (this.#current === opening) this.#current = undefined;
       });
     }
-    return this.#current;
+    // What gets the credentials is the application's, and may take any time.
+    return this.#opened === undefined ? inTime(this.#current, this.timeout, 'connecting to the log') : this.#current;
   }
 
   /** Goes to another server, if there is one, as this one does not answer or is cut off from the others. */
@@ -132,9 +152,22 @@ export class Connection {
     return isSetBack;
   }
 
+  /** Milliseconds in which a client tries all servers. */
+  get #roundTime(): number {
+    const { servers, timeout } = this.#settings;
+    return timeout * (typeof servers === 'string' ? 2 : servers.length + 1);
+  }
+
+  /** A client that has tried all servers in vain may also wait for an event that never comes. */
+  #isStuck(): boolean {
+    return this.#lostAt !== undefined && performance.now() - this.#lostAt > this.#roundTime;
+  }
+
   #replace(): void {
     const replaced = this.#current;
     this.#current = undefined;
+    this.#opened = undefined;
+    this.#lostAt = undefined;
     void replaced?.then((connection) => connection.close()).catch(() => undefined);
   }
 
@@ -146,7 +179,7 @@ export class Connection {
     let connection: NatsConnection;
     try {
       const known = typeof credentials === 'function' ? await credentials() : credentials;
-      connection = await connect({
+      const options: WsConnectionOptions = {
         servers: typeof servers === 'string' ? [servers] : [...servers],
         name,
         timeout,
@@ -157,8 +190,14 @@ export class Connection {
         // They name each other by addresses that a device may not reach.
         ignoreClusterUpdates: true,
         pingInterval: 15_000,
+        wsFactory: openSocket,
         ...(inbox === undefined ? {} : { inboxPrefix: inbox }),
         ...(known === undefined ? {} : { authenticator: authenticatorOf(known) }),
+      };
+      const connecting = connect(options);
+      connection = await inTime(connecting, this.#roundTime, 'connecting to the log').catch((error: unknown) => {
+        void connecting.then((late) => late.close()).catch(() => undefined);
+        throw error;
       });
     } catch (error) {
       throw toLogError(error, 'connecting to the log');
@@ -183,7 +222,10 @@ export class Connection {
   async #follow(connection: NatsConnection): Promise<void> {
     void connection.closed().then(() => this.#forget(connection));
     for await (const { type } of connection.status()) {
+      const isCurrent = connection === this.#opened;
+      if (isCurrent && LEAVING.has(type)) this.#lostAt ??= performance.now();
       if (type !== 'reconnect') continue;
+      if (isCurrent) this.#lostAt = undefined;
       try {
         // Another server of the cluster may be older.
         this.#checkVersion(connection);
@@ -196,7 +238,7 @@ export class Connection {
 
   async #forget(connection: NatsConnection): Promise<void> {
     if (await this.#current?.catch(() => undefined) !== connection) return;
-    this.#current = undefined;
+    this.#replace();
     this.follow();
   }
 
