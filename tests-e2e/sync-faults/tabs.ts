@@ -8,6 +8,7 @@ import { build } from 'vite';
 import { pause, replicaOptions, wrongClock } from '../../bindings-js/test-sync/faults/fleet.ts';
 import type { FleetDevice, FleetOptions, Method } from '../../bindings-js/test-sync/faults/fleet.ts';
 import type { Replica, Told } from '../../bindings-js/test-sync/faults/replica.ts';
+import { Waits } from '../../bindings-js/test-sync/faults/waits.ts';
 import { launchProfile } from '../browser.ts';
 import { serve } from '../http.ts';
 import type { Server } from '../http.ts';
@@ -69,8 +70,7 @@ class Browser {
   async end(): Promise<void> {
     if (this.#isEnded) return;
     this.#isEnded = true;
-    await this.#context?.close().catch(() => undefined);
-    killBrowser(this.#profile);
+    await this.kill();
     await this.#server[Symbol.asyncDispose]();
     // Helper processes of a killed browser may still write for a moment.
     for (const directory of [this.#profile, this.#pages]) rmSync(directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
@@ -96,6 +96,7 @@ class Browser {
 /** A device whose database several tabs have open. */
 class TabDevice implements FleetDevice {
   readonly name: string;
+  readonly waits = new Waits();
   readonly #browser: Browser;
   readonly #fleet: FleetOptions;
   readonly #pages: Page[] = [];
@@ -113,10 +114,26 @@ class TabDevice implements FleetDevice {
   }
 
   async disturb(): Promise<string> {
+    const what = this.#fleet.random.of(['close tab', 'reload tab', 'reload tab', 'crash tab', 'crash tab', 'kill browser', 'clock of tab'] as const);
+    await this.waits.for(what, this.#disturb(what));
+    return what;
+  }
+
+  call<M extends Method>(method: M, ...args: Parameters<Replica[M]>): Promise<Awaited<ReturnType<Replica[M]>>> {
+    return this.waits.for(method, this.#call(method, args));
+  }
+
+  states(): Promise<readonly string[]> {
+    return Promise.all(this.#pages.map((page) => (page.isClosed() ? 'closed' : page.evaluate(() => window.replica.state()))));
+  }
+
+  end(): Promise<void> {
+    return this.#browser.end();
+  }
+
+  async #disturb(what: 'close tab' | 'reload tab' | 'crash tab' | 'kill browser' | 'clock of tab'): Promise<void> {
     const { random } = this.#fleet;
-    const at = random.below(this.#pages.length);
-    const page = this.#pages[at] as Page;
-    const what = random.of(['close tab', 'reload tab', 'reload tab', 'crash tab', 'crash tab', 'kill browser', 'clock of tab'] as const);
+    const page = random.of(this.#pages);
     if (what === 'clock of tab') {
       // Its browser may be dead.
       await page.evaluate((offset) => window.replica.clock(offset), wrongClock(this.#fleet)).catch(() => undefined);
@@ -131,19 +148,14 @@ class TabDevice implements FleetDevice {
     }
     await pause(random.between(0, 2000));
     await this.#reopen();
-    return what;
   }
 
-  async call<M extends Method>(method: M, ...args: Parameters<Replica[M]>): Promise<Awaited<ReturnType<Replica[M]>>> {
+  async #call<M extends Method>(method: M, args: Parameters<Replica[M]>): Promise<Awaited<ReturnType<Replica[M]>>> {
     await this.#reopen();
     const answers = await Promise.all(this.#pages.map((page) => page.evaluate(
       ([name, given]) => (window.replica[name as Method] as (...all: unknown[]) => unknown)(...given as unknown[]), [method, args] as const,
     )));
     return answers[0] as Awaited<ReturnType<Replica[M]>>;
-  }
-
-  end(): Promise<void> {
-    return this.#browser.end();
   }
 
   /** Opens tabs in place of those that are gone, also because another device's disturbance killed the browser. */

@@ -10,6 +10,7 @@ import type { NatsCredentials } from 'mangrove-kv/sync/nats';
 import type { FromProcess, ToProcess } from './process.ts';
 import type { Random } from './random.ts';
 import type { Replica, ReplicaOptions, Told } from './replica.ts';
+import { Waits } from './waits.ts';
 
 const PROCESS = fileURLToPath(new URL('process.ts', import.meta.url));
 const BUILD = fileURLToPath(new URL('../../build/sync-faults', import.meta.url));
@@ -36,9 +37,13 @@ export interface FleetOptions {
 /** A device of a fleet. `disturb` does something to it, and says what. */
 export interface FleetDevice {
   readonly name: string;
+  /** What it is being disturbed with, and the calls that it has not answered. */
+  readonly waits: Waits;
   disturb(): Promise<string>;
   /** Calls a method in everything that runs of this device; resolves to the answer of one. */
   call<M extends Method>(method: M, ...args: Parameters<Replica[M]>): Promise<Awaited<ReturnType<Replica[M]>>>;
+  /** The states of all that runs of this device. */
+  states(): Promise<readonly string[]>;
   end(): Promise<void>;
 }
 
@@ -66,6 +71,7 @@ export async function compileProcess(): Promise<string> {
 /** A device that is a process. */
 export class ProcessDevice implements FleetDevice {
   readonly name: string;
+  readonly waits = new Waits();
   readonly #fleet: FleetOptions;
   readonly #calls = new Map<number, { readonly resolve: (value: unknown) => void; readonly reject: (error: Error) => void }>();
   #child: ChildProcess | undefined;
@@ -83,8 +89,32 @@ export class ProcessDevice implements FleetDevice {
   }
 
   async disturb(): Promise<string> {
+    const what = this.#fleet.random.of(['kill', 'kill', 'restart', 'stop', 'clock'] as const);
+    await this.waits.for(what, this.#disturb(what));
+    return what;
+  }
+
+  call<M extends Method>(method: M, ...args: Parameters<Replica[M]>): Promise<Awaited<ReturnType<Replica[M]>>> {
+    const id = ++this.#ids;
+    const answer = new Promise<Awaited<ReturnType<Replica[M]>>>((resolve, reject) => {
+      this.#calls.set(id, { resolve: resolve as (value: unknown) => void, reject });
+      const fail = (): void => reject(new Error(`${this.name} has ended`));
+      if (this.#child === undefined) fail();
+      else this.#child.send({ type: 'call', id, method, args } satisfies ToProcess, (error) => error && fail());
+    });
+    return this.waits.for(method, answer);
+  }
+
+  async states(): Promise<readonly string[]> {
+    return [await this.call('state')];
+  }
+
+  async end(): Promise<void> {
+    await this.#kill();
+  }
+
+  async #disturb(what: 'kill' | 'restart' | 'stop' | 'clock'): Promise<void> {
     const { random } = this.#fleet;
-    const what = random.of(['kill', 'kill', 'restart', 'stop', 'clock'] as const);
     if (what === 'stop') {
       this.#child?.kill('SIGSTOP');
       await pause(random.between(500, 8000));
@@ -98,24 +128,6 @@ export class ProcessDevice implements FleetDevice {
       await this.#start();
       await this.call('write');
     }
-    return what;
-  }
-
-  call<M extends Method>(method: M, ...args: Parameters<Replica[M]>): Promise<Awaited<ReturnType<Replica[M]>>> {
-    const id = ++this.#ids;
-    return new Promise((resolve, reject) => {
-      this.#calls.set(id, { resolve: resolve as (value: unknown) => void, reject });
-      this.#send({ type: 'call', id, method, args });
-    });
-  }
-
-  async end(): Promise<void> {
-    await this.#kill();
-  }
-
-  #send(message: ToProcess): void {
-    // It may just have been killed.
-    this.#child?.send(message, () => undefined);
   }
 
   async #start(): Promise<void> {

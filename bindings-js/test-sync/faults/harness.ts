@@ -19,6 +19,7 @@ import type { FleetDevice, FleetOptions } from './fleet.ts';
 import { Promises } from './promises.ts';
 import { Random } from './random.ts';
 import { DATABASE as FLEET } from './replica.ts';
+import { Waits } from './waits.ts';
 
 export interface FaultsOptions {
   readonly seconds: number;
@@ -36,8 +37,12 @@ export interface FaultsOptions {
 
 const DATABASE = 'faults';
 const TIMEOUT = 3000;
-/** How long everything has to recover at the end, in milliseconds: also on a machine that does other things. */
-const RECOVERY = 300_000;
+/** How long each step at the end may take, in milliseconds: also on a machine that does other things. */
+const RECOVERY = 240_000;
+/** After so many milliseconds of a step this tells what devices wait for. */
+const PATIENCE = 120_000;
+/** How long a device has to tell what it waits for, in milliseconds. */
+const ANSWER = 10_000;
 
 interface Acknowledgement {
   readonly position: Position;
@@ -96,7 +101,7 @@ function check(book: Book, readings: readonly (readonly LoggedRecord[])[]): stri
 async function readBy(log: RemoteLog, newest: Position): Promise<readonly LoggedRecord[]> {
   try {
     const records: LoggedRecord[] = [];
-    for (const end = performance.now() + RECOVERY; ;) {
+    for (const end = performance.now() + RECOVERY / 2; ;) {
       try {
         const more = await log.read(records.at(-1)?.position ?? 0, 1000);
         records.push(...more);
@@ -112,24 +117,50 @@ async function readBy(log: RemoteLog, newest: Position): Promise<readonly Logged
   }
 }
 
-/** Rejects if something takes longer than everything has to recover. */
-async function within<T>(what: string, promise: Promise<T>): Promise<T> {
+/** Rejects if something takes longer than some milliseconds. */
+function inTime<T>(what: string, promise: Promise<T>, milliseconds: number): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`${what} takes more than ${RECOVERY / 1000} s`)), RECOVERY);
+    timer = setTimeout(() => reject(new Error(`${what} takes more than ${milliseconds / 1000} s`)), milliseconds);
   });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** Resolves to the digest that all devices have. */
-async function agree(devices: readonly FleetDevice[], isEnough: () => Promise<boolean> = async () => true): Promise<string> {
-  for (const end = performance.now() + RECOVERY; ;) {
+/** Waits for a step at the end. If that takes long, it tells what devices wait for, and then rejects. */
+type Step = <T>(what: string, promise: Promise<T>) => Promise<T>;
+
+/** What the devices wait for, and how far they and the log are. */
+async function report(devices: readonly FleetDevice[], writers: Waits, log: RemoteLog): Promise<string> {
+  const answer = (promise: Promise<unknown>): Promise<string> => inTime('answering', promise, ANSWER).then(String, (error: unknown) => String(error));
+  const lines = devices.map(async (device) => {
+    const [digest, states] = await Promise.all([answer(device.call('digest')), answer(device.states().then((all) => all.join('; ')))]);
+    return `${device.name}: ${states}, digest ${digest.slice(0, 8)}; the harness waits for ${device.waits}`;
+  });
+  const end = async (): Promise<Position> => {
+    let position = 0;
+    for (let records = await log.read(0, 1000); records.length > 0; records = await log.read(position, 1000)) position = records.at(-1)?.position as Position;
+    return position;
+  };
+  return [...await Promise.all(lines), `writers: ${writers}`, `the log's newest record: ${await answer(end())}`].join('\n');
+}
+
+function stepOf(devices: readonly FleetDevice[], writers: Waits, open: () => RemoteLog): Step {
+  return async (what, promise) => {
+    const tell = async (): Promise<void> => {
+      const log = open();
+      process.stderr.write(`${what} takes more than ${PATIENCE / 1000} s:\n${await report(devices, writers, log)}\n`);
+      await log.close();
+    };
+    const timer = setTimeout(() => void tell(), PATIENCE);
+    return inTime(what, promise, RECOVERY).finally(() => clearTimeout(timer));
+  };
+}
+
+/** Resolves once all devices have the same digest. */
+async function agree(devices: readonly FleetDevice[], isEnough: () => Promise<boolean> = async () => true): Promise<void> {
+  for (;;) {
     const digests = await Promise.all(devices.map((device) => device.call('digest')));
-    if (new Set(digests).size === 1 && await isEnough()) return digests[0] as string;
-    if (performance.now() > end) {
-      const states = await Promise.all(devices.map((device) => device.call('state')));
-      throw new Error(`digests differ: ${devices.map(({ name }, at) => `${name} ${digests[at]?.slice(0, 8)} (${states[at]})`).join('; ')}`);
-    }
+    if (new Set(digests).size === 1 && await isEnough()) return;
     await pause(500);
   }
 }
@@ -148,28 +179,28 @@ async function disturb(devices: readonly FleetDevice[], random: Random, counts: 
 }
 
 /** What is wrong with devices once servers answer again. */
-async function settle(devices: FleetDevice[], promises: Promises, fleet: FleetOptions): Promise<void> {
+async function settle(devices: FleetDevice[], promises: Promises, fleet: FleetOptions, step: Step): Promise<void> {
   const { say } = fleet;
-  await within('halting the devices', Promise.all(devices.map((device) => device.call('halt'))));
+  await step('halting the devices', Promise.all(devices.map((device) => device.call('halt'))));
   say('devices have stopped writing');
-  await within('sending what is pending', Promise.all(devices.map((device) => device.call('flush'))));
+  await step('sending what is pending', Promise.all(devices.map((device) => device.call('flush'))));
   say('everything is sent');
-  await agree(devices);
+  await step('agreeing', agree(devices));
   // Whoever knows a value replaces it, whatever the clocks say.
   for (const [at, device] of devices.entries()) {
-    await within('overwriting', device.call('overwrite', 'shared/0', `last ${at}`));
-    await agree(devices, async () => {
+    await step('overwriting', device.call('overwrite', 'shared/0', `last ${at}`));
+    await step('agreeing on what was overwritten', agree(devices, async () => {
       const { notes } = await device.call('content');
       return notes.some(([key, value]) => key === 'shared/0' && value === `last ${at}`);
-    });
+    }));
   }
-  const fresh = await ProcessDevice.start('fresh', fleet);
+  const fresh = await step('starting a new device', ProcessDevice.start('fresh', fleet));
   devices.push(fresh);
-  await agree(devices);
+  await step('agreeing with a new device', agree(devices));
   say('all devices agree, a new one, too');
   promises.wrong.push(...promises.check(await fresh.call('content')));
   for (const device of devices) {
-    const problems = await device.call('problems');
+    const problems = await step('verifying', device.call('problems'));
     if (problems > 0) promises.wrong.push(`${device.name}: its database has ${problems} problems`);
   }
 }
@@ -220,30 +251,36 @@ export async function runFaults(given: FaultsOptions): Promise<readonly string[]
       return found;
     },
   };
+  const wrong: string[] = [];
+  const counts = new Map<string, number>();
+  const deviceCounts = new Map<string, number>();
+  const writing = new Waits();
+  const step = stepOf(devices, writing, () => natsLog({
+    servers, database: FLEET, device: 'report', timeout: TIMEOUT, connect, apiPrefix: DEVICE_API,
+    credentials: () => deviceCredentials({ signer, database: FLEET, device: 'report', expiresIn: 60 }),
+  }));
   try {
     await createStreams({ servers, replicas: 3, timeout: 2000, connect, credentials: await adminCredentials({ signer: authority.streams, expiresIn: 600 }) });
     // One by one: each needs a processor for a second.
-    for (let nth = 0; nth < given.processes; nth++) devices.push(await ProcessDevice.start(`p${nth}`, fleet));
-    devices.push(...await given.startTabs(fleet));
+    for (let nth = 0; nth < given.processes; nth++) devices.push(await step('starting a device', ProcessDevice.start(`p${nth}`, fleet)));
+    devices.push(...await step('starting tabs', given.startTabs(fleet)));
     say(`${devices.length} devices have started`);
-    await Promise.all(devices.map((device) => device.call('write')));
+    await step('beginning', Promise.all(devices.map((device) => device.call('write'))));
     let isOver = false;
     // The old server does not know conditions on the records of all devices.
     const writers: readonly (readonly [string, Device])[] = [['a', writer], ['b', writer], ['c', writer], ['d', writer], ...(isOld ? [] : [['s', strictWriter] as const])];
     const logs: RemoteLog[] = [];
-    const deviceCounts = new Map<string, number>();
     const failed = Promise.all([
       ...writers.map(([name, device]) => {
         const log = open(name);
         logs.push(log);
-        return device({ name, log, ledger: book, isOver: () => isOver });
+        return writing.for(name, device({ name, log, ledger: book, isOver: () => isOver }));
       }),
       disturb(devices, deviceRandom, deviceCounts, say, () => isOver),
     ]);
     failed.catch(() => {
       isOver = true;
     });
-    const counts = new Map<string, number>();
     for (const end = performance.now() + seconds * 1000; performance.now() < end && !isOver;) {
       await pause(random.between(500, 3000));
       const name = random.of(faults);
@@ -252,30 +289,31 @@ export async function runFaults(given: FaultsOptions): Promise<readonly string[]
       await FAULTS[name]?.(cluster, random);
     }
     isOver = true;
-    await failed;
-    await Promise.all(logs.map((log) => log.close()));
+    await step('ending what disturbs devices', failed);
+    await step('closing logs', Promise.all(logs.map((log) => log.close())));
     say('everything runs again');
     for (const node of cluster.nodes) if (!node.isRunning) await node.start();
     const newest = Math.max(0, ...[...book.entries.values()].map(({ position }) => position));
-    const readings = await Promise.all(servers.map((server) => readBy(open('reader', [server]), newest)));
-    const wrong = check(book, readings);
-    await settle(devices, promises, fleet).catch((error: unknown) => promises.wrong.push(String(error)));
-    wrong.push(...promises.wrong);
+    const readings = await step('reading the log', Promise.all(servers.map((server) => readBy(open('reader', [server]), newest))));
+    wrong.push(...check(book, readings));
+    await settle(devices, promises, fleet, step);
     // Without this a run in which nothing worked would pass.
     if (book.entries.size < 100) wrong.push(`only ${book.entries.size} records were acknowledged`);
     if (devices.length > 0 && promises.commits < 100) wrong.push(`devices made only ${promises.commits} commits`);
-    for (const line of wrong.slice(0, 20)) process.stdout.write(`${line}\n`);
-    const times = book.times.sort((a, b) => a - b);
-    const strict = [...book.entries.values()].filter(({ after }) => after !== undefined).length;
-    process.stdout.write(`seed ${seed}: ${seconds} s; ${sum(counts)} faults of servers (${list(counts)}); ${sum(deviceCounts)} of devices (${list(deviceCounts)}), ${expired} expired tokens; `
-      + `log: ${book.entries.size} acknowledged, ${strict} with a condition, ${book.failures.get('KV_LOG_UNAVAILABLE') ?? 0} times unavailable, `
-      + `${book.failures.get('KV_LOG_REFUSED') ?? 0} refused, ${book.failures.get('KV_LOG_CONFLICT') ?? 0} conflicts, longest wait ${((times.at(-1) ?? 0) / 1000).toFixed(1)} s; `
-      + `databases: ${promises.commits} commits, ${promises.strict} strict; ${wrong.filter((line) => line.includes('is lost')).length} lost, ${wrong.length} errors\n`);
-    return wrong;
-  } finally {
-    await Promise.all(devices.map((device) => device.end().catch(() => undefined)));
-    await cluster.stop();
-    rmSync(program);
-    rmSync(directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+  } catch (error) {
+    wrong.push(error instanceof Error && error.stack !== undefined ? error.stack : String(error));
   }
+  await Promise.all(devices.map((device) => device.end().catch(() => undefined)));
+  await cluster.stop();
+  rmSync(program);
+  rmSync(directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+  wrong.push(...promises.wrong);
+  for (const line of wrong.slice(0, 20)) process.stdout.write(`${line}\n`);
+  const times = book.times.sort((a, b) => a - b);
+  const strict = [...book.entries.values()].filter(({ after }) => after !== undefined).length;
+  process.stdout.write(`seed ${seed}: ${seconds} s; ${sum(counts)} faults of servers (${list(counts)}); ${sum(deviceCounts)} of devices (${list(deviceCounts)}), ${expired} expired tokens; `
+    + `log: ${book.entries.size} acknowledged, ${strict} with a condition, ${book.failures.get('KV_LOG_UNAVAILABLE') ?? 0} times unavailable, `
+    + `${book.failures.get('KV_LOG_REFUSED') ?? 0} refused, ${book.failures.get('KV_LOG_CONFLICT') ?? 0} conflicts, longest wait ${((times.at(-1) ?? 0) / 1000).toFixed(1)} s; `
+    + `databases: ${promises.commits} commits, ${promises.strict} strict; ${wrong.filter((line) => line.includes('is lost')).length} lost, ${wrong.length} errors\n`);
+  return wrong;
 }

@@ -7,6 +7,7 @@ import type { Sync } from 'mangrove-kv/sync';
 import { natsLog } from 'mangrove-kv/sync/nats';
 import type { NatsCredentials, NatsLogOptions } from 'mangrove-kv/sync/nats';
 import { setClock } from './clock.ts';
+import { Waits } from './waits.ts';
 
 export const DATABASE = 'fleet';
 /** Keys that all devices write. */
@@ -52,6 +53,7 @@ export class Replica {
   readonly #options: ReplicaOptions;
   readonly #tell: Surroundings['tell'];
   readonly #stop = new AbortController();
+  readonly #waits = new Waits();
   #writing: Promise<unknown> | undefined;
 
   private constructor(db: Database, sync: Sync, options: ReplicaOptions, tell: Surroundings['tell']) {
@@ -92,7 +94,7 @@ export class Replica {
   async flush(): Promise<void> {
     for (;;) {
       try {
-        return await this.#sync.flush();
+        return await this.#waits.for('flush', this.#sync.flush());
       } catch (error) {
         // A token had expired; the next connection asks for another one.
         if (codeOf(error) !== 'KV_LOG_REFUSED') throw error;
@@ -116,9 +118,10 @@ export class Replica {
     return [...new Uint8Array(await crypto.subtle.digest('SHA-256', bytes))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
   }
 
+  /** Of sync, and what this waits for. */
   state(): string {
     const { status, pending, position, lastError } = this.#sync.state;
-    return `${status}, ${pending} pending, at ${position}, ${lastError?.message ?? 'no error'}`;
+    return `${status}, ${pending} pending, at ${position}, ${lastError?.message ?? 'no error'}, waits for ${this.#waits}`;
   }
 
   async problems(): Promise<number> {
@@ -127,9 +130,9 @@ export class Replica {
 
   async close(): Promise<void> {
     this.#stop.abort();
-    await this.#sync.close();
+    await this.#waits.for('close of sync', this.#sync.close());
     await this.#writing?.catch(() => undefined);
-    await this.#db.close();
+    await this.#waits.for('close of the database', this.#db.close());
   }
 
   async #merge(): Promise<void> {
@@ -160,13 +163,13 @@ export class Replica {
     for (let nth = 0; !this.#stop.signal.aborted; nth++) {
       const id = `${this.#options.life}/${nth}`;
       try {
-        const value = await this.#sync.transaction(async (tx) => {
+        const value = await this.#waits.for('transaction', this.#sync.transaction(async (tx) => {
           const counted = tx.collection<string, number>('counted');
           const next = (await counted.get('sum') ?? 0) + 1;
           await counted.set('sum', next);
           await counted.set(id, next);
           return next;
-        });
+        }));
         await this.#tell({ type: 'counted', id, value });
       } catch (error) {
         // Others write all the time, tokens expire; and it may have had its effect when this closes.
