@@ -26,7 +26,10 @@ export interface NatsLogOptions {
   readonly shards?: number | undefined;
   /** Where the JetStream API is in the account of the devices. Default: `$JS.API`. */
   readonly apiPrefix?: string | undefined;
-  /** How long to wait for an answer, in milliseconds. Default: 10,000. */
+  /**
+   * How long to wait for an answer, in milliseconds; also for a server that is connected to, and for
+   * `credentials`, which then go on while operations reject. Default: 10,000.
+   */
   readonly timeout?: number | undefined;
   /** Makes the connection; Node before 22 needs `connect` of `@nats-io/transport-node`. Default: over WebSocket. */
   readonly connect?: ((options: ConnectionOptions) => Promise<NatsConnection>) | undefined;
