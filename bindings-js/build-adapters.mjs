@@ -26,8 +26,8 @@ export async function bundleAdapters(source, outdir) {
   await bundleDrivers(join(source, '..', 'sync'), join(outdir, '..', 'sync'));
 }
 
-/** Entries of `mangrove-kv/sync` that talk to servers. */
-const DRIVERS = { nats: 'nats/index', 'nats-admin': 'nats/admin', s3: 's3/index' };
+/** Entries of `mangrove-kv/sync` that talk to servers, and what few load. */
+const DRIVERS = { nats: 'nats/index', 'nats-admin': 'nats/admin', s3: 's3/index', archive: 'archive/index' };
 
 /** A copy of the class of errors would be another class, so it comes from the main entry. */
 const errorsStayOne = {

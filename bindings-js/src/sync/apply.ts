@@ -197,16 +197,12 @@ export function settle(row: Row, ticket: number, now: number, lost: (mine: BaseV
   row.becomeClean();
 }
 
-function tableOf(tables: Tables, op: SyncOp): Table | undefined {
-  return tables.byName.get(op.collection);
-}
-
 async function loadAll(pass: Pass, transactions: readonly SyncTransaction[], isOwn: boolean): Promise<void> {
   const points: { table: Table; key: Bytes }[] = [];
   const missing: Bytes[] = [];
   for (const { ops } of transactions) {
     for (const op of ops) {
-      const table = tableOf(pass.tables, op);
+      const table = pass.tables.find(op.collection);
       if (table === undefined) continue;
       if (op.type === 'clear') await pass.model.loadRange(table, op.lower, op.upper);
       else points.push({ table, key: op.key });
@@ -236,10 +232,8 @@ function applyTransactions(pass: Pass, record: ReadRecord, transactions: readonl
   for (const { base, hlc, ops } of transactions) {
     const write = { h: clamp(hlc, record.serverTime), device: record.device, base, position: record.position, isStrict: (record.flags & STRICT) !== 0, isRepair, isOwn, horizon };
     for (const given of ops) {
-      const table = tableOf(tables, given);
+      const table = tables.find(given.collection, isRepair ? undefined : write.isStrict);
       if (table === undefined) continue;
-      // Mixed modes would make the order of stamps and that of the log contradict each other.
-      if (!isRepair && (table.mode === 'strict') !== write.isStrict) continue;
       if (given.type === 'clear') {
         for (const row of model.within(table, given.lower, given.upper)) {
           if (row.overlay !== undefined) touched.add(row);

@@ -25,6 +25,8 @@ export interface ReplicaOptions extends Pick<SyncOptions, 'log' | 'snapshots' | 
   /** Of the collections; default: new ones. */
   readonly tables?: Tables | undefined;
   readonly isExclusive?: boolean | undefined;
+  /** The log is a copy that cannot lose history, and whose records before the snapshot are not there. */
+  readonly isCopy?: boolean | undefined;
   /** Conflicts stay in the database until they are removed. */
   readonly keepsConflicts?: boolean | undefined;
   /** Milliseconds since 1970; default: the device's clock. */
@@ -72,6 +74,7 @@ export class Replica {
   readonly #log: RemoteLog;
   readonly #snapshots: SnapshotStore | undefined;
   readonly #isExclusive: boolean;
+  readonly #isCopy: boolean;
   readonly #keepsConflicts: boolean;
   readonly #events: ReplicaEvents;
   readonly #clock: () => number;
@@ -109,6 +112,7 @@ export class Replica {
     this.#log = options.log;
     this.#snapshots = options.snapshots;
     this.#isExclusive = options.isExclusive ?? false;
+    this.#isCopy = options.isCopy ?? false;
     this.#keepsConflicts = options.keepsConflicts ?? false;
     this.#clock = options.clock ?? Date.now;
     this.#events = events;
@@ -328,7 +332,7 @@ export class Replica {
     const snapshots = this.#snapshots;
     if (snapshots === undefined) throw new KvError('KV_LOG_TRUNCATED', 'the log begins with a snapshot, which the option `snapshots` has to provide');
     await loadSnapshot({
-      tables: this.tables, log: this.#log, store: snapshots, wire: this.wire, now: this.#clock,
+      tables: this.tables, log: this.#log, store: snapshots, wire: this.wire, now: this.#clock, isCopy: this.#isCopy,
       change: (work) => this.#change('relaxed', work),
       conflicts: (conflicts) => this.#events.conflicts(conflicts),
       rejoin: (tx, state) => rejoin(this.tables, tx, state, 'lost'),

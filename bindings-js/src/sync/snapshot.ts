@@ -29,7 +29,7 @@ export interface Manifest {
   readonly purged: number;
 }
 
-interface Header {
+export interface SnapshotHeader {
   readonly version: 1;
   readonly cursor: Cursor;
   readonly highTime: number;
@@ -70,6 +70,21 @@ export async function readManifest(log: RemoteLog, wire: Wire): Promise<{ readon
   return { revision: found.revision, content };
 }
 
+export async function sealManifest(wire: Wire, manifest: Manifest): Promise<Uint8Array> {
+  return wire.seal(utf8.encode(JSON.stringify(manifest)), utf8.encode('manifest'));
+}
+
+export function streamOf(blocks: AsyncGenerator<Uint8Array, undefined>): ReadableStream<Uint8Array> {
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      const step = await blocks.next();
+      if (step.done) controller.close();
+      else controller.enqueue(step.value);
+    },
+    cancel: () => void blocks.return(undefined),
+  });
+}
+
 /** The base has keys with local writes over them: it cannot be read as a whole now. */
 class Busy extends Error {}
 
@@ -81,14 +96,7 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
     const state: { cursor?: Cursor } = {};
     try {
       const blocks = snapshotBlocks(context, key, state);
-      await store.put(key, new ReadableStream<Uint8Array>({
-        async pull(controller) {
-          const step = await blocks.next();
-          if (step.done) controller.close();
-          else controller.enqueue(step.value);
-        },
-        cancel: () => void blocks.return(undefined),
-      }), signal);
+      await store.put(key, streamOf(blocks), signal);
     } catch (error) {
       if (!(error instanceof Busy) && !((error as { cause?: unknown }).cause instanceof Busy)) throw error;
       if (attempt === ATTEMPTS) throw new KvError('KV_LOG_UNAVAILABLE', 'sync.compact found writes that the log has not confirmed, at every attempt; call it when fewer are made', { retryable: true });
@@ -104,7 +112,7 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
     const purged = Math.max((previous?.content.position ?? 0) - 1, previous?.content.purged ?? 0, 0);
     const manifest: Manifest = { version: 1, position, key, purged };
     try {
-      await log.replaceManifest(previous?.revision ?? 0, await wire.seal(utf8.encode(JSON.stringify(manifest)), utf8.encode('manifest')));
+      await log.replaceManifest(previous?.revision ?? 0, await sealManifest(wire, manifest));
     } catch (error) {
       if ((error as Partial<KvError>).code === 'KV_LOG_CONFLICT') await store.delete(key);
       throw error;
@@ -123,16 +131,10 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
     if (state === undefined || await snapshot.collection(tables.outbox).size > 0) throw new Busy();
     into.cursor = state.cursor;
     let index = 0;
-    const block = async (bytes: Uint8Array): Promise<Uint8Array> => {
-      const sealed = await wire.seal(bytes, about(key, index++));
-      const head = new Uint8Array(8);
-      new DataView(head.buffer).setUint32(0, sealed.length);
-      new DataView(head.buffer).setUint32(4, crc32c(sealed));
-      return new ByteSink().raw(head).raw(sealed).done();
-    };
+    const block = async (bytes: Uint8Array): Promise<Uint8Array> => frame(await wire.seal(bytes, about(key, index++)));
     const { cursor, highTime, hlc, fence } = state;
     const applied = await snapshot.collection(tables.applied).entries().toArray();
-    const header: Header = { version: 1, cursor, highTime, hlc, fence, applied };
+    const header: SnapshotHeader = { version: 1, cursor, highTime, hlc, fence, applied };
     yield await block(utf8.encode(JSON.stringify(header)));
     let sink = new ByteSink();
     let rows = 0;
@@ -167,14 +169,16 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
 }
 
 interface LoadContext extends SnapshotContext {
+  /** See `ReplicaOptions.isCopy`. */
+  readonly isCopy: boolean;
   readonly change: <T>(work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>) => Promise<T>;
   readonly conflicts: (conflicts: readonly RawConflict[]) => void;
   /** Begins to put back lost history. */
   readonly rejoin: (tx: Transaction, state: SyncState) => Promise<SyncState>;
 }
 
-/** Reads the blocks of a stream, checked and opened. */
-async function* readBlocks(stream: ReadableStream<Uint8Array>, wire: Wire, key: string): AsyncGenerator<Uint8Array> {
+/** Cuts a stream into sealed blocks, whose checksums it compares. */
+async function* readSealed(stream: ReadableStream<Uint8Array>, key: string): AsyncGenerator<Uint8Array> {
   const reader = stream.getReader();
   let have = new Uint8Array(0);
   const fill = async (length: number): Promise<boolean> => {
@@ -189,19 +193,50 @@ async function* readBlocks(stream: ReadableStream<Uint8Array>, wire: Wire, key: 
     return true;
   };
   try {
-    for (let index = 0; await fill(8); index++) {
+    while (await fill(8)) {
       const view = new DataView(have.buffer, have.byteOffset);
       const [length, crc] = [view.getUint32(0), view.getUint32(4)];
       if (!await fill(8 + length)) throw damaged(key);
       const bytes = have.slice(8, 8 + length);
-      have = have.slice(8 + length);
+      have = have.subarray(8 + length);
       if (crc32c(bytes) !== crc) throw damaged(key);
-      yield await wire.open(bytes, about(key, index));
+      yield bytes;
     }
     if (have.length > 0) throw damaged(key);
   } finally {
     reader.cancel().catch(() => undefined);
   }
+}
+
+/** Reads the blocks of a stream, checked and opened. */
+async function* readBlocks(stream: ReadableStream<Uint8Array>, wire: Wire, key: string): AsyncGenerator<Uint8Array> {
+  let index = 0;
+  for await (const sealed of readSealed(stream, key)) yield await wire.open(sealed, about(key, index++));
+}
+
+function readHeader(block: Uint8Array, key: string): SnapshotHeader {
+  const header = JSON.parse(text.decode(block)) as SnapshotHeader;
+  if (header.version !== 1) throw new KvError('KV_VERSION_UNSUPPORTED', `snapshot ${key} has version ${String(header.version)}: update the package`);
+  return header;
+}
+
+/** A snapshot's bytes as they are in the store, each block checked and opened; `onHeader` gets the header first. */
+export async function* copyBlocks(stream: ReadableStream<Uint8Array>, wire: Wire, key: string, onHeader: (header: SnapshotHeader) => void): AsyncGenerator<Uint8Array, undefined> {
+  let index = 0;
+  for await (const sealed of readSealed(stream, key)) {
+    const block = await wire.open(sealed, about(key, index));
+    if (index++ === 0) onHeader(readHeader(block, key));
+    yield frame(sealed);
+  }
+  if (index === 0) throw damaged(key);
+  return undefined;
+}
+
+function frame(sealed: Uint8Array): Uint8Array {
+  const head = new Uint8Array(8);
+  new DataView(head.buffer).setUint32(0, sealed.length);
+  new DataView(head.buffer).setUint32(4, crc32c(sealed));
+  return new ByteSink().raw(head).raw(sealed).done();
 }
 
 const damaged = (key: string): KvError => new KvError('KV_CORRUPT', `snapshot ${key} in the object store is damaged or cut off`);
@@ -220,7 +255,7 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
   const { key } = manifest.content;
   const stream = await store.get(key);
   if (stream === undefined) throw new KvError('KV_LOG_UNAVAILABLE', `the object store has no ${key}, which the log's manifest names`, { retryable: true });
-  let header: Header | undefined;
+  let header: SnapshotHeader | undefined;
   /** Rows written after this position may not be in the log any more. */
   let doubtful = Infinity;
   let table: Table | undefined;
@@ -234,9 +269,8 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
   };
   for await (const block of readBlocks(stream, wire, key)) {
     if (header === undefined) {
-      header = JSON.parse(text.decode(block)) as Header;
-      if (header.version !== 1) throw new KvError('KV_VERSION_UNSUPPORTED', `snapshot ${key} has version ${String(header.version)}: update the package`);
-      doubtful = await findLoss(context, manifest.content, header.cursor);
+      header = readHeader(block, key);
+      if (!context.isCopy) doubtful = await findLoss(context, manifest.content, header.cursor);
       continue;
     }
     const source = new ByteSource(block);
@@ -255,7 +289,7 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
         await finishTable();
         const name = source.text();
         seen.add(name);
-        [table, after] = [tables.byName.get(name), undefined];
+        [table, after] = [tables.find(name), undefined];
       } else if (kind === ROW || kind === EXPIRED_ROW) {
         const [rowKey, stamp] = [source.bytes(), decodeStamp(source.bytes())];
         const value = stamp.isDead ? null : { value: kind === ROW ? source.bytes() : new Uint8Array(0), expiresAt: stamp.expiresAt };
@@ -319,7 +353,7 @@ async function loadSlice(context: LoadContext, table: Table, rows: readonly Snap
   });
 }
 
-async function finish(context: LoadContext, header: Header, chunks: readonly { device: string; seq: number; part: Bytes }[]): Promise<void> {
+async function finish(context: LoadContext, header: SnapshotHeader, chunks: readonly { device: string; seq: number; part: Bytes }[]): Promise<void> {
   const { tables } = context;
   const now = context.now();
   const conflicts = await context.change(async (tx, state) => {

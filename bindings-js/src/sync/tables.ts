@@ -130,6 +130,13 @@ export class Tables {
     this.conflicts = db.collection(`${PREFIX}/conflicts`, { key: keyCodecs.int53 });
   }
 
+  /** Where writes of the log or rows of a snapshot go; undefined: they have no effect here. */
+  find(name: string, isStrict?: boolean): Table | undefined {
+    const table = this.byName.get(name);
+    // Mixed modes would make the order of stamps and that of the log contradict each other.
+    return isStrict === undefined || (table?.mode === 'strict') === isStrict ? table : undefined;
+  }
+
   /** Runs `work` with the state; the state it returns is written in the same commit, if it differs. */
   change<T>(
     work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>,

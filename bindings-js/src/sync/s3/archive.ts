@@ -2,70 +2,86 @@
 //
 //     segment/<16 digits>    records after this position; there is one for each position at most
 //     snapshot/<16 digits>   which snapshot has the database as of this position
+//     snapshots/             copies of snapshots, in the form of `s3Snapshots`
 import { KvError } from '../../base/errors.ts';
+import type { ArchivedSnapshot, LogArchive, RestorePlan } from '../archive/plan.ts';
 import { logConflict, logRefused } from '../remote-log.ts';
-import type { LoggedRecord, Position, RemoteLog } from '../remote-log.ts';
+import type { LoggedRecord, Position, RemoteLog, SnapshotStore } from '../remote-log.ts';
 import { Bucket } from './bucket.ts';
 import type { S3DatabaseOptions } from './index.ts';
 import { databaseFolder } from './names.ts';
 import { probeBucket } from './probe.ts';
+import { S3Snapshots } from './snapshots.ts';
 
 const SEGMENT_BYTES = 4 * 1024 * 1024;
-const BATCH = 500;
+/** Of records of a MiB, this many are in memory. */
+const BATCH = 100;
 const VERSION = 1;
+/** How often a segment is asked for, and how long the first wait is, half of it. */
+const TRIES = 5;
+const WAIT_MS = 100;
 /** Of a segment: version, last position. */
 const HEADER = 9;
 /** Of a record in it: position, time, length. */
 const FRAME = 20;
 
 const digits = (position: Position): string => String(position).padStart(16, '0');
+const snapshotName = (position: Position): string => `snapshot/${digits(position)}`;
 const positionIn = (key: string): Position => Number(key.slice(key.lastIndexOf('/') + 1));
 
-/** A snapshot that the archive knows. */
-export interface ArchivedSnapshot {
-  /** The position of the last record that is in it. */
-  readonly position: Position;
-  /** The time of that record, in milliseconds since 1970. */
-  readonly serverTime: number;
-  /** Its key in the store of snapshots. */
-  readonly key: string;
-}
-
-/** What makes a database of a point in time: the snapshot first, then the records in order. */
-export interface RestorePlan {
-  /** Undefined if records from the first one on are all that is needed. */
-  readonly snapshot: ArchivedSnapshot | undefined;
-  /** Records after the snapshot, read as they are asked for. */
-  readonly records: AsyncIterable<LoggedRecord>;
-}
-
 /** The records of a log in a bucket, from which a database of an earlier time can be made. */
-export class S3Archive {
+export class S3Archive implements LogArchive {
+  /** Copies of snapshots, which no compaction deletes: see `archiveSnapshot` of `mangrove-kv/sync/archive`. */
+  readonly snapshots: SnapshotStore;
   readonly #bucket: Bucket;
   readonly #options: S3DatabaseOptions;
 
   /** @internal */
   constructor(options: S3DatabaseOptions) {
+    const folder = `${databaseFolder(options.database)}archive/`;
     this.#options = options;
-    this.#bucket = new Bucket(options, `${databaseFolder(options.database)}archive/`);
+    this.#bucket = new Bucket(options, folder);
+    this.snapshots = new S3Snapshots(options, folder);
   }
 
   /** The position of the last archived record; 0 if there is none. */
   async position(): Promise<Position> {
+    return (await this.#lastRecord())?.position ?? 0;
+  }
+
+  async #lastRecord(): Promise<LoggedRecord | undefined> {
     const newest = (await this.#bucket.list('segment/')).at(-1);
-    if (newest === undefined) return 0;
-    const object = await this.#bucket.get(newest);
-    return object === undefined ? this.position() : lastIn(object.bytes, newest);
+    return newest === undefined ? undefined : [...decode(await this.#segment(newest), newest)].at(-1);
+  }
+
+  /** A segment, asked for several times if there is no answer: whoever reads an archive has no other way to go on. */
+  async #segment(name: string, signal?: AbortSignal): Promise<Uint8Array> {
+    for (let tries = 1; ; tries++) {
+      try {
+        const object = await this.#bucket.get(name, signal);
+        if (object !== undefined) return object.bytes;
+        throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${positionIn(name)}: ${name} is missing`);
+      } catch (error) {
+        signal?.throwIfAborted();
+        if ((error as Partial<KvError>).code !== 'KV_LOG_UNAVAILABLE' || tries === TRIES) throw error;
+        await new Promise((resolve) => setTimeout(resolve, WAIT_MS * 2 ** tries));
+      }
+    }
   }
 
   /**
    * Archives what a log has after the last archived record, and returns the position of the last
    * one. Rejects with `KV_LOG_TRUNCATED` if records in between were purged: then note a snapshot
-   * with `addSnapshot` and continue `after` its position. Several archivers do no harm.
+   * with `addSnapshot` and continue `after` its position, as `archiveLog` of
+   * `mangrove-kv/sync/archive` does. Rejects with `KV_LOG_CONFLICT` if the log has something else
+   * where the archive ends: it lost its history, or is that of another database; archive it under
+   * another prefix. Several archivers do no harm.
    */
   async archive(log: RemoteLog, { after, signal }: { readonly after?: Position; readonly signal?: AbortSignal } = {}): Promise<Position> {
     if (this.#options.probe !== false) await probeBucket(this.#options);
-    let last = Math.max(await this.position(), after ?? 0);
+    const archived = await this.#lastRecord();
+    let last = Math.max(archived?.position ?? 0, after ?? 0);
+    if (archived?.position === last) await checkHistory(log, archived, signal);
     for (;;) {
       const records: LoggedRecord[] = [];
       for (let bytes = 0, from = last; bytes < SEGMENT_BYTES;) {
@@ -81,16 +97,21 @@ export class S3Archive {
         last = (records.at(-1) as LoggedRecord).position;
         continue;
       }
-      // Another archiver was faster.
-      const object = await this.#bucket.get(key, signal);
-      if (object !== undefined) last = lastIn(object.bytes, key);
+      // Another archiver was faster. Of creators that race, the winner's object may not be there yet.
+      if (await this.#bucket.has(key)) last = lastIn(await this.#segment(key, signal), key);
     }
+  }
+
+  /** The snapshot of a position that was noted, if there is one. */
+  async snapshotAt(position: Position): Promise<ArchivedSnapshot | undefined> {
+    const object = await this.#bucket.get(snapshotName(position));
+    return object && { position, ...JSON.parse(new TextDecoder().decode(object.bytes)) as { readonly serverTime: number; readonly key: string } };
   }
 
   /** Notes a snapshot. Rejects with `KV_LOG_CONFLICT` if there is another one of the same position. */
   async addSnapshot({ position, serverTime, key }: ArchivedSnapshot): Promise<void> {
     if (!Number.isSafeInteger(position) || position < 0) throw new KvError('KV_INVALID_ARGUMENT', `position has to be one of the log, not ${position}`);
-    const name = `snapshot/${digits(position)}`;
+    const name = snapshotName(position);
     const bytes = new TextEncoder().encode(JSON.stringify({ serverTime, key }));
     if (await this.#bucket.create(name, bytes)) return;
     const found = await this.#bucket.get(name);
@@ -108,11 +129,9 @@ export class S3Archive {
     let snapshot: ArchivedSnapshot | undefined;
     for (const name of (await this.#bucket.list('snapshot/')).reverse()) {
       const position = positionIn(name);
-      const object = position <= upTo ? await this.#bucket.get(name) : undefined;
-      if (object === undefined) continue;
-      const { serverTime, key } = JSON.parse(new TextDecoder().decode(object.bytes)) as { readonly serverTime: number; readonly key: string };
-      if (serverTime > time) continue;
-      snapshot = { position, serverTime, key };
+      const found = position <= upTo ? await this.snapshotAt(position) : undefined;
+      if (found === undefined || found.serverTime > time) continue;
+      snapshot = found;
       break;
     }
     const start = snapshot?.position ?? 0;
@@ -121,26 +140,48 @@ export class S3Archive {
     if (first < 0 && segments.length > 0 && snapshot === undefined) {
       throw new KvError('KV_NOT_FOUND', `the archive begins after position ${positionIn(segments[0] as string)} and has no earlier snapshot`);
     }
-    return { snapshot, records: this.#records(first < 0 ? segments : segments.slice(first), start, time, upTo) };
+    const end = { hasMore: false };
+    return { snapshot, snapshots: this.snapshots, records: this.#records(first < 0 ? segments : segments.slice(first), start, time, upTo, end), hasMore: () => end.hasMore };
   }
 
-  async *#records(segments: readonly string[], start: Position, time: number, upTo: Position): AsyncGenerator<LoggedRecord> {
+  async *#records(segments: readonly string[], start: Position, time: number, upTo: Position, end: { hasMore: boolean }): AsyncGenerator<LoggedRecord> {
     let last = start;
     for (const name of segments) {
       const after = positionIn(name);
-      if (last >= upTo) return;
+      if (last >= upTo) {
+        end.hasMore = true;
+        return;
+      }
       if (after > last) throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${last}, up to ${after}`);
-      const object = await this.#bucket.get(name);
-      if (object === undefined) throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${after}: ${name} is missing`);
-      for (const record of decode(object.bytes, name)) {
-        if (record.position <= start) continue;
-        if (record.serverTime > time || record.position > upTo) return;
+      for (const record of decode(await this.#segment(name), name)) {
+        // Those of archivers that began after different snapshots overlap.
+        if (record.position <= last) continue;
+        if (record.serverTime > time || record.position > upTo) {
+          end.hasMore = true;
+          return;
+        }
+        last = record.position;
         yield record;
       }
-      last = lastIn(object.bytes, name);
     }
     if (upTo !== Infinity && last < upTo) throw new KvError('KV_NOT_FOUND', `the archive ends at position ${last}, before ${upTo}`);
   }
+}
+
+/** A log that lost history would go on behind records that it does not have. */
+async function checkHistory(log: RemoteLog, archived: LoggedRecord, signal: AbortSignal | undefined): Promise<void> {
+  const { position } = archived;
+  const [there] = await log.read(position - 1, 1, signal).catch((error: unknown) => {
+    // Purged: `archive` goes on if that is all that was.
+    if ((error as Partial<KvError>).code === 'KV_LOG_TRUNCATED') return [archived];
+    throw error;
+  });
+  if (there?.position === position && isSame(there.record, archived.record)) return;
+  throw new KvError('KV_LOG_CONFLICT', `the log does not have the last archived record, of position ${position}: it lost its history, or is that of another database; archive it under another prefix`);
+}
+
+function isSame(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && a.every((byte, at) => byte === b[at]);
 }
 
 function encode(records: readonly LoggedRecord[]): Uint8Array {

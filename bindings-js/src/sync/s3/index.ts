@@ -10,7 +10,8 @@ import { S3Log } from './log.ts';
 import { databaseFolder } from './names.ts';
 import { S3Snapshots } from './snapshots.ts';
 
-export type { ArchivedSnapshot, RestorePlan, S3Archive } from './archive.ts';
+export type { S3Archive } from './archive.ts';
+export type { ArchivedSnapshot, LogArchive, RestorePlan } from '../archive/plan.ts';
 export type { S3Credentials, S3Options } from './bucket.ts';
 export { takeOver } from './fencing.ts';
 export type { FencedWriter, TakeOverOptions } from './fencing.ts';

@@ -21,9 +21,9 @@ export class S3Snapshots implements SnapshotStore {
   readonly #options: S3SnapshotOptions;
   #probed: Promise<void> | undefined;
 
-  constructor(options: S3SnapshotOptions) {
+  constructor(options: S3SnapshotOptions, folder = '') {
     this.#options = options;
-    this.#bucket = new Bucket(options, 'snapshots/');
+    this.#bucket = new Bucket(options, `${folder}snapshots/`);
   }
 
   async put(key: string, bytes: ReadableStream<Uint8Array>, signal?: AbortSignal): Promise<void> {

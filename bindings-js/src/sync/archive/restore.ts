@@ -1,0 +1,204 @@
+// Makes a plain database of an earlier time from an archive.
+import { abortable } from '../../base/async.ts';
+import { KvError } from '../../base/errors.ts';
+import type { Collection, Database } from '../../types/index.ts';
+import { toKvError } from '../failures.ts';
+import type { SyncOptions } from '../options.ts';
+import type { Position, SnapshotStore } from '../remote-log.ts';
+import { Replica } from '../replica.ts';
+import { sealManifest } from '../snapshot.ts';
+import { Tables } from '../tables.ts';
+import type { Table } from '../tables.ts';
+import { Wire } from '../wire.ts';
+import { PlanLog } from './plan-log.ts';
+import type { ArchivedSnapshot, RestorePlan } from './plan.ts';
+
+/** How far a restore is. */
+export interface ArchiveRestoreProgress {
+  /** Everything up to this position of the log is applied; 0 until the snapshot is loaded. */
+  readonly position: Position;
+  /** The log's time of that record, in milliseconds since 1970; 0 before the first one. */
+  readonly serverTime: number;
+  /** Number of records applied after the snapshot. */
+  readonly records: number;
+}
+
+/** Options of {@link restoreArchive}. */
+export interface ArchiveRestoreOptions extends Pick<SyncOptions, 'collections' | 'mode' | 'seal'> {
+  /** What to restore: `s3Archive(…).restore({ time })`. It can be used once. */
+  readonly plan: RestorePlan;
+  /** The object store of the database, with its large values. Default: only that of the archive. */
+  readonly snapshots?: SnapshotStore | undefined;
+  /**
+   * Does as devices do with what the log itself has lost or damaged: they pass over records that
+   * are missing or cannot be read, and writes in another mode than the collection's. Default: false,
+   * which rejects instead.
+   */
+  readonly skipDamaged?: boolean | undefined;
+  readonly signal?: AbortSignal | undefined;
+  readonly onProgress?: ((progress: ArchiveRestoreProgress) => void) | undefined;
+}
+
+/** What was restored. */
+export interface ArchiveRestoreReport extends ArchiveRestoreProgress {
+  /** The snapshot with which it began. */
+  readonly snapshot: ArchivedSnapshot | undefined;
+  /** Number of entries in each collection, without those that have expired since. */
+  readonly collections: { readonly [name: string]: number };
+  /** Collections that the archive has and `collections` does not name. They were not restored. */
+  readonly unlisted: readonly string[];
+  /** What was passed over because of `skipDamaged`. */
+  readonly skipped: readonly KvError[];
+  /**
+   * Whether the archive has later records. If not, records of the time asked for may be in the log
+   * that were not archived. Undefined if the plan does not tell.
+   */
+  readonly hasMore: boolean | undefined;
+}
+
+const MAX_TRIES = 6;
+const MIN_WAIT_MS = 250;
+/** A replica passes over damage after five attempts. */
+const MAX_DAMAGED_TRIES = 10;
+
+/** Notes writes that have no effect because of the options. */
+class RestoredTables extends Tables {
+  readonly unlisted = new Set<string>();
+  readonly skipped = new Map<string, KvError>();
+  skipsDamaged = false;
+
+  override find(name: string, isStrict?: boolean): Table | undefined {
+    if (!this.byName.has(name)) this.unlisted.add(name);
+    const table = super.find(name, isStrict);
+    if (table === undefined && this.byName.has(name)) {
+      const error = new KvError('KV_SYNC_MODE', `the archive has writes to ${JSON.stringify(name)} in mode "${isStrict ? 'strict' : 'merge'}": give it the mode that it has on devices`);
+      if (!this.skipsDamaged) throw error;
+      this.skipped.set(name, error);
+    }
+    return table;
+  }
+
+  /** The collections in which sync keeps its own rows. */
+  own(): Collection<never, never>[] {
+    const perTable = [...this.byName.values()].flatMap(({ stamps, overlay }) => [stamps, overlay]);
+    return [this.state, this.applied, this.outbox, this.offered, this.chunks, this.witness, this.blobs, this.conflicts, ...perTable] as unknown as Collection<never, never>[];
+  }
+}
+
+/** Snapshots come from the archive if it has them, large values from the database's store. */
+function storeOf({ plan, snapshots }: ArchiveRestoreOptions): SnapshotStore {
+  const readOnly = (): never => {
+    throw new KvError('KV_LOG_REFUSED', 'what is restored is read and never written');
+  };
+  return {
+    async get(key, signal) {
+      const stores = key === plan.snapshot?.key ? [plan.snapshots, snapshots] : [snapshots, plan.snapshots];
+      for (const store of stores) {
+        const found = await store?.get(key, signal);
+        if (found !== undefined) return found;
+      }
+      const where = snapshots === undefined ? 'the archive; pass the database\'s object store as the option `snapshots`' : 'the object store';
+      throw new KvError('KV_NOT_FOUND', `${key}, which the archive refers to, is not in ${where}`);
+    },
+    list: async () => readOnly(),
+    put: async () => readOnly(),
+    delete: async () => readOnly(),
+  };
+}
+
+function check(db: Database, options: ArchiveRestoreOptions): void {
+  const { plan, collections } = (options ?? {}) as Partial<ArchiveRestoreOptions>;
+  if (typeof (db as Partial<Database> | undefined)?.collection !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'restoreArchive needs an open database');
+  if (typeof plan?.records?.[Symbol.asyncIterator] !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'restoreArchive needs the option `plan`, which `restore` of an archive makes');
+  if (typeof collections !== 'object' || collections === null || Object.keys(collections).length === 0) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'restoreArchive needs the option `collections`: what it does not name is not restored');
+  }
+}
+
+async function checkEmpty(tables: RestoredTables): Promise<void> {
+  for (const collection of [...[...tables.byName.values()].map(({ data }) => data), ...tables.own()]) {
+    if (await collection.size === 0) continue;
+    const what = collection.name.startsWith('mangrove:') ? 'is or was synchronized, or a restore into it was interrupted' : `has entries in ${JSON.stringify(collection.name)}`;
+    throw new KvError('KV_INVALID_ARGUMENT', `restoreArchive: the database ${what}; restore into a new database`);
+  }
+}
+
+/** Applies the log to its end. Failures that may pass are repeated a few times. */
+async function applyAll(replica: Replica, log: PlanLog, { skipDamaged = false, signal, onProgress }: ArchiveRestoreOptions, progress: () => Promise<ArchiveRestoreProgress>): Promise<void> {
+  let [tries, damagedTries, position] = [0, 0, -1];
+  for (;;) {
+    signal?.throwIfAborted();
+    try {
+      if (!await replica.pull(signal)) return;
+    } catch (error) {
+      signal?.throwIfAborted();
+      const failure = toKvError(error);
+      const isDamage = failure.code === 'KV_CORRUPT' || failure.code === 'KV_SYNC_GAP';
+      if (isDamage && !skipDamaged) throw new KvError(failure.code, `${failure.message}; with \`skipDamaged\` it is passed over, as devices do`, { cause: failure });
+      if (isDamage ? ++damagedTries > MAX_DAMAGED_TRIES : failure.code !== 'KV_LOG_UNAVAILABLE' || log.isBroken || ++tries >= MAX_TRIES) throw failure;
+      if (!isDamage) await abortable(new Promise((resolve) => setTimeout(resolve, MIN_WAIT_MS * 2 ** tries)), signal);
+      continue;
+    }
+    const now = await progress();
+    if (now.position === position) continue;
+    [tries, damagedTries, position] = [0, 0, now.position];
+    onProgress?.(now);
+  }
+}
+
+/**
+ * Makes a plain database of what the devices of a synchronized one had at a point in time. It can
+ * be opened without sync, or be synchronized as a new database, under another name.
+ *
+ * The collections have to be empty. If it rejects, or the process ends before, the database holds a
+ * part of what it should: destroy it, and restore into a new one. O(snapshot and records).
+ *
+ * Entries whose expiry has passed since are not restored.
+ *
+ * @throws KvError KV_INVALID_ARGUMENT if the database is not new, or for unusable options;
+ * KV_NOT_FOUND if a part of the archive or a large value is missing; KV_CORRUPT if something is
+ * damaged or sealed with another key; KV_SYNC_GAP if the log had lost records; KV_SYNC_MODE for
+ * a collection with another mode than on the devices; KV_LOG_UNAVAILABLE and KV_LOG_REFUSED as the
+ * servers answer.
+ */
+export async function restoreArchive<K, V, I>(db: Database<K, V, I>, options: ArchiveRestoreOptions): Promise<ArchiveRestoreReport> {
+  // The default collection's types are of no interest here.
+  const plain = db as unknown as Database;
+  check(plain, options);
+  const { plan, collections, mode, seal, signal, skipDamaged = false } = options;
+  signal?.throwIfAborted();
+  const tables = new RestoredTables(plain, collections, mode ?? 'merge');
+  tables.skipsDamaged = skipDamaged;
+  await checkEmpty(tables);
+  const log = new PlanLog(plan, plan.snapshot && await sealManifest(new Wire(seal), { version: 1, position: plan.snapshot.position, key: plan.snapshot.key, purged: 0 }));
+  const skipped: KvError[] = [];
+  const replica = new Replica(plain, { log, snapshots: storeOf(options), collections, seal, tables, isCopy: true }, {
+    conflicts: () => undefined,
+    alarm: (error) => skipped.push(error),
+    repaired: () => undefined,
+    changed: () => undefined,
+  });
+  const progress = async (): Promise<ArchiveRestoreProgress> => {
+    const { position, serverTime } = (await replica.state()).cursor;
+    return { position, serverTime, records: log.countUpTo(position) };
+  };
+  try {
+    await replica.start();
+    await applyAll(replica, log, options, progress);
+    const done = await progress();
+    const entries: [string, number][] = [];
+    for (const { name, data } of tables.byName.values()) entries.push([name, await data.size]);
+    replica.stop();
+    // One commit: without it the database says that it is not complete.
+    await plain.transaction(async (tx) => {
+      for (const { name } of tables.own()) await tx.dropCollection(name);
+    }, { durability: 'strict', timeout: Infinity });
+    return {
+      ...done, snapshot: plan.snapshot, collections: Object.fromEntries(entries), unlisted: [...tables.unlisted].sort(),
+      skipped: [...skipped, ...tables.skipped.values()], hasMore: plan.hasMore?.(),
+    };
+  } finally {
+    replica.stop();
+    await log.close();
+  }
+}
