@@ -6,7 +6,7 @@ import { brotliCompressSync, gzipSync } from 'node:zlib';
 const FILES = [
   'index.js', 'inline.js', 'worker.js', 'worker-indexeddb.js', 'local.js', 'indexeddb.js', 'destroy.js', 'versions.js', 'migrations.js', 'maintenance.js', 'parts.js', 'blob.js', 'live.js', 'sync.js', 'mangrove_core_bg.wasm', 'mangrove_rest_bg.wasm',
   'mangrove_bg.wasm', 'encryption.js', 'mangrove_encrypted_core_bg.wasm', 'mangrove_encrypted_rest_bg.wasm', 'mangrove_encrypted_bg.wasm', 'mangrove_upkeep_encrypted_bg.wasm', 'node.js',
-  'node-inline.js', 'node-worker.js', 'upkeep.js', 'worker-upkeep.js', 'mangrove_upkeep_bg.wasm', 'node-upkeep.js', 'cli.js', 'mangrove_cli_bg.wasm', 'inspector.js',
+  'node-inline.js', 'node-worker.js', 'upkeep.js', 'worker-upkeep.js', 'mangrove_upkeep_bg.wasm', 'node-upkeep.js', 'cli.js', 'cli-archive.js', 'mangrove_cli_bg.wasm', 'inspector.js',
 ];
 
 /** Bytes after gzip. A page loads the entry, the worker and the module; Node loads its own entry instead. */

@@ -109,6 +109,8 @@ const ENTRIES = [
   { name: 'node-maintenance', source: 'api/maintenance', platform: 'node' },
   { name: 'node-parts', source: 'api/parts', platform: 'node' },
   { name: 'cli', platform: 'node' },
+  // What it needs of the package is in the package already.
+  { name: 'cli-archive', platform: 'node', external: ['mangrove-kv', 'mangrove-kv/*'] },
   { name: 'durable-object', platform: 'neutral' },
   // Another copy of the engine's client would have errors and symbols of its own.
   { name: 'testing', platform: 'neutral', external: ['mangrove-kv'] },
@@ -178,14 +180,14 @@ function buildWasm() {
   writeFileSync(WASM_STAMP, hash);
 }
 
-/** The engine in the page's own thread, IndexedDB, maintenance, values in parts, and destroying, restoring and recovering are files of their own, as few load them. */
+/** The engine in the page's own thread, IndexedDB, maintenance, values in parts, destroying, restoring and recovering, and the tool's verbs for archives are files of their own, as few load them. */
 const rareStaysApart = (isInlined) => ({
   name: 'rare-stays-apart',
   setup({ onResolve, initialOptions }) {
     const prefix = initialOptions.platform === 'node' ? './node-' : './';
     onResolve({ filter: /^\.\/(?:maintenance|parts)\.ts$/ }, ({ path, kind }) =>
       kind === 'dynamic-import' ? { path: path.replace('./', prefix).replace(/\.ts$/, '.js'), external: true } : undefined);
-    onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|versions|encryption|(?:node-)?upkeep)\.ts$/ }, ({ path, kind }) => {
+    onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|versions|encryption|cli-archive|(?:node-)?upkeep)\.ts$/ }, ({ path, kind }) => {
       if (kind !== 'dynamic-import') return undefined;
       const suffix = isInlined && /(?:upkeep|encryption)\.ts$/.test(path) ? '-inline.js' : '.js';
       return { path: path.replace(/\.ts$/, suffix), external: true };
@@ -212,7 +214,7 @@ async function bundle() {
     // The glue of wasm-bindgen warns on the console; a library has no business there.
     drop: ['console'],
     plugins: [
-      ...(['index', 'node'].includes(source) ? [rareStaysApart(isInlined)] : []),
+      ...(['index', 'node', 'cli'].includes(source) ? [rareStaysApart(isInlined)] : []),
       ...(isInlined ? [inlineModules(join(HERE, 'src'), join(HERE, 'build'), platform)] : []),
     ],
     logLevel: 'warning',

@@ -64,7 +64,20 @@ function runInThread(): void {
   });
 }
 
-if (!isNode) {
+/** The verb, if it is one that needs the network. */
+function archiveVerb([verb, ...rest]: readonly string[]): 'archive' | 'restore' | undefined {
+  if (verb === 'archive') return verb;
+  const end = rest.indexOf('--');
+  const isAt = rest.slice(0, end < 0 ? undefined : end).some((argument) => /^--at(?:-position)?(?:=|$)/.test(argument));
+  return verb === 'restore' && isAt ? verb : undefined;
+}
+
+const verb = archiveVerb(process.argv.slice(2));
+if (verb !== undefined) {
+  void import('./cli-archive.ts').then(({ run: runVerb }) => runVerb(verb, process.argv.slice(3))).then((code) => {
+    process.exitCode = code;
+  });
+} else if (!isNode) {
   process.exitCode = run();
 } else if (isMainThread) {
   runInThread();

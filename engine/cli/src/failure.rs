@@ -53,6 +53,10 @@ impl Failure {
         Self::coded("KV_NOT_FOUND", message)
     }
 
+    pub(crate) fn unsupported(message: impl Into<String>) -> Self {
+        Self::coded("KV_UNSUPPORTED", message)
+    }
+
     pub(crate) fn corrupt(message: impl Into<String>) -> Self {
         Self::coded(CORRUPT, message)
     }

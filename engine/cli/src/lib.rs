@@ -70,7 +70,12 @@ pub fn fail_to_start(system: &'static dyn System, error: &std::io::Error) -> u8 
 /// Runs a command line, which begins with the program's name; returns the exit code.
 pub fn run(system: &'static dyn System, arguments: impl IntoIterator<Item = OsString>) -> u8 {
     system::install(system);
-    let cli = match parse(arguments.into_iter().collect()) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if let Err(failure) = verbs::refuse_restore(&arguments) {
+        report(&failure);
+        return failure.exit_code();
+    }
+    let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(message) => {
             let (mut stream, code) = if message.use_stderr() {

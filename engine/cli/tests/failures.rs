@@ -40,6 +40,30 @@ fn usage() {
     assert!(!place.path("db").exists());
 }
 
+/// The npm package's tool can: its tests are in bindings-js/test-sync.
+#[test]
+fn archives_need_the_other_tool() {
+    if other_program().is_some() {
+        return;
+    }
+    let place = Place::new();
+    let db = &place.db("db");
+    for arguments in [
+        &["archive", "notes", "--bucket", "b"][..],
+        &["archive"],
+        &["restore", db, "--at", "2026-11-25T12:00:00Z"],
+        &["restore", db, "--at=2026-11-25T12:00:00Z", "--bucket", "b"],
+        &["restore", "--at-position", "5", db],
+    ] {
+        let failed = run(arguments).fails(1, "KV_UNSUPPORTED");
+        assert!(failed.err.contains("npx mangrove-kv"), "{}", failed.err);
+    }
+    assert!(!place.path("db").exists());
+    assert!(run(&["--help"]).ok().contains("archive"));
+    assert!(run(&["restore", "--help"]).ok().contains("--at"));
+    run(&["restore", "--", "--at", db]).fails(1, "KV_IO");
+}
+
 #[test]
 fn missing_databases_are_not_created() {
     let place = Place::new();

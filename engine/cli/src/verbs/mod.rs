@@ -1,5 +1,6 @@
 //! The verbs, one file each: its arguments and a function that runs it.
 
+mod archive;
 mod backup;
 mod bench;
 mod change_key;
@@ -22,6 +23,7 @@ mod verify;
 use clap::Subcommand;
 
 use crate::failure::Result;
+pub(crate) use archive::refuse_restore;
 
 #[derive(Subcommand)]
 pub(crate) enum Verb {
@@ -58,8 +60,11 @@ pub(crate) enum Verb {
     Compact(compact::Arguments),
     /// Writes everything to one file, which `restore` reads.
     Backup(backup::Arguments),
-    /// Makes a new database from a file that `backup` wrote.
+    /// Makes a new database from a file that `backup` wrote, or with --at from an archive.
     Restore(restore::Arguments),
+    /// Copies the log of a synchronized database into its archive in a bucket, from which
+    /// `restore --at` makes the database of an earlier time.
+    Archive(archive::Arguments),
     /// Gives an encrypted database another key; its data are not rewritten.
     ChangeKey(change_key::Arguments),
     /// Encrypts everything in an encrypted database anew, under another data key.
@@ -86,6 +91,7 @@ impl Verb {
             Self::Compact(arguments) => compact::run(arguments),
             Self::Backup(arguments) => backup::run(arguments),
             Self::Restore(arguments) => restore::run(arguments),
+            Self::Archive(arguments) => archive::run(arguments),
             Self::ChangeKey(arguments) => change_key::run(arguments),
             Self::Reencrypt(arguments) => reencrypt::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),

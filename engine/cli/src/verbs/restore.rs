@@ -18,7 +18,10 @@ use crate::system::system;
 
 #[derive(Args)]
 #[command(after_help = "\
-The database is there once all of it was verified. If the command is killed, what is left does not open as a database and can be removed.")]
+The database is there once all of it was verified. If the command is killed, what is left does not open as a database and can be removed.
+
+With --at or --at-position, the tool of the npm package makes the database of an earlier time from its archive in a bucket:
+npx mangrove-kv restore --at --help")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Arguments {
     /// File to read; - is standard input.
