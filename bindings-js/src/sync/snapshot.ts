@@ -3,11 +3,10 @@
 // A snapshot is a sequence of blocks: length u32, CRC-32C u32, bytes, which are sealed if records
 // are. The first block is the header, the last one says how many rows there were.
 import { KvError } from '../base/errors.ts';
-import { crypto } from '../base/platform.ts';
 import type { Transaction } from '../types/index.ts';
 import { OFFLINE_LIMIT_MS, putBase, settle } from './apply.ts';
 import type { RawConflict } from './apply.ts';
-import { ByteSink, ByteSource, compareBytes, crc32c, fromHex, toHex } from './bytes.ts';
+import { ByteSink, ByteSource, compareBytes, crc32c, fromHex } from './bytes.ts';
 import { toHlc } from './clock.ts';
 import { Model } from './model.ts';
 import { crcOf } from './record.ts';
@@ -16,6 +15,7 @@ import { logUnavailable } from './remote-log.ts';
 import type { RemoteLog, SnapshotStore } from './remote-log.ts';
 import { decodeOverlay, decodeStamp, encodeStamp } from './rows.ts';
 import type { BaseValue, Cursor, Stamp, SyncState } from './rows.ts';
+import { randomId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
 import type { Wire } from './wire.ts';
 
@@ -54,8 +54,6 @@ const CHUNK_ROW = 4;
 const END = 5;
 /** Tombstones outlive the offline limit by a week, for servers' clocks that disagree. */
 const MARGIN_MS = 7 * 24 * 3600 * 1000;
-const PREFIX = 'snapshot/';
-/** Snapshots that are kept: devices may still be reading the one before the newest. */
 const ATTEMPTS = 5;
 
 const utf8 = new TextEncoder();
@@ -91,7 +89,9 @@ class Busy extends Error {}
 export async function writeSnapshot(context: SnapshotContext & { readonly lock: <T>(work: () => Promise<T>) => Promise<T> }, signal?: AbortSignal): Promise<{ readonly position: number } | undefined> {
   const { log, store, wire } = context;
   const previous = await readManifest(log, wire);
-  const key = `${PREFIX}${toHex(new DataView(crypto.getRandomValues(new Uint8Array(8)).buffer).getBigUint64(0))}`;
+  // Databases may share the store: each has a folder, which its first snapshot names.
+  const folder = /^snapshot\/[^/]+\//.exec(previous?.content.key ?? '')?.[0] ?? `snapshot/${randomId()}/`;
+  const key = folder + randomId();
   for (let attempt = 1; ; attempt++) {
     const state: { cursor?: Cursor } = {};
     try {
@@ -118,7 +118,7 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
       throw error;
     }
     if (purged > 0) await log.purge(purged);
-    for (const old of await store.list(PREFIX)) if (old !== key && old !== previous?.content.key) await store.delete(old);
+    for (const old of await store.list(folder)) if (old !== key && old !== previous?.content.key) await store.delete(old);
     return { position };
   }
 }

@@ -538,3 +538,24 @@ test('a collection that is added later gets what the log already had', async () 
   await stopAll([a, again]);
 });
 
+
+test('databases that share an object store keep their snapshots', async () => {
+  const snapshots = new MemorySnapshotStore();
+  const servers = [new MemoryServer(), new MemoryServer()];
+  const devices = await Promise.all(servers.map((server) => Device.start(server, { snapshots })));
+  for (let round = 0; round < 4; round++) {
+    for (const [at, device] of devices.entries()) {
+      await device.db.collection('notes').set(`of ${at}`, round);
+      await device.replica.compact();
+    }
+    // The newest of each and the one before it.
+    assert.equal((await snapshots.list('snapshot/')).length, 2 * Math.min(round + 1, 2));
+  }
+  for (const [at, server] of servers.entries()) {
+    const late = await Device.start(server, { snapshots });
+    await late.sync();
+    assert.equal(await late.digest(), await (devices[at] as Device).digest());
+    await late.stop();
+  }
+  await Promise.all(devices.map((device) => device.stop()));
+});
