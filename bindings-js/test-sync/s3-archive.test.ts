@@ -100,6 +100,30 @@ test('an archive with a hole goes on from a snapshot, and does not restore acros
   await assert.rejects(all((await archive.restore({ position: 21 })).records), hasCode('KV_NOT_FOUND'));
 });
 
+test('each record is restored once, although archivers began after different snapshots', async () => {
+  const options = optionsOf();
+  const [log, archive] = [s3Log(options), s3Archive(options)];
+  await fill(log, 1, 20);
+  let isFirst = true;
+  const slow = { read: async (from: number, limit: number) => {
+    const records = await log.read(from, limit);
+    if (isFirst) {
+      isFirst = false;
+      assert.equal(await s3Archive(options).archive(log, { after: 12 }), 20);
+    }
+    return records;
+  } } as Partial<RemoteLog> as RemoteLog;
+  assert.equal(await archive.archive(slow, { after: 5 }), 20);
+  await fill(log, 21, 25);
+  assert.equal(await archive.archive(log), 25);
+  for (const start of [5, 8, 12, 15]) {
+    await archive.addSnapshot({ position: start, serverTime: 0, key: `at ${start}` });
+    const { records, hasMore } = await archive.restore();
+    assert.deepEqual((await all(records)).map(({ record }) => textOf(record)), names(start + 1, 25));
+    assert.equal(hasMore?.(), false);
+  }
+});
+
 test('of two writers the older one is fenced off', async () => {
   const options = optionsOf();
   const seen: string[] = [];

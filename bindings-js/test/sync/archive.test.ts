@@ -109,7 +109,7 @@ for (const isSealed of [false, true]) {
       else if (what === 2) await notes.set(key, round, { expireIn: 3_600_000 });
       // In the object store, and in several records.
       else if (what === 3) await notes.set(key, new Uint8Array(300_000).map((_, at) => (at * 31 + round) & 255));
-      else if (what === 4) await notes.setMany(Array.from({ length: 8 }, (_, at) => [`n${at}`, crypto.getRandomValues(new Uint8Array(60_000)).fill(round, 0, 100)] as const));
+      else if (what === 4) await notes.setMany(Array.from({ length: 18 }, (_, at) => [`n${at}`, crypto.getRandomValues(new Uint8Array(60_000)).fill(round, 0, 100)] as const));
       else if (what === 5) await strict(device, `a${next(4)}`, { owner: `o${round}`, balance: round });
       else await notes.set(key, { round, by: device === one ? 1 : 2 });
       await device.sync();
@@ -258,6 +258,27 @@ test('failures that pass are waited for, others are not', async () => {
     throw logUnavailable('no answer');
   }
   await assert.rejects(restored({ snapshot: undefined, records: broken() }, { snapshots }), hasCode('KV_LOG_UNAVAILABLE'));
+  await device.stop();
+});
+
+test('what has expired since is not restored, with and without a snapshot', async () => {
+  const { server, device, archive, snapshots } = await small();
+  const notes = device.db.collection('notes');
+  await notes.set('short', 1, { expireIn: 1 });
+  await notes.set('long', 1, { expireIn: 3_600_000 });
+  await device.sync();
+  await archiveLog({ log: new MemoryLog(server), archive, snapshots });
+  while (await notes.has('short')) await new Promise((resolve) => setTimeout(resolve, 2));
+  await device.replica.compact();
+  await archiveLog({ log: new MemoryLog(server), archive, snapshots, snapshot: true });
+  const plans = [archive.plan(Infinity), { snapshot: undefined, records: each(archive.records) }];
+  assert.deepEqual(plans.map(({ snapshot }) => snapshot === undefined), [false, true]);
+  for (const plan of plans) {
+    const { db } = await restored(plan, { snapshots });
+    assert.deepEqual([await db.collection('notes').has('short'), await db.collection('notes').has('long')], [false, true]);
+    assert.equal(await contentOf(db), await contentOf(device.db));
+    await db.close();
+  }
   await device.stop();
 });
 

@@ -22,7 +22,6 @@ const BUCKET = {
   prefix: { type: 'string' },
   'seal-file': { type: 'string' },
   'seal-database': { type: 'string' },
-  progress: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 } as const;
 
@@ -46,6 +45,7 @@ const RESTORE = {
   'skip-damaged': { type: 'boolean' },
   'key-file': { type: 'string' },
   'passphrase-file': { type: 'string' },
+  progress: { type: 'boolean' },
 } as const;
 
 const BUCKET_HELP = `\
@@ -55,7 +55,6 @@ const BUCKET_HELP = `\
       --prefix PREFIX/         what all keys in the bucket start with
       --seal-file FILE         key of a sealed database: 16 or 32 bytes, or hexadecimal digits
       --seal-database NAME     the database's name in its seal; default: the same
-      --progress               shows progress even if standard error is not a terminal
   -h, --help                   prints this
 
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN are the keys of the bucket.
@@ -95,6 +94,7 @@ directory TARGET.restoring-…, which can be removed. Prints what was restored a
       --skip-damaged           passes over what the log itself had lost or damaged, as devices do
       --key-file FILE          encrypts the new database with a key of 32 bytes, or 64 hexadecimal digits
       --passphrase-file FILE   encrypts it with a passphrase; a line end after it is not part of it
+      --progress               shows progress even if standard error is not a terminal
 ${BUCKET_HELP}`;
 
 const invalid = (message: string): KvError => new KvError('KV_INVALID_ARGUMENT', message);
