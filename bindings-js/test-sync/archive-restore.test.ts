@@ -14,7 +14,7 @@ import type { Database } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, syncDatabase } from 'mangrove-kv/sync';
 import type { Seal, Sync } from 'mangrove-kv/sync';
 import { archiveLog, restoreArchive } from 'mangrove-kv/sync/archive';
-import { createStreams } from 'mangrove-kv/sync/nats-admin';
+import { accountsConfig, adminCredentials, createAuthority, createStreams, deviceCredentials } from 'mangrove-kv/sync/nats-admin';
 import { natsLog } from 'mangrove-kv/sync/nats';
 import { s3Archive, s3Log, s3Snapshots } from 'mangrove-kv/sync/s3';
 import type { RemoteLog, S3Options } from 'mangrove-kv/sync/s3';
@@ -318,6 +318,35 @@ test('a log that lost its history is not archived behind what it lost', async ()
     await other.append(new Uint8Array([10 + seq]), { idempotencyKey: `b:${seq}` });
   }
   assert.equal(await archive.position(), 3);
+});
+
+test('the tool shows servers the credentials of a file', async () => {
+  const authority = createAuthority();
+  const guarded = await Cluster.start({ accounts: await accountsConfig(authority) });
+  try {
+    const { servers } = guarded;
+    await createStreams({ servers, replicas: 1, credentials: await adminCredentials({ signer: authority.streams, expiresIn: 600 }) });
+    const issue = (device: string) => deviceCredentials({ signer: authority.devices, database: 'guarded', device, expiresIn: 600 }) as Promise<{ readonly jwt: string; readonly seed: string }>;
+    const log = natsLog({ servers, database: 'guarded', device: 'one', apiPrefix: 'sync.API', credentials: await issue('one') });
+    for (let seq = 1; seq <= 3; seq++) await log.append(new Uint8Array([seq]), { idempotencyKey: `one:${seq}` });
+    const file = join(directory, 'credentials');
+    const { endpoint, bucket: name } = bucket.options;
+    const args = ['archive', 'guarded', '--endpoint', endpoint, '--bucket', name, '--prefix', 'guarded/', ...servers.flatMap((server) => ['--nats', server]), '--nats-api-prefix', 'sync.API', '--nats-credentials', file];
+    const { jwt, seed } = await issue('archive');
+    writeFileSync(file, `-----BEGIN NATS USER JWT-----\n${jwt}\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n${seed}\n------END USER NKEY SEED------\n`);
+    const { from, position } = await ok(args);
+    assert.ok(from === 0 && Number(position) >= 3);
+    await log.append(new Uint8Array([4]), { idempotencyKey: 'one:4' });
+    writeFileSync(file, JSON.stringify(await issue('reader')));
+    assert.equal((await ok([...args, '--nats-device', 'reader']))['from'], position);
+    // Those of another device.
+    assert.match((await run([...args, '--nats-device', 'one'])).err, /^mangrove: KV_LOG_/);
+    writeFileSync(file, '{"jwt":5}');
+    await fails(args, 'KV_INVALID_ARGUMENT', /credentials/);
+    await log.close();
+  } finally {
+    await guarded.stop();
+  }
 });
 
 test('arguments of the tool', async () => {
