@@ -2,7 +2,7 @@
 import { archiveLog } from 'mangrove-kv/sync/archive';
 import type { ArchiveArguments } from './arguments.ts';
 import { loadS3, openLog } from './drivers.ts';
-import { note, print } from './output.ts';
+import { note, print, toShown } from './output.ts';
 
 export async function archive(args: ArchiveArguments): Promise<void> {
   const { database, bucket, seal, snapshot: wantsSnapshot } = args;
@@ -16,7 +16,7 @@ export async function archive(args: ArchiveArguments): Promise<void> {
       note(`records after position ${gap.after}, up to ${gap.upTo}, were removed from the log before they were archived: times in between cannot be restored`);
     }
     if (wantsSnapshot && snapshot === undefined) note('the log has no snapshot yet: sync.compact writes one');
-    print(JSON.stringify({ database, from, position, snapshot: snapshot ?? null, gap: gap ?? null }));
+    print(JSON.stringify({ database, from, position, snapshot: toShown(snapshot), gap: gap ?? null }));
   } finally {
     await log.close();
   }

@@ -1,8 +1,16 @@
 // Output in the form of the other verbs.
 import * as fs from 'node:fs';
 import process from 'node:process';
+import type { ArchivedSnapshot } from 'mangrove-kv/sync/archive';
 
 const PAUSE_MS = 100;
+
+export const timeOf = (milliseconds: number): string => new Date(milliseconds).toISOString();
+
+/** A snapshot as verbs print it. */
+export function toShown(snapshot: ArchivedSnapshot | undefined): { readonly position: number; readonly time: string } | null {
+  return snapshot === undefined ? null : { position: snapshot.position, time: timeOf(snapshot.serverTime) };
+}
 
 /** Prints a line of JSON on standard output. A reader that has gone is no reason to fail. */
 export function print(value: string): void {

@@ -8,9 +8,7 @@ import type { ArchiveRestoreReport } from 'mangrove-kv/sync/archive';
 import { syncDirectory } from '../../storage/node-fs.ts';
 import type { RestoreArguments } from './arguments.ts';
 import { loadS3 } from './drivers.ts';
-import { Progress, note, print } from './output.ts';
-
-const timeOf = (milliseconds: number): string => new Date(milliseconds).toISOString();
+import { Progress, note, print, timeOf, toShown } from './output.ts';
 
 function checkVacant(target: string): void {
   if (fs.lstatSync(target, { throwIfNoEntry: false }) !== undefined) throw new KvError('KV_EXISTS', `${target} exists already; name another directory`);
@@ -66,7 +64,7 @@ function tell({ database, point }: RestoreArguments, report: ArchiveRestoreRepor
   }
   print(JSON.stringify({
     database, position, time: serverTime === 0 ? null : timeOf(serverTime), records,
-    snapshot: snapshot === undefined ? null : { position: snapshot.position, time: timeOf(snapshot.serverTime) },
+    snapshot: toShown(snapshot),
     collections, unlisted, skipped: skipped.map(({ code, message }) => ({ code, message })), hasMore: hasMore ?? null, pagesChecked,
   }));
 }

@@ -30,9 +30,15 @@ export interface RestorePlan {
 export interface LogArchive {
   /** Copies of snapshots, under the keys that they have in the database's own store. */
   readonly snapshots: SnapshotStore;
+  /** The position of the last archived record; 0 if there is none. */
   position(): Promise<Position>;
+  /**
+   * Archives what a log has after the last archived record, or after a later position, and resolves
+   * to the position of the last one. Rejects with `KV_LOG_TRUNCATED` if records in between were purged.
+   */
   archive(log: RemoteLog, options?: { readonly after?: Position; readonly signal?: AbortSignal }): Promise<Position>;
   /** The snapshot of a position that was noted, if there is one. */
   snapshotAt(position: Position): Promise<ArchivedSnapshot | undefined>;
+  /** Notes a snapshot, after it was copied. */
   addSnapshot(snapshot: ArchivedSnapshot): Promise<void>;
 }

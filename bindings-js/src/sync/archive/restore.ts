@@ -36,6 +36,7 @@ export interface ArchiveRestoreOptions extends Pick<SyncOptions, 'collections' |
    */
   readonly skipDamaged?: boolean | undefined;
   readonly signal?: AbortSignal | undefined;
+  /** Receives the progress. An exception that it throws ends the work. */
   readonly onProgress?: ((progress: ArchiveRestoreProgress) => void) | undefined;
 }
 
@@ -134,7 +135,7 @@ async function applyAll(replica: Replica, log: PlanLog, { skipDamaged = false, s
       signal?.throwIfAborted();
       const failure = toKvError(error);
       const isDamage = failure.code === 'KV_CORRUPT' || failure.code === 'KV_SYNC_GAP';
-      if (isDamage && !skipDamaged) throw new KvError(failure.code, `${failure.message}; with \`skipDamaged\` it is passed over, as devices do`, { cause: failure });
+      if (isDamage && !skipDamaged) throw new KvError(failure.code, `${failure.message}. \`skipDamaged\` passes over what the log itself had lost or damaged, as devices do`, { cause: failure });
       if (isDamage ? ++damagedTries > MAX_DAMAGED_TRIES : failure.code !== 'KV_LOG_UNAVAILABLE' || log.isBroken || ++tries >= MAX_TRIES) throw failure;
       if (!isDamage) await abortable(new Promise((resolve) => setTimeout(resolve, MIN_WAIT_MS * 2 ** tries)), signal);
       continue;
