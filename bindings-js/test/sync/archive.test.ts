@@ -129,6 +129,10 @@ for (const isSealed of [false, true]) {
       const { db, report } = await restored(archive.plan(position), { snapshots, seal });
       assert.equal(await contentOf(db), wanted, `position ${position}`);
       assert.equal(report.position, position);
+      assert.ok((await db.verify()).ok);
+      const accounts = db.collection<string, { readonly owner: string }>('accounts', { indexes: collections.accounts.indexes as never });
+      const owners = await accounts.values().map(({ owner }) => owner).toArray();
+      assert.deepEqual((await accounts.index('owner').entries().toArray()).map(({ indexKey }) => indexKey as unknown), owners.sort());
       assert.deepEqual(Object.values(report.collections), [await db.collection('notes').size, await db.collection('accounts').size]);
       assert.deepEqual([report.unlisted, report.skipped], [[], []]);
       if (report.snapshot !== undefined) withSnapshot++;
@@ -192,6 +196,11 @@ test('arguments are checked', async () => {
     await assert.rejects(restoreArchive(db as never, options as never), hasCode('KV_INVALID_ARGUMENT'));
   }
   await assert.rejects(restoreArchive(undefined as never, { plan, collections }), hasCode('KV_INVALID_ARGUMENT'));
+  const filled = { log: new MemoryLog(new MemoryServer()), archive: new MemoryArchive(), snapshots: new MemorySnapshotStore() };
+  for (const options of [undefined, null, {}, { ...filled, log: undefined }, { ...filled, archive: {} }, { ...filled, snapshots: 5 }]) {
+    await assert.rejects(archiveLog(options as never), hasCode('KV_INVALID_ARGUMENT'));
+    await assert.rejects(archiveSnapshot(options as never), hasCode('KV_INVALID_ARGUMENT'));
+  }
   const report = await restoreArchive(db as never, { plan, collections });
   assert.deepEqual([report.position, report.serverTime, report.records, report.collections], [0, 0, 0, { notes: 0, accounts: 0 }]);
   await db.close();

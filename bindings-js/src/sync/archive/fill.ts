@@ -45,6 +45,14 @@ export interface ArchiveLogReport {
   readonly gap: { readonly after: Position; readonly upTo: Position } | undefined;
 }
 
+function check(name: string, options: ArchiveOptions): void {
+  const { log, archive, snapshots } = (options ?? {}) as Partial<ArchiveOptions>;
+  const wanted = { log: log?.read, archive: archive?.addSnapshot, snapshots: snapshots?.get };
+  for (const [option, method] of Object.entries(wanted)) {
+    if (typeof method !== 'function') throw new KvError('KV_INVALID_ARGUMENT', `${name} needs the option \`${option}\`: the log of a database, its archive, and its object store`);
+  }
+}
+
 /** How often a snapshot may be replaced while it is copied, or records be purged before they are read. */
 const MAX_TRIES = 3;
 
@@ -55,7 +63,9 @@ const MAX_TRIES = 3;
  * @throws KvError KV_LOG_UNAVAILABLE and KV_LOG_REFUSED as the servers answer; KV_CORRUPT if the
  * snapshot is damaged or sealed with another key; KV_NOT_FOUND if it is missing.
  */
-export async function archiveSnapshot({ log, archive, snapshots, seal, signal }: ArchiveOptions): Promise<ArchivedSnapshot | undefined> {
+export async function archiveSnapshot(options: ArchiveOptions): Promise<ArchivedSnapshot | undefined> {
+  check('archiveSnapshot', options);
+  const { log, archive, snapshots, seal, signal } = options;
   const wire = new Wire(seal);
   for (let tries = 1; ; tries++) {
     signal?.throwIfAborted();
@@ -118,6 +128,7 @@ async function headerOf(store: SnapshotStore, key: string, wire: Wire): Promise<
  * {@link archiveSnapshot} throws.
  */
 export async function archiveLog(options: ArchiveLogOptions): Promise<ArchiveLogReport> {
+  check('archiveLog', options);
   const { log, archive, signal } = options;
   const from = await archive.position();
   let snapshot: ArchivedSnapshot | undefined;
