@@ -20,6 +20,9 @@ export async function openLog({ database, bucket, nats }: ArchiveArguments): Pro
   if (nats === undefined) return (await loadS3()).s3Log({ ...bucket, database });
   const { natsLog } = await load(import('mangrove-kv/sync/nats'), '@nats-io/nats-core');
   const isTcp = nats.servers.some((server) => /^(?:nats|tls):/.test(server));
+  if (!isTcp && typeof WebSocket === 'undefined') {
+    throw new KvError('KV_UNSUPPORTED', 'this runtime has no WebSocket, as Node before 22: name TCP ports of the servers with --nats nats://…');
+  }
   const transport = '@nats-io/transport-node';
   const { connect } = isTcp ? await load(import(transport) as Promise<Pick<Parameters<typeof natsLog>[0], 'connect'>>, transport) : {};
   return natsLog({ ...nats, database, connect });
