@@ -320,6 +320,25 @@ test('a log that lost its history is not archived behind what it lost', async ()
   assert.equal(await archive.position(), 3);
 });
 
+test('an archive that ends with a strict record, before which others wrote to the stream, is continued', async () => {
+  const archive = s3Archive({ ...bucket.options, database: 'shared', prefix: 'shared/' });
+  const [log, other] = ['shared', 'another'].map((database) => natsLog({ servers: cluster.servers, database, device: 'one', shards: 1 })) as [RemoteLog, RemoteLog];
+  const first = await log.append(new Uint8Array([1]), { idempotencyKey: 'one:1' });
+  await other.append(new Uint8Array([2]), { idempotencyKey: 'one:1' });
+  const second = await log.append(new Uint8Array([3]), { idempotencyKey: 'one:2', expect: first });
+  assert.ok(second > first + 1);
+  for (let times = 0; times < 2; times++) assert.equal(await archive.archive(log), second);
+  // Purged up to where the archive ends, then beyond.
+  const third = await log.append(new Uint8Array([4]), { idempotencyKey: 'one:3' });
+  await log.purge(second);
+  assert.equal(await archive.archive(log), third);
+  for (let seq = 4; seq <= 6; seq++) await log.append(new Uint8Array([seq]), { idempotencyKey: `one:${seq}` });
+  await log.purge(third + 1);
+  await assert.rejects(archive.archive(log), hasCode('KV_LOG_TRUNCATED'));
+  await assert.rejects(archive.archive(other), hasCode('KV_LOG_CONFLICT'));
+  await Promise.all([log.close(), other.close()]);
+});
+
 test('the tool shows servers the credentials of a file', async () => {
   const authority = createAuthority();
   const guarded = await Cluster.start({ accounts: await accountsConfig(authority) });

@@ -171,12 +171,17 @@ export class S3Archive implements LogArchive {
 /** A log that lost history would go on behind records that it does not have. */
 async function checkHistory(log: RemoteLog, archived: LoggedRecord, signal: AbortSignal | undefined): Promise<void> {
   const { position } = archived;
-  const [there] = await log.read(position - 1, 1, signal).catch((error: unknown) => {
+  const there = await log.at(position);
+  if (there === undefined) {
     // Purged: `archive` goes on if that is all that was.
-    if ((error as Partial<KvError>).code === 'KV_LOG_TRUNCATED') return [archived];
-    throw error;
-  });
-  if (there?.position === position && isSame(there.record, archived.record)) return;
+    const isPurged = await log.read(position - 1, 1, signal).then(() => false, (error: unknown) => {
+      if ((error as Partial<KvError>).code !== 'KV_LOG_TRUNCATED') throw error;
+      return true;
+    });
+    if (isPurged) return;
+  } else if (isSame(there.record, archived.record)) {
+    return;
+  }
   throw new KvError('KV_LOG_CONFLICT', `the log does not have the last archived record, of position ${position}: it lost its history, or is that of another database; archive it under another prefix`);
 }
 
