@@ -113,6 +113,19 @@ pub(crate) fn backup_of(database: &Database) -> Vec<u8> {
     stream
 }
 
+pub(crate) fn number(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Where the newer of the two superblock slots begins.
+pub(crate) fn newest_slot(data: &[u8]) -> usize {
+    if number(data, 32) > number(data, 4096 + 32) {
+        0
+    } else {
+        4096
+    }
+}
+
 fn is_marked(bytes: &[u8]) -> bool {
     bytes.windows(MARKER.len()).any(|window| window == MARKER)
 }
@@ -239,12 +252,8 @@ fn nothing_that_is_written_can_be_read() {
 #[test]
 fn a_plain_backup_becomes_an_encrypted_database() {
     let (_, database) = filled_plain(20);
-    let mut stream = Vec::new();
+    let stream = backup_of(&database);
     let mut go_on = |_| ControlFlow::Continue(());
-    database
-        .snapshot()
-        .backup(&mut stream, &mut go_on)
-        .expect("memory works");
     let target = MemoryStorage::new();
     restore(&mut &stream[..], Arc::new(target.clone()), options(1), &mut go_on).expect("memory works");
     assert_unreadable(&target.files(), "restored");
@@ -572,12 +581,7 @@ fn damaged_databases_are_recovered_with_their_key_into_encrypted_ones() {
     // The newest slot and some leaves are damaged: salvage reads what is left, and the log.
     let mut damaged = storage.files();
     let data = damaged.get_mut("data").expect("it is there");
-    let generation = |data: &[u8], slot: usize| u64::from_le_bytes(data[slot + 32..slot + 40].try_into().expect("8"));
-    let newest = if generation(data, 0) > generation(data, 4096) {
-        0
-    } else {
-        4096
-    };
+    let newest = newest_slot(data);
     data[newest..newest + 4096].fill(0xEE);
     let leaves: Vec<usize> = (8192..data.len())
         .step_by(UNIT_BYTES)

@@ -3,14 +3,14 @@
 //! reopening, snapshots, rollbacks and checkpoints in the mix.
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{
-    Compression, Database, Direction, Durability, Error, KeyRange, Options, ReencryptOptions, Snapshot, Tree,
-};
+use mangrove_engine::{Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot, Tree};
 use proptest::prelude::*;
+
+use crate::common::re_encrypt;
 
 type Key = Vec<u8>;
 type Records = BTreeMap<Key, Vec<u8>>;
@@ -110,20 +110,8 @@ pub(crate) fn range<'a>(lower: &'a Bound<Key>, upper: &'a Bound<Key>) -> KeyRang
     }
 }
 
-fn re_encrypt(database: &Database, slices: u32) {
-    let options = ReencryptOptions {
-        slice_bytes: 2048,
-        ..ReencryptOptions::default()
-    };
-    let mut left = slices;
-    let ended = database.reencrypt(options, &mut |_| {
-        left -= 1;
-        if left == 0 {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    });
+fn re_encrypt_some(database: &Database, slices: u32) {
+    let ended = re_encrypt(database, 2048, slices);
     match ended {
         Err(Error::NotEncrypted) => assert_eq!(database.sealed_key(), None),
         ended => drop(ended.expect("memory works")),
@@ -314,7 +302,7 @@ fn run(options: &Options, steps: Vec<Step>) {
                 durable = model.clone();
             }
             Step::Reencrypt(slices) => {
-                re_encrypt(&database, slices);
+                re_encrypt_some(&database, slices);
                 if database.stats().durable_version == database.version() {
                     durable = model.clone();
                 }

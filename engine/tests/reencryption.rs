@@ -17,8 +17,10 @@ use mangrove_engine::{
     ReencryptOptions, ReencryptProgress, recover, restore,
 };
 
+use crate::common::re_encrypt;
 use crate::encryption::{
-    Files, MARKER, NAME, UNIT_BYTES, assert_unreadable, backup_of, fill, filled, key_of, open, options, records, value,
+    Files, MARKER, NAME, UNIT_BYTES, assert_unreadable, backup_of, fill, filled, key_of, newest_slot, number, open,
+    options, records, value,
 };
 
 const SMALL: ReencryptOptions = ReencryptOptions {
@@ -34,17 +36,9 @@ fn go_on(_: ReencryptProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-fn number(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
-}
-
 /// What the newest superblock says of encryption: its kind, and the first generation under the new key.
 fn renewal(data: &[u8]) -> (u8, u64) {
-    let newest = if number(data, 32) > number(data, 4096 + 32) {
-        0
-    } else {
-        4096
-    };
+    let newest = newest_slot(data);
     (data[newest + 164], number(data, newest + 480))
 }
 
@@ -192,18 +186,7 @@ fn a_re_encryption_goes_on_after_a_break_a_change_of_key_and_an_opening() {
         "there is none"
     );
     assert_eq!(renewal(&storage.files()["data"]).0, 1);
-    let mut calls = 0;
-    let stop_after = |count: u32| {
-        move |_: ReencryptProgress| {
-            calls += 1;
-            if calls == count {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        }
-    };
-    let end = database.reencrypt(SMALL, &mut stop_after(20));
+    let end = re_encrypt(&database, 512, 20);
     assert_eq!(end, Ok(ReencryptEnd::Cancelled));
     let (kind, from) = renewal(&storage.files()["data"]);
     assert_eq!(kind, 2);
@@ -228,10 +211,7 @@ fn a_re_encryption_goes_on_after_a_break_a_change_of_key_and_an_opening() {
     assert!(records(&open(&target, 2).expect("it is the key")).expect("it can be read") == now);
     assert!(is_over(&target.files()));
     // It does not begin anew.
-    assert_eq!(
-        database.reencrypt(SMALL, &mut stop_after(5)),
-        Ok(ReencryptEnd::Cancelled)
-    );
+    assert_eq!(re_encrypt(&database, 512, 5), Ok(ReencryptEnd::Cancelled));
     assert_eq!(renewal(&storage.files()["data"]), (2, from));
     assert_eq!(database.reencrypt(CONTINUE, &mut go_on), Ok(ReencryptEnd::Done));
     assert!(is_over(&storage.files()));
@@ -362,7 +342,7 @@ fn every_flipped_byte_of_both_keys_is_refused() {
     assert_eq!(broken, Ok(ReencryptEnd::Cancelled));
     database.close().expect("memory works");
     let files = storage.files();
-    let newest = usize::from(number(&files["data"], 32) < number(&files["data"], 4096 + 32)) * 4096;
+    let newest = newest_slot(&files["data"]);
     for at in 0..508 {
         let mut damaged = files.clone();
         let data = damaged.get_mut("data").expect("it is there");

@@ -2,8 +2,6 @@
 
 use mangrove_engine::{Database, Error, Result};
 
-use crate::protocol::Writer;
-
 #[cfg(feature = "encryption")]
 use mangrove_host::secret::to_key;
 
@@ -24,38 +22,9 @@ pub(crate) fn change_key(database: &Database, secret: &[u8]) -> Result<()> {
     database.change_key(&to_key(secret)?.ok_or(missing)?)
 }
 
-/// Runs up to `slices` slices of a re-encryption. Writes whether it is done, whether it waits for values
-/// that are being staged, the bytes moved so far, and those in use.
-#[cfg(feature = "encryption")]
-pub(crate) fn reencrypt(database: &Database, slices: u64, begins: bool, out: &mut Writer) -> Result<()> {
-    use mangrove_engine::{ReencryptEnd, ReencryptOptions};
-    use std::ops::ControlFlow;
-
-    let options = ReencryptOptions {
-        continues_only: !begins,
-        ..ReencryptOptions::default()
-    };
-    let mut left = slices.max(1);
-    let (mut moved_bytes, mut used_bytes) = (0, 0);
-    let end = database.reencrypt(options, &mut |progress| {
-        (moved_bytes, used_bytes) = (progress.moved_bytes, progress.used_bytes);
-        left -= 1;
-        if left == 0 {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    })?;
-    out.flag(end == ReencryptEnd::Done);
-    out.flag(end == ReencryptEnd::Staged);
-    out.uv(moved_bytes);
-    out.uv(used_bytes);
-    Ok(())
-}
-
 /// No database is encrypted here.
 #[cfg(not(feature = "encryption"))]
-fn refuse() -> Result<()> {
+pub(crate) fn refuse() -> Result<()> {
     Err(Error::InvalidArgument {
         what: "the database is not encrypted".into(),
     })
@@ -64,11 +33,5 @@ fn refuse() -> Result<()> {
 /// Changes the key of a database.
 #[cfg(not(feature = "encryption"))]
 pub(crate) fn change_key(_: &Database, _: &[u8]) -> Result<()> {
-    refuse()
-}
-
-/// Runs slices of a re-encryption.
-#[cfg(not(feature = "encryption"))]
-pub(crate) fn reencrypt(_: &Database, _: u64, _: bool, _: &mut Writer) -> Result<()> {
     refuse()
 }

@@ -55,8 +55,8 @@ impl Database {
     /// first of them is durable, the database opens with the old key, afterwards with the new one.
     ///
     /// The old key still opens backups and copies of the files made before, and unwraps from them the
-    /// data key, which also decrypts what is written later. After a leak, restore a backup into a new
-    /// database instead.
+    /// data key, which also decrypts what is written later. After a leak, call
+    /// [`reencrypt`](Self::reencrypt), too.
     ///
     /// # Errors
     /// [`Error::NotEncrypted`], [`Error::ReadOnly`], and those of the storage, after which the key is
@@ -65,11 +65,10 @@ impl Database {
         let mut writer = self.shared.writable()?;
         let old = writer.superblock.encryption.as_ref().ok_or(Error::NotEncrypted)?;
         let encryption = old.rewrapped(key, writer.superblock.database_id)?;
-        writer.replace_encryption(&self.shared, &encryption)?;
-        self.shared.set_credentials(Some(Credentials {
+        let credentials = Credentials {
             key: key.clone(),
-            encryption: encryption.clone(),
-        }));
-        writer.replace_encryption(&self.shared, &encryption)
+            encryption,
+        };
+        writer.replace_encryption(&self.shared, credentials, |_| ())
     }
 }

@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 use crate::snapshot::{Cursor, Snapshot};
 use crate::state::{CollectionInfo, Shared, Writer, expiry};
 use crate::storage::Storage;
-use crate::sync::MutexGuard;
 use crate::transaction::{CommitInfo, Durability, Isolation, StagedValue, Transaction, WriteBatch, WriteTransaction};
 
 mod beside;
@@ -204,10 +203,10 @@ impl Database {
     /// [`Error::StorageFull`] and [`Error::Io`]: the commits stay visible. [`Error::Poisoned`]
     /// after a failed flush.
     pub fn flush(&self) -> Result<()> {
-        let writer = self.shared.writable()?;
+        let mut writer = self.shared.writable()?;
         let newest = self.shared.newest().version;
         if writer.is_unlogged() {
-            return self.checkpoint_by(writer);
+            return writer.checkpoint_if_behind(&self.shared);
         }
         drop(writer);
         self.shared.make_durable(newest)
@@ -310,15 +309,7 @@ impl Database {
     /// [`Error::StorageFull`] and [`Error::Io`]: the commits stay visible and can be made durable
     /// later, unless the error is [`Error::Poisoned`].
     pub fn checkpoint(&self) -> Result<()> {
-        let writer = self.shared.writable()?;
-        self.checkpoint_by(writer)
-    }
-
-    fn checkpoint_by(&self, mut writer: MutexGuard<'_, Writer>) -> Result<()> {
-        if writer.durable.version == self.shared.newest().version {
-            return Ok(());
-        }
-        writer.checkpoint_newest(&self.shared, false)
+        self.shared.writable()?.checkpoint_if_behind(&self.shared)
     }
 
     /// Commit sequence number of the newest commit, 0 for a new database.

@@ -277,9 +277,7 @@ impl<'a> Compaction<'a> {
     fn slice(&mut self, aim: &Aim, place: &Place, units: u64) -> Result<Slice> {
         let shared = self.shared;
         let mut writer = shared.writable()?;
-        if writer.durable.version != shared.newest().version {
-            slice::checkpoint(shared, &mut writer)?;
-        }
+        writer.checkpoint_if_behind(shared)?;
         limit_growth(shared, &mut writer)?;
         let result = slice::run(shared, &mut writer, aim, place, units);
         writer.space.free.set_limit(None);

@@ -74,8 +74,8 @@ impl Database {
     /// The user's key stays as it is; [`change_key`](Self::change_key) changes it. Other threads read
     /// and write between slices; `progress` is called there without a lock held, and can break off.
     /// The file grows by a few slices, and by everything that snapshots keep. After a crash, a failure
-    /// or a break, the next call continues, and whoever opens the database meanwhile needs nothing
-    /// but the user's key. O(size of the database).
+    /// or a break, the next call continues; until then the user's key alone opens the database, as
+    /// always. O(size of the database).
     ///
     /// # Errors
     /// [`Error::NotEncrypted`], [`Error::ReadOnly`], [`Error::Poisoned`], [`Error::Corrupt`] if a block
@@ -91,7 +91,7 @@ impl Database {
         }
         let unit_bytes = shared.pager.blocks.unit_bytes() as u64;
         let mut units = (options.slice_bytes / unit_bytes).max(1);
-        let least = units;
+        let most = units;
         loop {
             let (moved, used) = match advance(shared, units) {
                 Ok(Step::Moved { moved, used }) => (moved, used),
@@ -103,7 +103,7 @@ impl Database {
                 }
                 Err(error) => return Err(error),
             };
-            units = least.min(units * 2);
+            units = most.min(units * 2);
             let told = ReencryptProgress {
                 moved_bytes: moved * unit_bytes,
                 used_bytes: used * unit_bytes,
@@ -151,22 +151,23 @@ fn begin(shared: &Shared, continues_only: bool) -> Result<bool> {
     let encryption = credentials
         .encryption
         .renewed(&credentials.key, shared.config.database_id, from)?;
-    writer.replace_encryption(shared, &encryption)?;
-    // No block of generation `from` or later, and no record, was written since.
-    shared.pager.blocks.set_cipher(encryption.cipher());
-    if let Some(log) = &mut writer.log {
-        log.set_cipher(encryption.cipher());
-    }
-    shared.set_credentials(Some(Credentials {
-        encryption: encryption.clone(),
+    let cipher = encryption.cipher();
+    let credentials = Credentials {
+        encryption,
         ..credentials
-    }));
-    *work = Reencryption {
-        staged: writer.space.free.staged(),
-        ..Reencryption::default()
     };
-    // Until this is done, the other superblock stands for the same data and an empty log.
-    writer.replace_encryption(shared, &encryption)?;
+    // Until the second superblock is written, the other one stands for the same data and an empty log.
+    writer.replace_encryption(shared, credentials, |writer| {
+        // No block of generation `from` or later, and no record, was written yet.
+        shared.pager.blocks.set_cipher(cipher.clone());
+        if let Some(log) = &mut writer.log {
+            log.set_cipher(cipher);
+        }
+        *work = Reencryption {
+            staged: writer.space.free.staged(),
+            ..Reencryption::default()
+        };
+    })?;
     Ok(true)
 }
 
@@ -187,9 +188,7 @@ fn advance(shared: &Shared, units: u64) -> Result<Step> {
     if work.place == Place::default() {
         begin_pass(&mut work, &writer);
     }
-    if writer.durable.version != shared.newest().version {
-        slice::checkpoint(shared, &mut writer)?;
-    }
+    writer.checkpoint_if_behind(shared)?;
     let aim = Aim::Renew { generation };
     let slice = slice::run(shared, &mut writer, &aim, &work.place, units)?;
     work.moved += slice.moved;
@@ -213,19 +212,10 @@ fn advance(shared: &Shared, units: u64) -> Result<Step> {
 
 /// Drops the previous data key.
 fn end(shared: &Shared, writer: &mut Writer) -> Result<()> {
-    let Some(encryption) = writer.superblock.encryption.as_ref() else {
-        return Ok(());
-    };
-    let encryption = encryption.without_previous();
+    let mut credentials = shared.credentials().ok_or(Error::NotEncrypted)?;
+    credentials.encryption = credentials.encryption.without_previous();
     // The free map may be older. The superblock before this one may still reach blocks under the
     // previous key, and is the first to be replaced.
     slice::checkpoint(shared, writer)?;
-    writer.replace_encryption(shared, &encryption)?;
-    if let Some(credentials) = shared.credentials() {
-        shared.set_credentials(Some(Credentials {
-            encryption: encryption.clone(),
-            ..credentials
-        }));
-    }
-    writer.replace_encryption(shared, &encryption)
+    writer.replace_encryption(shared, credentials, |_| ())
 }

@@ -9,14 +9,14 @@
 //! makes the frozen version durable, and every later version gets the new trees in place of the old
 //! trees and the frozen memtables.
 
+#[cfg(feature = "encryption")]
+use super::Credentials;
 use super::lending::{Loan, Returned};
 use super::{Shared, Version, Writer};
 use crate::error::{Error, Result};
 use crate::log::{Log, Position};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::node::LeafCell;
-#[cfg(feature = "encryption")]
-use crate::pages::Encryption;
 use crate::pages::{Draft, Extent, FreeSpace, Superblock};
 use crate::tree::merge::{Change, Changes, Merge};
 use crate::tree::{Editor, value};
@@ -561,17 +561,24 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a superblock that states another encryption of the data key over the older one. Called
-    /// twice, it replaces both, of which one is intact at all times.
+    /// States another encryption in both superblocks, one after the other, so that one is intact at all
+    /// times. `adopt` runs once the first is durable; before that, a failure changes nothing.
     #[cfg(feature = "encryption")]
-    pub(crate) fn replace_encryption(&mut self, shared: &Shared, encryption: &Encryption) -> Result<()> {
+    pub(crate) fn replace_encryption(
+        &mut self,
+        shared: &Shared,
+        credentials: Credentials,
+        adopt: impl FnOnce(&mut Self),
+    ) -> Result<()> {
         self.recall(shared)?;
-        let old = self.superblock.encryption.replace(encryption.clone());
+        let old = self.superblock.encryption.replace(credentials.encryption.clone());
         if let Err(error) = self.write_twin(shared) {
             self.superblock.encryption = old;
             return Err(error);
         }
-        Ok(())
+        shared.set_credentials(Some(credentials));
+        adopt(self);
+        self.write_twin(shared)
     }
 
     /// Writes the newest superblock once more, over the older one. What only the older one reached
@@ -655,6 +662,14 @@ impl Writer {
     pub(crate) fn finish_merging(&mut self, shared: &Shared) -> Result<()> {
         self.advance(shared, Goal::Part(FULL))?;
         self.seal(shared, true, false)
+    }
+
+    /// Makes a checkpoint of the newest version, unless the last one contains it.
+    pub(crate) fn checkpoint_if_behind(&mut self, shared: &Shared) -> Result<()> {
+        if self.durable.version == shared.newest().version {
+            return Ok(());
+        }
+        self.checkpoint_newest(shared, false)
     }
 
     /// Makes the newest version durable and visible. On failure nothing changes, except that the

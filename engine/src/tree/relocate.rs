@@ -402,8 +402,7 @@ impl Editor<'_> {
         relocation: &mut Relocation,
     ) -> Result<Option<BlockRef>> {
         relocation.reads = relocation.reads.saturating_sub(1);
-        let pager = self.pager;
-        let blocks = &pager.blocks;
+        let blocks = &self.pager.blocks;
         let mut chunks = value::chunks(blocks, self.owner, value_len, reference)?;
         // The new index may compress less well than the old one.
         let most = blocks.units_for(blocks.overhead() + reference.raw_len as usize);

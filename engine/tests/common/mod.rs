@@ -8,10 +8,10 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use mangrove_engine::storage::Storage;
-use mangrove_engine::testing::sim::SimRng;
+use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{
-    Compression, Database, Direction, Durability, Error, Key, KeyRange, Options, ReencryptOptions, Snapshot,
-    StagedValue, WriteTransaction,
+    Compression, Database, Direction, Durability, Error, Key, KeyRange, Options, ReencryptEnd, ReencryptOptions,
+    Snapshot, StagedValue, WriteTransaction,
 };
 
 /// Records by collection.
@@ -317,7 +317,7 @@ pub(crate) fn run(
         }
         commit(open, history, &mut rng, flavour, &mut staged)?;
         if IS_ENCRYPTED.get() && open.version() % 5 == 3 {
-            re_encrypt(open)?;
+            re_encrypt(open, 2048, 3)?;
         }
         if flavour == Flavour::Tiny && rng.below(8) == 0 {
             open.checkpoint()?;
@@ -367,23 +367,45 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Runs a few slices of a re-encryption, which begins where none is under way. Its checkpoints may make
+/// Runs some slices of a re-encryption, which begins where none is under way. Its checkpoints may make
 /// commits durable that nobody waits for.
-fn re_encrypt(database: &Database) -> Result<(), Error> {
+pub(crate) fn re_encrypt(database: &Database, slice_bytes: u64, slices: u32) -> Result<ReencryptEnd, Error> {
     let options = ReencryptOptions {
-        slice_bytes: 2048,
+        slice_bytes,
         ..ReencryptOptions::default()
     };
-    let mut slices = 0;
-    let ended = database.reencrypt(options, &mut |_| {
-        slices += 1;
-        if slices == 3 {
+    let mut left = slices;
+    database.reencrypt(options, &mut |_| {
+        left -= 1;
+        if left == 0 {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
-    });
-    ended.map(|_| ())
+    })
+}
+
+/// Cuts work on a database at each `step`-th of its operations, and visits what crashes can leave: the
+/// image, the seed of the crash, what the image has to hold, and a text for failures. `work` notes the
+/// version that it has acknowledged.
+pub(crate) fn visit_crashes(
+    (image, operations, step): (&BTreeMap<String, Vec<u8>>, u64, usize),
+    history: &History,
+    work: impl Fn(&SimStorage, &mut u64),
+    mut visit: impl FnMut(BTreeMap<String, Vec<u8>>, u64, &History, &str),
+) {
+    for cut in (0..operations).step_by(step) {
+        let storage = SimStorage::from_files(image.clone());
+        storage.cut_at(cut);
+        let mut history = history.clone();
+        work(&storage, &mut history.acknowledged);
+        for policy in CrashPolicy::ALL {
+            for crash_seed in 0..3 {
+                let context = format!("cut {cut} of {operations} {policy:?} {crash_seed}");
+                visit(storage.crash(policy, crash_seed), crash_seed, &history, &context);
+            }
+        }
+    }
 }
 
 /// Whether the commit on top of this version gets all the idle time that its merge takes. No flush

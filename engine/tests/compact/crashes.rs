@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::testing::sim::SimStorage;
 use mangrove_engine::{CompactOptions, CompactReport, Database, Durability, Error};
 
 use super::{content, go_on, shared, value};
-use crate::common::{Flavour, History, State, check, options, run, without_empty};
+use crate::common::{Flavour, History, State, check, options, run, visit_crashes, without_empty};
 
 /// Checks that whatever survives a cut at any operation opens with the same content and verifies.
 /// It must also compact to the end.
@@ -76,30 +76,28 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) {
     assert!(report.moved_bytes > 0 && report.slices > 2, "{report:?}");
     let operations = whole.counters().operations;
     let mut images = 0;
-    for cut in 0..operations {
-        let storage = SimStorage::from_files(image.clone());
-        storage.cut_at(cut);
-        let mut history = history.clone();
-        let mut acknowledged = history.acknowledged;
-        let _ = work(&storage, &mut acknowledged);
-        history.acknowledged = acknowledged;
-        for policy in CrashPolicy::ALL {
-            for crash_seed in 0..3 {
-                let context = format!("{flavour:?} cut {cut} of {operations} {policy:?} {crash_seed}");
-                let storage = SimStorage::from_files(storage.crash(policy, crash_seed));
-                let database =
-                    Database::open(shared(&storage), options_of()).unwrap_or_else(|error| panic!("{context}: {error}"));
-                check(&database, &history, &context);
-                if crash_seed == 0 {
-                    database
-                        .compact(small_slices, &mut go_on)
-                        .unwrap_or_else(|error| panic!("{context}: {error}"));
-                    check(&database, &history, &context);
-                }
-                images += 1;
+    let cut_work = |storage: &SimStorage, acknowledged: &mut u64| {
+        let _ = work(storage, acknowledged);
+    };
+    visit_crashes(
+        (&image, operations, 1),
+        &history,
+        cut_work,
+        |files, crash_seed, history, context| {
+            let context = format!("{flavour:?} {context}");
+            let storage = SimStorage::from_files(files);
+            let database =
+                Database::open(shared(&storage), options_of()).unwrap_or_else(|error| panic!("{context}: {error}"));
+            check(&database, history, &context);
+            if crash_seed == 0 {
+                database
+                    .compact(small_slices, &mut go_on)
+                    .unwrap_or_else(|error| panic!("{context}: {error}"));
+                check(&database, history, &context);
             }
-        }
-    }
+            images += 1;
+        },
+    );
     println!("{flavour:?}: {operations} operations, {images} images, {report:?}");
 }
 

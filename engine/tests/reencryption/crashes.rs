@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::testing::sim::SimStorage;
 use mangrove_engine::{Database, Durability, Error, ReencryptEnd, ReencryptOptions};
 
 use super::{CONTINUE, go_on, is_over, oldest_generation, renewal};
-use crate::common::{Flavour, History, State, check, encrypted, options, run};
+use crate::common::{Flavour, History, State, check, encrypted, options, run, visit_crashes};
 
 fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
     Arc::new(storage.clone())
@@ -61,41 +61,38 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64, step: usize) {
     assert_eq!(acknowledged as usize, history.states.len() - 1);
     let operations = whole.counters().operations;
     let (mut images, mut under_way) = (0, 0);
-    for cut in (0..operations).step_by(step) {
-        let storage = SimStorage::from_files(image.clone());
-        storage.cut_at(cut);
-        let mut history = history.clone();
-        let mut acknowledged = history.acknowledged;
-        let _ = work(&storage, &mut acknowledged);
-        history.acknowledged = acknowledged;
-        for policy in CrashPolicy::ALL {
-            for crash_seed in 0..3 {
-                let context = format!("{flavour:?} cut {cut} of {operations} {policy:?} {crash_seed}");
-                let files = storage.crash(policy, crash_seed);
-                let storage = MemoryStorage::from_files(files);
-                let open = || Database::open(Arc::new(storage.clone()), options_of());
-                let database = open().unwrap_or_else(|error| panic!("{context}: {error}"));
-                check(&database, &history, &context);
-                images += 1;
-                let is_begun = database.is_reencrypting();
-                under_way += u32::from(is_begun);
-                if crash_seed == 0 {
-                    let from = renewal(&storage.files()["data"]).1;
-                    let end = database.reencrypt(CONTINUE, &mut go_on);
-                    assert_eq!(end, Ok(ReencryptEnd::Done), "{context}");
-                    let files = storage.files();
-                    if is_begun {
-                        assert!(is_over(&files), "{context}");
-                        assert!(oldest_generation(&database, &files["data"]) >= from, "{context}");
-                    }
-                    check(&database, &history, &context);
-                    drop(database);
-                    let again = open().unwrap_or_else(|error| panic!("{context}: {error}"));
-                    check(&again, &history, &context);
+    let cut_work = |storage: &SimStorage, acknowledged: &mut u64| {
+        let _ = work(storage, acknowledged);
+    };
+    visit_crashes(
+        (&image, operations, step),
+        &history,
+        cut_work,
+        |files, crash_seed, history, context| {
+            let context = format!("{flavour:?} {context}");
+            let storage = MemoryStorage::from_files(files);
+            let open = || Database::open(Arc::new(storage.clone()), options_of());
+            let database = open().unwrap_or_else(|error| panic!("{context}: {error}"));
+            check(&database, history, &context);
+            images += 1;
+            let is_begun = database.is_reencrypting();
+            under_way += u32::from(is_begun);
+            if crash_seed == 0 {
+                let from = renewal(&storage.files()["data"]).1;
+                let end = database.reencrypt(CONTINUE, &mut go_on);
+                assert_eq!(end, Ok(ReencryptEnd::Done), "{context}");
+                let files = storage.files();
+                if is_begun {
+                    assert!(is_over(&files), "{context}");
+                    assert!(oldest_generation(&database, &files["data"]) >= from, "{context}");
                 }
+                check(&database, history, &context);
+                drop(database);
+                let again = open().unwrap_or_else(|error| panic!("{context}: {error}"));
+                check(&again, history, &context);
             }
-        }
-    }
+        },
+    );
     assert!(under_way > images / 2 && under_way < images, "{under_way} of {images}");
     println!("{flavour:?}: {operations} operations, {images} images, {under_way} under way");
 }

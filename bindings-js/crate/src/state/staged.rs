@@ -10,8 +10,8 @@ use super::{State, unacceptable};
 use crate::pending::Writes;
 use crate::protocol::{View, Writer};
 use crate::request::RestRequest;
-use crate::secret;
 use crate::table::Table;
+use crate::{secret, upkeep};
 
 /// Limit per client on values that are being written; each takes up to a megabyte of memory.
 const MAX_STAGED: usize = 64;
@@ -61,7 +61,7 @@ impl State {
             RestRequest::Reencrypt { slices, begins } => {
                 writes.client.check_writable()?;
                 writes.end_inheritance();
-                secret::reencrypt(writes.database, slices, begins, out)
+                upkeep::reencrypt(writes.database, slices, begins, out)
             }
         }
     }
