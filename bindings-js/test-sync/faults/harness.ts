@@ -186,7 +186,7 @@ async function settle(devices: FleetDevice[], promises: Promises, fleet: FleetOp
   await step('sending what is pending', Promise.all(devices.map((device) => device.call('flush'))));
   say('everything is sent');
   await step('agreeing', agree(devices));
-  // Whoever knows a value replaces it, whatever the clocks say.
+  // A write that has seen the current value wins regardless of clocks.
   for (const [at, device] of devices.entries()) {
     await step('overwriting', device.call('overwrite', 'shared/0', `last ${at}`));
     await step('agreeing on what was overwritten', agree(devices, async () => {

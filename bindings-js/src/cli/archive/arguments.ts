@@ -83,8 +83,8 @@ Makes a new database of what a synchronized one was at a point in time, from its
 Usage: mangrove-kv restore TARGET (--at TIME | --at-position N) --database NAME --bucket NAME
        --endpoint URL --collection NAME[:strict][:key=ID][:value=ID]…
 
-TARGET is there once all of the database was verified. If the command is killed, what is left is in a
-directory TARGET.restoring-…, which can be removed. Prints what was restored as JSON.
+TARGET appears only after the whole database has been verified. A killed command leaves a directory
+TARGET.restoring-…, which can be removed. Prints a JSON report.
 
       --at TIME                by the log's clock, with a zone: 2026-11-25T12:00:00Z
       --at-position N          up to this position of the log

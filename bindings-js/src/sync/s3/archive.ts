@@ -54,7 +54,7 @@ export class S3Archive implements LogArchive {
     return newest === undefined ? undefined : [...decode(await this.#segment(newest), newest)].at(-1);
   }
 
-  /** A segment, asked for several times if there is no answer: whoever reads an archive has no other way to go on. */
+  /** Reads a segment, retrying while the service does not answer: a restore has no other source. */
   async #segment(name: string, signal?: AbortSignal): Promise<Uint8Array> {
     for (let tries = 1; ; tries++) {
       try {
