@@ -67,12 +67,13 @@ export class MemoryServer {
 
   /** @internal */
   read(after: Position, limit: number): readonly LoggedRecord[] {
-    if (after < this.#purged) throw logTruncated(`records up to ${this.#purged} were removed`);
+    if (after < this.#purged) throw this.#truncated();
     return this.#records.filter(({ position }) => position > after).slice(0, limit);
   }
 
   /** @internal */
   at(position: Position): LoggedRecord | undefined {
+    if (position <= this.#purged && position > 0) throw this.#truncated();
     return this.#records.find((each) => each.position === position);
   }
 
@@ -115,6 +116,10 @@ export class MemoryServer {
   /** @internal */
   duplicates(): boolean {
     return this.#faults.isDuplicated?.() === true;
+  }
+
+  #truncated(): Error {
+    return logTruncated(`records up to ${this.#purged} were removed`);
   }
 }
 

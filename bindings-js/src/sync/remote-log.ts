@@ -39,14 +39,20 @@ export interface RemoteLog {
    * Throws {@link logTruncated} if records after `after` were purged.
    */
   read(after: Position, limit: number, signal?: AbortSignal): Promise<readonly LoggedRecord[]>;
-  /** The record at exactly this position, or undefined if it is not there (purged or lost). */
+  /**
+   * The record at exactly this position, or undefined once it is known that the log does not have
+   * it. Throws {@link logTruncated} if it was purged.
+   */
   at(position: Position): Promise<LoggedRecord | undefined>;
   /**
    * Calls the listener when there may be something new: a hint, never trusted. Returns what ends
    * it.
    */
   wake(listener: () => void): () => void;
-  /** The manifest and its revision, or undefined if there is none yet. */
+  /**
+   * The manifest and its revision, or undefined if there is none yet. It may lag behind what other
+   * devices have written, but not behind what this object has returned or written.
+   */
   manifest(): Promise<{ readonly revision: Position; readonly manifest: Uint8Array } | undefined>;
   /**
    * Replaces the manifest if its revision is still `previous` (0: there is none yet), otherwise

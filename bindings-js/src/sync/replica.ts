@@ -222,7 +222,7 @@ export class Replica {
     if (!this.#isChecked) await this.#checkHistory();
     const { cursor } = await this.state();
     const logged = await this.#log.read(cursor.position, READ_RECORDS, signal).catch(async (error: unknown) => {
-      if ((error as Partial<KvError>).code !== 'KV_LOG_TRUNCATED') throw error;
+      if (!isTruncated(error)) throw error;
       await this.#loadSnapshot();
       return undefined;
     });
@@ -311,12 +311,17 @@ export class Replica {
   /** Looks whether the log still has what this device read last. */
   async #checkHistory(): Promise<void> {
     const { cursor } = await this.state();
-    const manifest = await readManifest(this.#log, this.wire);
     if (cursor.position === 0) {
-      if (manifest !== undefined) await this.#loadSnapshot();
-    } else if (cursor.position > (manifest?.content.purged ?? 0)) {
-      const there = await this.#log.at(cursor.position);
-      if (there === undefined || crcOf(there.record) !== cursor.crc) await this.#rejoinLost();
+      if (await readManifest(this.#log, this.wire) !== undefined) await this.#loadSnapshot();
+    } else {
+      try {
+        const there = await this.#log.at(cursor.position);
+        if (there === undefined || crcOf(there.record) !== cursor.crc) await this.#rejoinLost();
+      } catch (error) {
+        // Only the log says whether a record was purged or lost: a manifest can lag behind it.
+        if (!isTruncated(error)) throw error;
+        await this.#loadSnapshot();
+      }
     }
     this.#isChecked = true;
   }
@@ -665,6 +670,10 @@ export class Replica {
     await this.settle(signal);
     return writeSnapshot({ tables: this.tables, log: this.#log, store, wire: this.wire, now: this.#clock, lock: (work) => this.#local.run(work) }, signal);
   }
+}
+
+function isTruncated(error: unknown): boolean {
+  return (error as Partial<KvError>).code === 'KV_LOG_TRUNCATED';
 }
 
 function fenced(): KvError {

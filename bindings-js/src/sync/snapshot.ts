@@ -251,10 +251,10 @@ interface SnapshotRow {
 export async function loadSnapshot(context: LoadContext): Promise<void> {
   const { tables, log, store, wire } = context;
   const manifest = await readManifest(log, wire);
-  if (manifest === undefined) throw new KvError('KV_LOG_TRUNCATED', 'the log was cut off, and it has no manifest that names a snapshot');
+  if (manifest === undefined) throw logUnavailable('the log was cut off, and the server that was asked has no manifest that names a snapshot');
   const { key } = manifest.content;
   const stream = await store.get(key);
-  if (stream === undefined) throw new KvError('KV_LOG_UNAVAILABLE', `the object store has no ${key}, which the log's manifest names`, { retryable: true });
+  if (stream === undefined) throw logUnavailable(`the object store has no ${key}, which the log's manifest names`);
   let header: SnapshotHeader | undefined;
   /** Rows written after this position may not be in the log any more. */
   let doubtful = Infinity;
@@ -316,7 +316,10 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
  * the snapshot has: it is put back, and the log is read from where it begins.
  */
 async function findLoss(context: LoadContext, { key, purged }: Manifest, cursor: Cursor): Promise<number> {
-  const there = await context.log.at(cursor.position);
+  const there = await context.log.at(cursor.position).catch((error: unknown) => {
+    if ((error as Partial<KvError>).code !== 'KV_LOG_TRUNCATED') throw error;
+    throw logUnavailable('the snapshot is older than what the log begins with', error);
+  });
   if (there !== undefined && crcOf(there.record) === cursor.crc) return Infinity;
   if ((await readManifest(context.log, context.wire))?.content.key !== key) throw logUnavailable('the snapshot was replaced while it was read');
   await context.change(async (tx, state) => ({ state: state.rejoin === 'lost' ? state : await context.rejoin(tx, state), result: undefined }));

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open, restore } from 'mangrove-kv';
-import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { decodeRecord, encodeRecord } from '../../src/sync/record.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { Wire } from '../../src/sync/wire.ts';
@@ -424,6 +424,38 @@ test('a device that slept while a tombstone was forgotten deletes the entry', as
   assert.equal(await fresh.replica.tables.byName.get('notes')?.stamps.size, 2, 'the tombstone is forgotten');
   await stopAll([a, sleeper, fresh]);
 });
+
+for (const heard of [0, 1, 2]) {
+  test(`a manifest that lags behind, of ${heard} snapshots out of three, is no lost history: what was deleted stays deleted`, async () => {
+    let now = 1000 * 86_400_000;
+    const server = new MemoryServer({ serverTime: () => now });
+    const options: DeviceOptions = { snapshots: new MemorySnapshotStore(), clock: () => now };
+    const log = new MemoryLog(server);
+    const [a, sleeper] = [await Device.start(server, options), await Device.start(server, { ...options, log })];
+    await a.db.collection('notes').setMany([['gone', 1], ['kept', 2]]);
+    await converge([a, sleeper]);
+    await a.db.collection('notes').delete('gone');
+    await a.sync();
+    now += 100 * 86_400_000;
+    let stale = await log.manifest();
+    for (let round = 1; round <= 3; round++) {
+      await a.db.collection('notes').set('round', round);
+      await a.replica.compact();
+      if (round === heard) stale = await log.manifest();
+    }
+    log.manifest = async () => stale;
+    sleeper.replica.reconnect();
+    // The snapshot before the newest one still does.
+    if (heard < 2) await assert.rejects(sleeper.sync(), { code: 'KV_LOG_UNAVAILABLE', retryable: true });
+    else await sleeper.sync();
+    delete (log as Partial<MemoryLog>).manifest;
+    await converge([sleeper, a]);
+    await equal([a, sleeper]);
+    assert.deepEqual(await sleeper.db.collection('notes').keys().toArray(), ['kept', 'round']);
+    assert.deepEqual([sleeper.repairs, sleeper.alarms], [[], []]);
+    await stopAll([a, sleeper]);
+  });
+}
 
 test('loading a snapshot can be interrupted at every operation of the disk', async () => {
   const server = new MemoryServer();

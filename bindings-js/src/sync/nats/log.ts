@@ -8,7 +8,7 @@ import { Connection } from './connection.ts';
 import { WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_UNKNOWN, apiError, toLogError } from './failures.ts';
 import type { ApiFailure } from './failures.ts';
 import type { NatsLogOptions } from './index.ts';
-import { floorIn, floorOf, pause, recordAt, scan } from './messages.ts';
+import { LAG, floorIn, floorOf, pause, recordAt, scan } from './messages.ts';
 import { LIVE, kindOf, namesOf } from './names.ts';
 import type { Names } from './names.ts';
 import { Reader } from './reader.ts';
@@ -38,6 +38,11 @@ interface Cursor {
   before: Position;
 }
 
+interface Manifest {
+  readonly revision: Position;
+  readonly manifest: Uint8Array;
+}
+
 interface Own {
   readonly position: Position;
   readonly key: string;
@@ -50,6 +55,8 @@ export class NatsLog implements RemoteLog {
   #cursor: Cursor | undefined;
   /** The last record that this device has in the log, as far as is known. */
   #own: Own = { position: 0, key: '' };
+  /** The newest revision of the manifest that is known to be there. */
+  #revision: Position = 0;
   #tail: Promise<unknown> = Promise.resolve();
   #reading: Promise<unknown> = Promise.resolve();
 
@@ -211,6 +218,8 @@ export class NatsLog implements RemoteLog {
     if (position < 1) return undefined;
     try {
       const message = await recordAt(this.#api, this.#names, position);
+      const floor = message === undefined ? await floorOf(this.#api, this.#names) : 0;
+      if (floor >= position) throw this.#truncated(position - 1, floor);
       return message && { position, serverTime: message.serverTime, record: message.data };
     } catch (error) {
       throw toLogError(error, `reading position ${position} of the log`);
@@ -250,28 +259,51 @@ export class NatsLog implements RemoteLog {
     };
   }
 
-  async manifest(): Promise<{ readonly revision: Position; readonly manifest: Uint8Array } | undefined> {
+  async manifest(): Promise<Manifest | undefined> {
     try {
-      const message = await this.#api.raw(`DIRECT.GET.${this.#names.manifests}.${this.#names.manifest}`);
-      const code = message.headers?.code ?? 0;
-      if (code === 404) return undefined;
-      if (code !== 0) throw logUnavailable(`reading the manifest: ${code} ${message.headers?.description}`);
-      return { revision: Number(message.headers?.get('Nats-Sequence')), manifest: message.data };
+      for (const end = this.#deadline(); ;) {
+        const found = await this.#manifestOfServer();
+        if ((found?.revision ?? 0) >= this.#revision) {
+          this.#revision = found?.revision ?? 0;
+          return found;
+        }
+        if (performance.now() > end) {
+          // Servers that lost the newest one must not keep it from being replaced.
+          this.#revision = 0;
+          throw logUnavailable('reading the manifest: the server that was asked lags behind');
+        }
+        await pause(LAG);
+      }
     } catch (error) {
       throw toLogError(error, 'reading the manifest');
     }
+  }
+
+  /** What the server of this connection has, which may lag behind the others. */
+  async #manifestOfServer(): Promise<Manifest | undefined> {
+    const message = await this.#api.raw(`DIRECT.GET.${this.#names.manifests}.${this.#names.manifest}`);
+    const code = message.headers?.code ?? 0;
+    if (code === 404) return undefined;
+    if (code !== 0) throw logUnavailable(`reading the manifest: ${code} ${message.headers?.description}`);
+    return { revision: Number(message.headers?.get('Nats-Sequence')), manifest: message.data };
   }
 
   async replaceManifest(previous: Position, next: Uint8Array): Promise<Position> {
     try {
       for (const end = this.#deadline(); ;) {
         const reply = await this.#api.publish(this.#names.manifest, next, { [EXPECTED]: String(previous) });
-        if (!('error' in reply)) return reply.seq;
+        if (!('error' in reply)) {
+          this.#revision = reply.seq;
+          return reply.seq;
+        }
         const last = await this.#lastOrWait(reply.error, end);
         if (last === undefined) continue;
-        const current = await this.manifest();
+        this.#revision = last;
         // A reply may have been lost.
-        if (current?.revision === last && last > previous && isSame(current.manifest, next)) return last;
+        if (last > previous) {
+          const current = await this.manifest();
+          if (current?.revision === last && isSame(current.manifest, next)) return last;
+        }
         throw logConflict(`the manifest's revision is ${last}, not ${previous}: read it again`);
       }
     } catch (error) {

@@ -12,7 +12,7 @@ import type { LogMessage } from './reader.ts';
 /** Not empty: servers do not pass messages without headers and content on between accounts. */
 const CONFIRMATION = new Uint8Array([1]);
 /** Milliseconds between two looks at a server that lags behind. */
-const LAG = 50;
+export const LAG = 50;
 
 export const pause = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
 

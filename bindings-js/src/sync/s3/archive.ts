@@ -81,7 +81,7 @@ export class S3Archive implements LogArchive {
     if (this.#options.probe !== false) await probeBucket(this.#options);
     const archived = await this.#lastRecord();
     let last = Math.max(archived?.position ?? 0, after ?? 0);
-    if (archived?.position === last) await checkHistory(log, archived, signal);
+    if (archived?.position === last) await checkHistory(log, archived);
     for (;;) {
       const records: LoggedRecord[] = [];
       for (let bytes = 0, from = last; bytes < SEGMENT_BYTES;) {
@@ -169,18 +169,15 @@ export class S3Archive implements LogArchive {
 }
 
 /** A log that lost history would go on behind records that it does not have. */
-async function checkHistory(log: RemoteLog, archived: LoggedRecord, signal: AbortSignal | undefined): Promise<void> {
+async function checkHistory(log: RemoteLog, archived: LoggedRecord): Promise<void> {
   const { position } = archived;
-  const there = await log.at(position);
-  if (there === undefined) {
-    // Purged: `archive` goes on if that is all that was.
-    const isPurged = await log.read(position - 1, 1, signal).then(() => false, (error: unknown) => {
-      if ((error as Partial<KvError>).code !== 'KV_LOG_TRUNCATED') throw error;
-      return true;
-    });
-    if (isPurged) return;
-  } else if (isSame(there.record, archived.record)) {
-    return;
+  try {
+    const there = await log.at(position);
+    if (there !== undefined && isSame(there.record, archived.record)) return;
+  } catch (error) {
+    // `archive` goes on if the purge ends with this record.
+    if ((error as Partial<KvError>).code === 'KV_LOG_TRUNCATED') return;
+    throw error;
   }
   throw new KvError('KV_LOG_CONFLICT', `the log does not have the last archived record, of position ${position}: it lost its history, or is that of another database; archive it under another prefix`);
 }

@@ -195,8 +195,9 @@ export class S3Log implements RemoteLog {
     await this.#open();
     if (position < 1 || position > LAST) return undefined;
     const slot = await this.#slot(position);
-    if (slot === undefined || await this.#floor() >= position) return undefined;
-    return { position, serverTime: slot.serverTime, record: slot.record };
+    const floor = await this.#floor();
+    if (floor >= position) throw this.#truncated(position - 1, floor);
+    return slot && { position, serverTime: slot.serverTime, record: slot.record };
   }
 
   wake(listener: () => void): () => void {
