@@ -2,7 +2,7 @@
 // the records and the log's clock alone: all devices get the same.
 import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
-import { compareBytes, crc32c, fromHex, toHex } from './bytes.ts';
+import { concat, compareBytes, crc32c, fromHex, toHex } from './bytes.ts';
 import { clamp, toHlc } from './clock.ts';
 import { Model } from './model.ts';
 import type { Row } from './model.ts';
@@ -339,16 +339,6 @@ async function joinChunks(chunks: Chunks, device: string, record: ReadRecord): P
     await chunks.delete([device, seq]);
   }
   return concat([...parts, part]);
-}
-
-export function concat(parts: readonly Bytes[]): Bytes {
-  const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return all;
 }
 
 function readChunk(body: Bytes): { readonly index: number; readonly left: number; readonly part: Bytes } {

@@ -137,5 +137,16 @@ export function crc32c(bytes: Uint8Array): number {
   return (crc ^ 0xffff_ffff) >>> 0;
 }
 
+/** The parts after one another, in bytes of their own. */
+export function concat(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
 export const toHex = (id: bigint): string => id.toString(16).padStart(16, '0');
 export const fromHex = (text: string): bigint => BigInt(`0x${text}`);

@@ -1,7 +1,8 @@
 // Between records as the database has them and as the log has them: compression, seal, blobs.
 import { KvError } from '../base/errors.ts';
 import { crypto } from '../base/platform.ts';
-import { concat, toHexBytes } from './apply.ts';
+import { toHexBytes } from './apply.ts';
+import { concat } from './bytes.ts';
 import type { ReadRecord } from './apply.ts';
 import { COMPRESSED, SEALED, crcOf, decodeRecord, encodeHeader, encodeRecord } from './record.ts';
 import type { LoggedRecord, SnapshotStore } from './remote-log.ts';
@@ -35,7 +36,7 @@ export async function collect(stream: ReadableStream<Uint8Array>): Promise<Bytes
   const parts: Uint8Array[] = [];
   const reader = stream.getReader();
   for (let step = await reader.read(); !step.done; step = await reader.read()) parts.push(step.value);
-  return concat(parts) as Bytes;
+  return concat(parts);
 }
 
 export function toStream(bytes: Uint8Array): ReadableStream<Uint8Array> {

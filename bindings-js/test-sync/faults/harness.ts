@@ -82,9 +82,11 @@ function check(book: Book, readings: readonly (readonly LoggedRecord[])[]): stri
     if (placeOf.has(key)) wrong.push(`${key} is there twice`);
     placeOf.set(key, at);
   }
+  const keysBy = readings.map((reading) => new Set(reading.map(({ record }) => textOf(record))));
   for (const [key, { position, after }] of book.entries) {
     const at = placeOf.get(key);
-    if (at === undefined) wrong.push(`${key} is lost: it was acknowledged at ${position}`);
+    const without = keysBy.flatMap((keys, server) => keys.has(key) ? [] : [server]);
+    if (at === undefined || without.length > 0) wrong.push(`${key} is lost: it was acknowledged at ${position}; not on n${without.join(', n')}`);
     else if (records[at]?.position !== position) wrong.push(`${key} was acknowledged at ${position} and is at ${records[at]?.position}`);
     else if (after !== undefined && (records[at - 1]?.position ?? 0) !== after) wrong.push(`${key} was appended after ${after} and is after ${records[at - 1]?.position}`);
   }

@@ -11,6 +11,9 @@ export class Link {
   #state: LinkState = 'open';
   /** Bytes in both directions. */
   bytes = 0;
+  /** How many more bytes of answers are let through; the others wait. */
+  #answerBytes = Infinity;
+  readonly #held = new Map<Socket, Buffer>();
 
   private constructor(server: Server) {
     this.#server = server;
@@ -37,6 +40,27 @@ export class Link {
     }
   }
 
+  /** Holds back answers after so many more bytes. */
+  holdAnswers(after: number): void {
+    this.#answerBytes = after;
+  }
+
+  /** Lets more of the answers through. */
+  releaseAnswers(bytes = Infinity): void {
+    this.#answerBytes += bytes;
+    for (const [near, held] of [...this.#held]) {
+      this.#held.delete(near);
+      this.#answer(near, held);
+    }
+  }
+
+  #answer(near: Socket, bytes: Buffer): void {
+    const passed = Math.min(this.#answerBytes, bytes.length);
+    this.#answerBytes -= passed;
+    if (passed > 0) near.write(bytes.subarray(0, passed));
+    if (passed < bytes.length) this.#held.set(near, Buffer.concat([this.#held.get(near) ?? Buffer.alloc(0), bytes.subarray(passed)]));
+  }
+
   #join(near: Socket, target: number): void {
     if (this.#state === 'cut') {
       near.destroy();
@@ -48,11 +72,14 @@ export class Link {
       from.setNoDelay(true);
       from.on('data', (bytes) => {
         this.bytes += bytes.length;
-        if (!to.destroyed && !(this.#state === 'deaf' && from === far)) to.write(bytes);
+        if (to.destroyed || (this.#state === 'deaf' && from === far)) return;
+        if (from === far) this.#answer(near, bytes);
+        else to.write(bytes);
       });
       from.on('error', () => undefined);
       from.on('close', () => {
         this.#sockets.delete(from);
+        this.#held.delete(from);
         to.destroy();
       });
       if (this.#state === 'silent') from.pause();

@@ -2,7 +2,9 @@
 // listing and deleting are used.
 import { AwsClient } from 'aws4fetch';
 import { KvError } from '../../base/errors.ts';
+import { concat } from '../bytes.ts';
 import { logRefused, logUnavailable } from '../remote-log.ts';
+import { Patience } from './patience.ts';
 
 /** Keys of an S3-compatible service. */
 export interface S3Credentials {
@@ -22,7 +24,10 @@ export interface S3Options {
   readonly credentials: S3Credentials | (() => S3Credentials | Promise<S3Credentials>);
   /** What all keys start with; empty, or with a `/` at its end. Default: empty. */
   readonly prefix?: string | undefined;
-  /** How long to wait for an answer, in milliseconds. Default: 30,000. */
+  /**
+   * How long to wait for credentials, for an answer, and for each part of it, in milliseconds; a
+   * body of more than a few KiB gets more time, for connections of 1 Mbit/s. Default: 30,000.
+   */
   readonly timeout?: number | undefined;
   /** Default: that of the runtime. */
   readonly fetch?: ((request: Request) => Promise<Response>) | undefined;
@@ -37,7 +42,19 @@ export interface S3Object {
 /** How many requests are under way at the same time, where there are many. */
 const PARALLEL = 16;
 const NOT_CREATED = new Set([409, 412]);
+const NOT_FOUND = new Set([404]);
 const RETRYABLE = new Set([408, 425, 429]);
+const EXPIRED = new Set(['ExpiredToken', 'ExpiredTokenException', 'TokenRefreshRequired']);
+/** What a slow connection takes, of a body whose progress cannot be seen. */
+const BYTES_PER_MS = 128;
+
+/** An answer whose body has arrived. */
+interface Answer {
+  readonly isOk: boolean;
+  readonly status: number;
+  readonly headers: Headers;
+  readonly bytes: Uint8Array;
+}
 
 export class Bucket {
   readonly #options: S3Options;
@@ -59,29 +76,23 @@ export class Bucket {
    * did not win; an object that was not created may have been so by an earlier try.
    */
   async create(key: string, bytes: Uint8Array, signal?: AbortSignal): Promise<boolean> {
-    const response = await this.#send('creating', key, { method: 'PUT', headers: { 'if-none-match': '*', 'content-type': 'application/octet-stream' }, body: bytes as Uint8Array<ArrayBuffer> }, signal, NOT_CREATED);
-    await response.arrayBuffer();
+    const init = { method: 'PUT', headers: { 'if-none-match': '*', 'content-type': 'application/octet-stream' }, body: bytes as Uint8Array<ArrayBuffer> };
     // AWS answers 409 to creators that race; which of them wins is seen by reading.
-    return response.ok;
+    return (await this.#send('creating', key, init, signal, NOT_CREATED)).isOk;
   }
 
   async get(key: string, signal?: AbortSignal): Promise<S3Object | undefined> {
-    const response = await this.#send('reading', key, { method: 'GET' }, signal, new Set([404]));
-    if (response.status === 404) {
-      await response.arrayBuffer();
-      return undefined;
-    }
-    const bytes = new Uint8Array(await this.#finish(response.arrayBuffer(), 'reading', key));
-    return { bytes, modified: Date.parse(response.headers.get('last-modified') ?? '') };
+    const { isOk, bytes, headers } = await this.#send('reading', key, { method: 'GET' }, signal, NOT_FOUND);
+    return isOk ? { bytes, modified: Date.parse(headers.get('last-modified') ?? '') } : undefined;
   }
 
   async has(key: string): Promise<boolean> {
-    return (await this.#send('looking for', key, { method: 'HEAD' }, undefined, new Set([404]))).ok;
+    return (await this.#send('looking for', key, { method: 'HEAD' }, undefined, NOT_FOUND)).isOk;
   }
 
   /** Deletes an object; nothing happens if there is none. */
   async delete(key: string): Promise<void> {
-    await (await this.#send('deleting', key, { method: 'DELETE' }, undefined, new Set([404]))).arrayBuffer();
+    await this.#send('deleting', key, { method: 'DELETE' }, undefined, NOT_FOUND);
   }
 
   deleteAll(keys: readonly string[]): Promise<unknown> {
@@ -93,8 +104,7 @@ export class Bucket {
     for (let token: string | undefined; ;) {
       const query = new URLSearchParams({ 'list-type': '2', 'encoding-type': 'url', prefix: this.#prefix + prefix, 'max-keys': String(pageSize) });
       if (token !== undefined) query.set('continuation-token', token);
-      const response = await this.#send('listing', `?${query}`, { method: 'GET' }, undefined);
-      const text = new TextDecoder().decode(await this.#finish(response.arrayBuffer(), 'listing', prefix));
+      const text = textOf((await this.#send('listing', `?${query}`, { method: 'GET' }, undefined)).bytes);
       yield [...text.matchAll(/<Key>([^<]*)<\/Key>/g)].map(([, key = '']) => decodeURIComponent(key.replaceAll('+', ' ')).slice(this.#prefix.length));
       token = /<IsTruncated>\s*true/.test(text) ? /<NextContinuationToken>([^<]*)</.exec(text)?.[1]?.replaceAll('&amp;', '&') : undefined;
       if (token === undefined) return;
@@ -112,40 +122,52 @@ export class Bucket {
     return undefined;
   }
 
-  async #send(what: string, key: string, init: RequestInit, signal: AbortSignal | undefined, expected: ReadonlySet<number> = new Set()): Promise<Response> {
-    const { credentials, region = 'us-east-1', timeout = 30_000, fetch: send = (request) => fetch(request) } = this.#options;
+  async #send(what: string, key: string, init: RequestInit & { readonly body?: Uint8Array<ArrayBuffer> }, signal: AbortSignal | undefined, expected: ReadonlySet<number> = new Set()): Promise<Answer> {
+    const { credentials, bucket, region = 'us-east-1', timeout = 30_000, fetch: send = (request) => fetch(request) } = this.#options;
     const url = key.startsWith('?') ? `${this.#root}${key}` : `${this.#root}/${(this.#prefix + key).split('/').map(encodeURIComponent).join('/')}`;
-    const keys = typeof credentials === 'function' ? await credentials() : credentials;
-    const client = new AwsClient({ accessKeyId: keys.accessKeyId, secretAccessKey: keys.secretAccessKey, ...(keys.sessionToken === undefined ? {} : { sessionToken: keys.sessionToken }), service: 's3', region, retries: 0 });
-    signal?.throwIfAborted();
-    const limit = new AbortController();
-    const timer = setTimeout(() => limit.abort(new Error(`no answer within ${timeout} ms`)), timeout);
-    const abort = (): void => limit.abort(signal?.reason);
-    signal?.addEventListener('abort', abort);
-    let response: Response;
+    const patience = new Patience(timeout, signal);
+    let answer: Answer;
     try {
-      response = await send(await client.sign(url, { ...init, signal: limit.signal }));
+      const keys = await patience.wait('no credentials', typeof credentials === 'function' ? credentials() : credentials);
+      const client = new AwsClient({ accessKeyId: keys.accessKeyId, secretAccessKey: keys.secretAccessKey, ...(keys.sessionToken === undefined ? {} : { sessionToken: keys.sessionToken }), service: 's3', region, retries: 0 });
+      const request = await client.sign(url, { ...init, signal: patience.signal });
+      const response = await patience.wait('no answer', send(request), (init.body?.length ?? 0) / BYTES_PER_MS);
+      answer = { isOk: response.ok, status: response.status, headers: response.headers, bytes: await readBody(response, patience) };
     } catch (error) {
       if (signal?.aborted === true) throw signal.reason;
-      throw logUnavailable(`${what} ${key} in the bucket ${this.#options.bucket}: ${limit.signal.aborted ? String(limit.signal.reason?.message) : String(error)}`, error);
+      throw logUnavailable(`${what} ${key} in the bucket ${bucket}: ${reasonOf(error)}`, error);
     } finally {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', abort);
+      patience.end();
     }
-    if (response.ok || expected.has(response.status)) return response;
-    const text = await response.text().catch(() => '');
-    const code = /<Code>([^<]*)</.exec(text)?.[1] ?? '';
-    const message = `${what} ${key} in the bucket ${this.#options.bucket}: the server answers ${response.status} ${code}`;
-    throw response.status >= 500 && response.status !== 501 || RETRYABLE.has(response.status) ? logUnavailable(message) : logRefused(message);
+    const { status } = answer;
+    if (answer.isOk || expected.has(status)) return answer;
+    const code = /<Code>([^<]*)</.exec(textOf(answer.bytes))?.[1] ?? '';
+    const message = `${what} ${key} in the bucket ${bucket}: the server answers ${status} ${code}`;
+    const isTransient = status >= 500 && status !== 501 || RETRYABLE.has(status)
+      // The application can have newer ones next time.
+      || (typeof credentials === 'function' && EXPIRED.has(code));
+    throw isTransient ? logUnavailable(message) : logRefused(message);
   }
+}
 
-  async #finish<T>(body: Promise<T>, what: string, key: string): Promise<T> {
-    try {
-      return await body;
-    } catch (error) {
-      throw logUnavailable(`${what} ${key} in the bucket ${this.#options.bucket}: the answer ended too early`, error);
-    }
+async function readBody(response: Response, patience: Patience): Promise<Uint8Array> {
+  const reader = response.body?.getReader();
+  const parts: Uint8Array[] = [];
+  for (;;) {
+    const step = reader === undefined ? undefined : await patience.wait('the answer stopped', reader.read());
+    if (step === undefined || step.done) return concat(parts);
+    parts.push(step.value);
   }
+}
+
+const textOf = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
+
+/** The message of an error, and of what caused it: that of `fetch` says nothing. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const { cause } = error;
+  if (cause === undefined) return error.message;
+  return `${error.message}: ${cause instanceof Error ? cause.message || String((cause as { readonly code?: unknown }).code) : String(cause)}`;
 }
 
 /** Calls `run` for all items, some at a time, and returns the results in order. */
