@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import process from 'node:process';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { open } from 'mangrove-kv';
+import { keyCodecs, open } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, syncDatabase } from 'mangrove-kv/sync';
 import type { Seal, Sync } from 'mangrove-kv/sync';
@@ -235,6 +235,35 @@ test('the tool archives and restores', async () => {
   assert.deepEqual(readdirSync(directory).filter((name) => name.includes('restoring') || name.includes('wrong') || name.includes('mode')), []);
 });
 
+test('the tool restores keys of both modes in one collection', async () => {
+  const server = new MemoryServer();
+  const source = await open('source', { storage: 'memory', feed: true });
+  const [shop, names] = [source.collection<readonly string[], number>('shop'), source.collection<string, number>('names', { key: keyCodecs.string })];
+  const sync = await syncDatabase(source, { log: new MemoryLog(server), collections: {
+    shop: { prefixModes: [{ prefix: ['stock'], mode: 'strict' }] },
+    names: { mode: 'strict', key: keyCodecs.string, prefixModes: [{ prefix: 'n:', mode: 'merge' }] },
+  } });
+  await shop.set(['note', 'x'], 1);
+  await names.set('n:1', 2);
+  await sync.transaction(async (tx) => {
+    await tx.collection(shop).set(['stock', 'apple'], 3);
+    await tx.collection(names).set('a:1', 4);
+  });
+  await sync.flush();
+  const options = { ...bucket.options, database: 'both', prefix: 'both/' };
+  const position = await s3Archive(options).archive(new MemoryLog(server));
+  const content = await contentOf(source);
+  await sync.close();
+  await source.close();
+  const place = ['--at-position', String(position), '--database', 'both', '--endpoint', options.endpoint, '--bucket', options.bucket, '--prefix', options.prefix, '--collection', 'shop', '--collection', 'names:strict:key=string'];
+  const target = join(directory, 'both');
+  await fails(['restore', target, ...place, '--prefix-mode', 'shop:strict:["stock"]'], 'KV_SYNC_MODE', /"names"/);
+  await fails(['restore', target, ...place, '--prefix-mode', 'names:merge:"n:"'], 'KV_SYNC_MODE', /"shop"/);
+  const report = await ok(['restore', target, ...place, '--prefix-mode', 'shop:strict:["stock"]', '--prefix-mode', 'names:merge:"n:"']);
+  assert.deepEqual(report['collections'], { shop: 2, names: 2 });
+  assert.equal(await contentAt(target), content);
+});
+
 test('a restore that is killed leaves no target, and works when it is run again', async () => {
   // Several batches of records, so that there is something to interrupt.
   const server = new MemoryServer();
@@ -383,6 +412,11 @@ test('arguments of the tool', async () => {
     [['restore', target, 'another', '--at-position', '1', ...place], /too many/],
     [['restore', target, '--at-position', '1', ...place.slice(0, 6)], /--collection is missing/],
     [['restore', target, '--at-position', '1', ...place, '--collection', 'notes:strict'], /twice/],
+    [['restore', target, '--at-position', '1', ...place, '--prefix-mode', 'notes:lax:"a"'], /NAME:strict:PREFIX/],
+    [['restore', target, '--at-position', '1', ...place, '--prefix-mode', 'other:strict:"a"'], /does not name "other"/],
+    [['restore', target, '--at-position', '1', ...place, '--prefix-mode', 'notes:strict:a'], /JSON/],
+    [['restore', target, '--at-position', '1', ...place, '--prefix-mode', 'notes:strict:1'], /no such prefix/],
+    [['restore', target, '--at-position', '1', ...place.slice(0, 6), '--collection', 'notes:key=int53', '--prefix-mode', 'notes:strict:"1"'], /no such prefix/],
     [['restore', target, '--at-position', '1', ...place.slice(2)], /--database/],
     [['restore', target, '--at-position', '1', '--colection', 'x', ...place], /colection/],
     [['archive', '--bucket', 'b', '--endpoint', 'http://127.0.0.1:9', '--s3-log'], /name of the database/],

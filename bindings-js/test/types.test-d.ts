@@ -9,6 +9,9 @@ import type {
   SyncReader, SyncWriter, Transaction, Updated, ValueCodec, Writer, WriteOptions,
 } from 'mangrove-kv';
 
+import { MemoryLog, MemoryServer, syncDatabase } from 'mangrove-kv/sync';
+import type { PrefixMode, SyncCollectionOptions } from 'mangrove-kv/sync';
+
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends (<T>() => T extends B ? 1 : 2) ? true : false;
 type IsAny<T> = 0 extends 1 & T ? true : false;
 
@@ -363,3 +366,17 @@ same<Exclude<keyof Writer<string, number>, keyof SyncWriter<string, number>>, 's
 isTrue<Same<SyncWriter<string, number>['deleteMany'], (keys: Iterable<string>, options?: WriteOptions) => Settled<ReturnType<Writer<string, number>['deleteMany']>>>>();
 same<Alike<SyncIndex<string, number>, Index<string, number>, 'get' | 'first' | 'last' | 'at' | 'count' | 'rank' | 'keys' | 'values'>, true>();
 same<Exclude<keyof Index<string, number>, keyof SyncIndex<string, number>>, typeof Symbol.asyncIterator>();
+
+// ── sync: collections with codecs and indexes of any type ────────────────────
+const stock: PrefixMode = { prefix: ['stock'], mode: 'strict' };
+const users: SyncCollectionOptions = {
+  key: keyCodecs.string,
+  value: valueCodecs.json<{ readonly email: string }>(),
+  indexes: { byEmail: { key: (user: { readonly email: string }) => user.email, unique: true } },
+  mode: 'strict',
+};
+void syncDatabase(db, { log: new MemoryLog(new MemoryServer()), collections: { users, shop: { prefixModes: [stock] }, posts: { key: keyCodecs.tuple<PostKey>() } } });
+// @ts-expect-error: there is no third mode
+void syncDatabase(db, { log: new MemoryLog(new MemoryServer()), collections: { users: { mode: 'lax' } } });
+// @ts-expect-error: numbers have no prefixes
+void syncDatabase(db, { log: new MemoryLog(new MemoryServer()), collections: { users: { prefixModes: [{ prefix: 1, mode: 'strict' }] } } });

@@ -12,5 +12,6 @@ export type { SyncConflict, SyncEventMap, SyncOptions, SyncProgress, SyncStatus 
 export { syncDatabase } from '../sync/sync.ts';
 export type { Sync } from '../sync/sync.ts';
 export type { StrictOptions, StrictTransaction } from '../sync/strict.ts';
-export type { SyncCollectionOptions, SyncMode } from '../sync/tables.ts';
+export type { PrefixMode, SyncMode } from '../sync/modes.ts';
+export type { SyncCodec, SyncCollectionOptions } from '../sync/tables.ts';
 export type { Seal } from '../sync/wire.ts';

@@ -150,7 +150,7 @@ export function checkOf(value: BaseValue): number {
 
 /** Makes a value the base's: at once, or under a local write. */
 export function putBase(row: Row, value: BaseValue, now: number): void {
-  if (row.table.mode === 'strict' || row.isClean) {
+  if (row.isStrict || row.isClean) {
     row.setEntry(isExpired(value, now) ? null : value);
     row.isClean = true;
   } else {
@@ -227,15 +227,18 @@ function applyTransactions(pass: Pass, record: ReadRecord, transactions: readonl
   const { model, tables, now } = pass;
   const isRepair = (record.flags & REPAIR) !== 0;
   const isOwn = ticket !== undefined && !isRepair;
+  const mode = record.flags & STRICT ? 'strict' : 'merge';
   const horizon = toHlc(pass.state.highTime - OFFLINE_LIMIT_MS);
   const touched = new Set<Row>();
   for (const { base, hlc, ops } of transactions) {
-    const write = { h: clamp(hlc, record.serverTime), device: record.device, base, position: record.position, isStrict: (record.flags & STRICT) !== 0, isRepair, isOwn, horizon };
+    const write = { h: clamp(hlc, record.serverTime), device: record.device, base, position: record.position, isStrict: mode === 'strict', isRepair, isOwn, horizon };
     for (const given of ops) {
-      const table = tables.find(given.collection, isRepair ? undefined : write.isStrict);
-      if (table === undefined) continue;
+      const table = tables.find(given.collection);
+      // Repairs have stamps of both modes.
+      if (table === undefined || !(isRepair || tables.takes(table, mode, given.type === 'clear' ? undefined : given.key))) continue;
       if (given.type === 'clear') {
         for (const row of model.within(table, given.lower, given.upper)) {
+          if (!isRepair && row.isStrict !== write.isStrict) continue;
           if (row.overlay !== undefined) touched.add(row);
           if (row.stamp === undefined || row.stamp.isDead) continue;
           applyWrite(pass, row, null, write);
@@ -253,7 +256,7 @@ function applyTransactions(pass: Pass, record: ReadRecord, transactions: readonl
   }
   if (!isOwn) return;
   for (const row of touched) {
-    if (row.table.mode === 'strict') continue;
+    if (row.isStrict) continue;
     settle(row, ticket, now, (mine, theirs) => pass.conflicts.push({ collection: row.table.name, key: row.key, mine, theirs }));
   }
 }

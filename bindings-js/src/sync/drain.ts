@@ -101,6 +101,7 @@ export class Capture {
   clear(table: Table, lower: KeyBound, upper: KeyBound, version: number): void {
     let isEffective = false;
     for (const row of this.#model.within(table, lower, upper)) {
+      if (row.isStrict) continue;
       const latest = this.#latest.get(row);
       const isThere = latest === undefined ? row.overlay?.isDelete === false || (row.stamp?.isDead === false && row.overlay?.isDelete !== true) : latest.value !== null;
       if (!isThere) continue;
@@ -185,7 +186,6 @@ export async function drainCommits(tx: Transaction, tables: Tables, state: SyncS
   const model = new Model(tx, tables, now);
   const capture = new Capture(tables, model, state, now);
   const violations: KvError[] = [];
-  const isStrict = (table: Table): boolean => table.mode === 'strict';
   let { drained, drainedBase } = state;
   let [count, isRescanNeeded] = [0, false];
   const points: { table: Table; key: Bytes }[] = [];
@@ -220,8 +220,8 @@ export async function drainCommits(tx: Transaction, tables: Tables, state: SyncS
       const table = tables.byName.get(change.collection);
       if (table === undefined || change.type === 'rename') continue;
       if (change.type === 'set' || change.type === 'delete') {
-        if (isStrict(table)) {
-          const row = model.row(table, change.key);
+        const row = model.row(table, change.key);
+        if (row.isStrict) {
           // The removal of an expired entry is no violation.
           if (change.type === 'delete' && row.entry === null && !row.isLive(now)) continue;
           violated = { table, key: change.key };
@@ -231,12 +231,12 @@ export async function drainCommits(tx: Transaction, tables: Tables, state: SyncS
         continue;
       }
       const { lower, upper } = toBounds(change.type === 'clear' ? change.range : {});
-      if (!isStrict(table)) {
-        capture.clear(table, lower, upper, commit.version);
-        continue;
+      if (table.modes.has('merge')) capture.clear(table, lower, upper, commit.version);
+      for (const row of model.within(table, lower, upper)) {
+        if (!row.isStrict) continue;
+        if (row.copy !== null) violated = { table, key: undefined };
+        restore(row);
       }
-      violated = { table, key: undefined };
-      for (const row of model.within(table, lower, upper)) restore(row);
     }
     if (violated !== undefined) violations.push(modeError(violated.table, violated.key));
     capture.end(drainedBase);
@@ -275,7 +275,7 @@ export async function* scan(tables: Tables, snapshot: Snapshot, version: number,
       const [entry, stamp, over] = await Promise.all([data.getEntry(key), stamps.getEntry(key), overlay.getEntry(key)]);
       const known = stamp && decodeStamp(stamp.value);
       const isLive = known !== undefined && !known.isDead && (known.expiresAt === 0 || known.expiresAt > now);
-      const captured = table.mode === 'merge' && over !== undefined ? decodeOverlay(over.value) : undefined;
+      const captured = !table.modes.isStrict(key) && over !== undefined ? decodeOverlay(over.value) : undefined;
       if (entry === undefined) {
         const isCaptured = captured !== undefined && captured.ticket > 0 && (captured.isDelete || (captured.expiresAt !== 0 && captured.expiresAt <= now));
         if (isCaptured || (captured === undefined && !isLive)) return undefined;
@@ -306,7 +306,7 @@ export async function captureFound(tx: Transaction, tables: Tables, state: SyncS
   const violations: KvError[] = [];
   for (const { table, key, value, version } of found) {
     const row = model.row(table, key);
-    if (table.mode === 'strict') {
+    if (row.isStrict) {
       if (state.drained === -1 && row.stamp === undefined && row.entry !== null) {
         throw new KvError('KV_SYNC_MODE', `collection ${JSON.stringify(table.name)} has entries from before it was synchronized, such as ${describe(table, key)}; in mode "strict" all have to be written by sync.transaction: move them to another collection first`);
       }

@@ -33,6 +33,7 @@ export function keyId(key: Bytes): string {
 export class Row {
   readonly table: Table;
   readonly key: Bytes;
+  readonly isStrict: boolean;
   /** The entry, as the application sees it. */
   entry: BaseValue;
   /** Version of the entry; 0 if this commit writes it. */
@@ -55,11 +56,12 @@ export class Row {
     const { entry, stamp, overlay } = read;
     this.table = table;
     this.key = key;
+    this.isStrict = table.modes.isStrict(key);
     this.entry = entry === undefined ? null : { value: entry.value, expiresAt: entry.expiresAt ?? 0 };
     this.entryVersion = entry?.version ?? 0;
     this.stamp = stamp && decodeStamp(stamp.value);
-    this.overlay = table.mode === 'merge' && overlay !== undefined ? decodeOverlay(overlay.value) : undefined;
-    this.copy = table.mode === 'strict' && overlay !== undefined ? decodeOverlay(overlay.value).base ?? null : null;
+    this.overlay = !this.isStrict && overlay !== undefined ? decodeOverlay(overlay.value) : undefined;
+    this.copy = this.isStrict && overlay !== undefined ? decodeOverlay(overlay.value).base ?? null : null;
     this.overlayVersion = overlay?.version ?? 0;
     this.#cleanVersion = this.stamp?.dataVersion || (stamp?.version ?? 0);
     this.isClean = this.overlay === undefined && this.#isEntryTheBase(now);
@@ -83,7 +85,7 @@ export class Row {
 
   /** In a restored database: the entry is the base's value if it looks like it. */
   recognize(checkOf: (value: BaseValue) => number): void {
-    const { stamp, entry, overlay, table } = this;
+    const { stamp, entry, overlay } = this;
     if (stamp === undefined) return;
     if (overlay !== undefined) {
       // Whether the entry is the write that was sent or a later one cannot be told: it is sent again.
@@ -92,7 +94,7 @@ export class Row {
     }
     const isSame = entry === null ? stamp.isDead || stamp.expiresAt !== 0 : stamp.check === 0 || stamp.check === checkOf(entry);
     if (!isSame || (entry !== null && stamp.isDead)) return;
-    if (table.mode === 'strict' && checkOf(this.copy) !== checkOf(entry)) return;
+    if (this.isStrict && checkOf(this.copy) !== checkOf(entry)) return;
     this.becomeClean();
   }
 
@@ -139,7 +141,7 @@ export class Row {
       const dataVersion = this.#isEntryChanged && this.isClean ? 0 : this.#cleanVersion;
       list.push({ rows: table.stamps, key, value: { value: encodeStamp({ ...stamp, dataVersion }), expiresAt: 0 } });
     }
-    if (table.mode === 'strict') {
+    if (this.isStrict) {
       if (this.#isEntryChanged) {
         const copy = entry && encodeOverlay({ ticket: 0, captured: 0, isDelete: false, expiresAt: 0, base: entry });
         list.push({ rows: table.overlay, key, value: copy && { value: copy, expiresAt: 0 } });

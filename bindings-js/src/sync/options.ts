@@ -1,7 +1,8 @@
 // What an application gives to sync, and is told by it.
 import type { KvError } from '../base/errors.ts';
 import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
-import type { SyncCollectionOptions, SyncMode } from './tables.ts';
+import type { SyncMode } from './modes.ts';
+import type { SyncCollectionOptions } from './tables.ts';
 import type { Seal } from './wire.ts';
 
 /** Options of `syncDatabase`. */

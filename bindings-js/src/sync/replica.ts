@@ -365,7 +365,7 @@ export class Replica {
               row.forget();
               continue;
             }
-            const value = table.mode === 'strict' ? row.copy : row.isClean ? row.entry : row.overlay?.base;
+            const value = row.isStrict ? row.copy : row.isClean ? row.entry : row.overlay?.base;
             // Under a local write that was not sent yet, and that is newer.
             if (value === undefined || (value === null && !stamp.isDead)) continue;
             const { h, device, isStrict } = stamp;
@@ -510,7 +510,7 @@ export class Replica {
   async isDisturbed(version: number, drained: number): Promise<boolean> {
     const commits = await this.#feed.peek();
     return this.#undone > drained || commits.some((commit) => commit.version <= version && !isOwnCommit(commit)
-      && commit.changes.some(({ collection }) => this.tables.byName.get(collection)?.mode === 'strict'));
+      && commit.changes.some((change) => this.tables.isStrictChange(change)));
   }
 
   /** Reads all of the log, sends all of the outbox, and waits until it has come back. */

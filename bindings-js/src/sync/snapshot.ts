@@ -3,7 +3,7 @@
 // A snapshot is a sequence of blocks: length u32, CRC-32C u32, bytes, which are sealed if records
 // are. The first block is the header, the last one says how many rows there were.
 import { KvError } from '../base/errors.ts';
-import type { Transaction } from '../types/index.ts';
+import type { Snapshot, Transaction } from '../types/index.ts';
 import { OFFLINE_LIMIT_MS, putBase, settle } from './apply.ts';
 import type { RawConflict } from './apply.ts';
 import { ByteSink, ByteSource, compareBytes, crc32c, fromHex } from './bytes.ts';
@@ -144,7 +144,7 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
     }
     const horizon = toHlc(highTime - OFFLINE_LIMIT_MS - MARGIN_MS);
     for (const table of [...tables.byName.values()].sort((a, b) => compareBytes(utf8.encode(a.name), utf8.encode(b.name)))) {
-      if (table.mode === 'merge' && await snapshot.collection(table.overlay).size > 0) throw new Busy();
+      if (await hasLocalWrites(snapshot, table)) throw new Busy();
       sink.u8(COLLECTION).text(table.name);
       const data = snapshot.collection(table.data);
       for await (const { key: rowKey, value, version } of snapshot.collection(table.stamps).entries({ meta: true })) {
@@ -166,6 +166,14 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
   } finally {
     await snapshot.close();
   }
+}
+
+async function hasLocalWrites(snapshot: Snapshot, { modes, overlay }: Table): Promise<boolean> {
+  if (!modes.has('merge')) return false;
+  const rows = snapshot.collection(overlay);
+  if (!modes.has('strict')) return await rows.size > 0;
+  for await (const key of rows.keys()) if (!modes.isStrict(key)) return true;
+  return false;
 }
 
 interface LoadContext extends SnapshotContext {
@@ -384,8 +392,9 @@ async function finish(context: LoadContext, header: SnapshotHeader, chunks: read
 async function settleAll(tx: Transaction, tables: Tables, ticket: number, now: number, found: RawConflict[]): Promise<void> {
   const model = new Model(tx, tables, now);
   for (const table of tables.byName.values()) {
-    if (table.mode === 'strict') continue;
+    if (!table.modes.has('merge')) continue;
     for await (const [key, bytes] of tx.collection(table.overlay).entries()) {
+      if (table.modes.isStrict(key)) continue;
       const overlay = decodeOverlay(bytes);
       if (overlay.ticket === 0 || overlay.ticket > ticket) continue;
       await model.load([{ table, key }]);

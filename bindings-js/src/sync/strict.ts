@@ -12,7 +12,7 @@ import type { Bytes, Table, Tables } from './tables.ts';
 /** A transaction on the newest state of the log. */
 export interface StrictTransaction {
   /**
-   * A collection, by handle or by name with the default codecs. All can be read, those in mode
+   * A collection, by handle or by name with the default codecs. All can be read, keys in mode
    * "strict" can be written; other writes throw KV_SYNC_MODE.
    */
   collection<K = Key, V = unknown, I = V>(collection: Collection<K, V, I> | string): Reader<K, V> & Writer<K, V, I>;
@@ -71,7 +71,7 @@ class Recorder implements StrictTransaction {
           const [first, ...rest] = given;
           const args = property === 'setMany' || property === 'deleteMany' ? [[...first as Iterable<unknown>], ...rest] : given;
           const table = this.#writable(name);
-          for (const key of keysOf(args)) this.#touch(table, table.key.encode(key));
+          for (const key of keysOf(args)) this.#touch(table, key);
           return call(...args);
         };
       },
@@ -80,17 +80,21 @@ class Recorder implements StrictTransaction {
 
   async #clear(name: string, target: AnyCollection, args: unknown[], call: (...args: unknown[]) => unknown): Promise<unknown> {
     const table = this.#writable(name);
-    for await (const key of target.keys(...args.slice(0, 1) as [object])) this.#touch(table, table.key.encode(key));
+    for await (const key of target.keys(...args.slice(0, 1) as [object])) this.#touch(table, key);
     return call(...args);
   }
 
   #writable(name: string): Table {
     const table = this.#tables.byName.get(name);
-    if (table?.mode === 'strict') return table;
+    if (table?.modes.has('strict') === true) return table;
     throw new KvError('KV_SYNC_MODE', `sync.transaction writes collections in mode "strict" only, and ${JSON.stringify(name)} is not one; write it with db.transaction`);
   }
 
-  #touch(table: Table, key: Bytes): void {
+  #touch(table: Table, given: unknown): void {
+    const key = table.key.encode(given);
+    if (!table.modes.isStrict(key)) {
+      throw new KvError('KV_SYNC_MODE', `sync.transaction writes keys in mode "strict" only, and ${keyText(given)} of collection ${JSON.stringify(table.name)} is not one; write it with db.transaction`);
+    }
     let keys = this.#touched.get(table);
     if (keys === undefined) this.#touched.set(table, keys = new Map());
     // A copy: codecs may use a buffer again.

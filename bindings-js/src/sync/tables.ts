@@ -5,8 +5,10 @@ import { keyCodecs } from '../codec/keys.ts';
 import type { Key, KeyCodec } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import type { ValueCodec } from '../codec/values.ts';
-import type { Collection, Database, IndexOptions, Transaction } from '../types/index.ts';
+import type { Change, Collection, Database, IndexOptions, Transaction } from '../types/index.ts';
 import { fromHex, toHex } from './bytes.ts';
+import { Modes } from './modes.ts';
+import type { PrefixMode, SyncMode } from './modes.ts';
 import type { OfferedRow, SyncState } from './rows.ts';
 
 /** In `mangrove:`, so that `collections()` leaves them out. */
@@ -16,29 +18,35 @@ export const STATE_COLLECTION = PREFIX;
 export type Bytes = Uint8Array;
 export type Rows = Collection<Bytes, Bytes>;
 
-/** "merge": last writer wins, works offline. "strict": serializable, by `transaction` and online. */
-export type SyncMode = 'merge' | 'strict';
+/** A codec of keys or values of any type. */
+export interface SyncCodec {
+  readonly id: string;
+  encode(value: never): Uint8Array;
+  decode(bytes: Uint8Array): unknown;
+}
 
 /** A collection that is synchronized, with the options with which the application opens it. */
 export interface SyncCollectionOptions {
   /** Key codec of the collection. Default: `keyCodecs.any`. */
-  readonly key?: KeyCodec<never> | undefined;
+  readonly key?: SyncCodec | undefined;
   /** Value codec of the collection. Default: `valueCodecs.structured()`. */
-  readonly value?: ValueCodec<never> | undefined;
-  /** All indexes of the collection; in merge mode none of them may be unique. */
+  readonly value?: SyncCodec | undefined;
+  /** All indexes of the collection; if any keys are in merge mode, none of them may be unique. */
   readonly indexes?: { readonly [name: string]: IndexOptions<never, never> } | undefined;
-  /** Default: the option `mode` of `syncDatabase`. */
+  /** Mode of keys without a prefix of `prefixModes`. Default: the option `mode` of `syncDatabase`. */
   readonly mode?: SyncMode | undefined;
+  /** Keys with a mode of their own, by what they begin with; of several prefixes the longest decides. Default: none. */
+  readonly prefixModes?: readonly PrefixMode[] | undefined;
 }
 
 export interface Table {
   readonly name: string;
-  readonly mode: SyncMode;
+  readonly modes: Modes;
   readonly key: KeyCodec<unknown>;
   readonly value: ValueCodec<unknown>;
   readonly data: Rows;
   readonly stamps: Rows;
-  /** In merge mode: local writes over the base. In strict mode: a copy of the base. */
+  /** Of keys in merge mode: local writes over the base. Of keys in strict mode: a copy of the base. */
   readonly overlay: Rows;
   /** The unique indexes: their names, and the index keys of an entry. */
   readonly unique: readonly { readonly name: string; readonly keysOf: (value: Bytes, key: Bytes) => readonly Key[] }[];
@@ -80,12 +88,12 @@ function toTable(db: Database, name: string, options: SyncCollectionOptions, mod
   if (name === '' || name.startsWith('mangrove:')) {
     throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: collection ${JSON.stringify(name)} cannot be synchronized; give the data a collection with a name of its own`);
   }
-  if (mode !== 'merge' && mode !== 'strict') throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: the mode of ${JSON.stringify(name)} has to be "merge" or "strict"`);
   const key = (options.key ?? keyCodecs.any) as KeyCodec<unknown>;
+  const modes = new Modes(name, key, mode, options.prefixModes ?? []);
   const value = (options.value ?? valueCodecs.structured()) as ValueCodec<unknown>;
   const indexes = Object.entries((options.indexes ?? {}) as { readonly [name: string]: AnyIndex });
   const unique = indexes.find(([, index]) => index.unique === true);
-  if (mode === 'merge' && unique !== undefined) {
+  if (modes.has('merge') && unique !== undefined) {
     throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: index ${JSON.stringify(unique[0])} of ${JSON.stringify(name)} is unique, which devices cannot keep offline; use mode "strict"`);
   }
   const data = db.collection<Bytes, Bytes>(name, {
@@ -96,7 +104,7 @@ function toTable(db: Database, name: string, options: SyncCollectionOptions, mod
   // The feed decodes with the codecs that were registered last: those have to be the application's.
   db.collection(name, { key, value });
   const own = (what: string): Rows => db.collection(`${PREFIX}/${what}/${name}`, { key: keyCodecs.bytes, value: valueCodecs.bytes });
-  return { name, mode, key, value, data, stamps: own('stamps'), overlay: own('overlay'), unique: uniqueOf(indexes, key, value) };
+  return { name, modes, key, value, data, stamps: own('stamps'), overlay: own('overlay'), unique: uniqueOf(indexes, key, value) };
 }
 
 export class Tables {
@@ -131,10 +139,23 @@ export class Tables {
   }
 
   /** Where writes of the log or rows of a snapshot go; undefined: they have no effect here. */
-  find(name: string, isStrict?: boolean): Table | undefined {
-    const table = this.byName.get(name);
-    // Mixed modes would make the order of stamps and that of the log contradict each other.
-    return isStrict === undefined || (table?.mode === 'strict') === isStrict ? table : undefined;
+  find(name: string): Table | undefined {
+    return this.byName.get(name);
+  }
+
+  /**
+   * Whether a key takes writes of a mode; without a key, whether any does. Mixed modes on one key
+   * would make the order of stamps and that of the log contradict each other.
+   */
+  takes({ modes }: Table, mode: SyncMode, key?: Bytes): boolean {
+    return key === undefined ? modes.has(mode) : modes.isStrict(key) === (mode === 'strict');
+  }
+
+  /** Whether a change of the feed can be one of keys in mode "strict". */
+  isStrictChange(change: Change<Bytes, Bytes>): boolean {
+    const modes = this.byName.get(change.collection)?.modes;
+    if (modes === undefined) return false;
+    return change.type === 'set' || change.type === 'delete' ? modes.isStrict(change.key) : modes.has('strict');
   }
 
   /** Runs `work` with the state; the state it returns is written in the same commit, if it differs. */

@@ -72,6 +72,8 @@ class World {
   readonly server: MemoryServer;
   readonly devices: Device[] = [];
   readonly #options: DeviceOptions;
+  /** Where strict transactions write. */
+  readonly strict: { readonly collection: string; readonly prefix: string };
   isFailing = true;
   serverNow = 1000 * DAY_MS;
   readonly #skews = [0, 3 * DAY_MS, -2 * DAY_MS];
@@ -79,7 +81,8 @@ class World {
   /** Values that were acknowledged. */
   readonly #acknowledged = new Set<string>();
 
-  constructor(seed: number, options: DeviceOptions = {}) {
+  constructor(seed: number, options: DeviceOptions = {}, strict = { collection: 'accounts', prefix: '' }) {
+    this.strict = strict;
     this.#chance = chance(seed);
     const happens = (probability: number) => (): boolean => this.isFailing && this.#chance() < probability;
     this.server = new MemoryServer({
@@ -161,7 +164,7 @@ class World {
       else if (type === 'publish') await device.replica.publish();
       else if (type === 'reconnect') device.replica.reconnect();
       else if (type === 'compact') await device.replica.compact();
-      else if (type === 'strict') await runStrict(device.replica, (tx) => tx.collection<string, number>('accounts').update(KEYS[step.key] as string, (old = 0) => old + 1), { maxRetries: 3 });
+      else if (type === 'strict') await runStrict(device.replica, (tx) => tx.collection<string, number>(this.strict.collection).update(this.strict.prefix + (KEYS[step.key] as string), (old = 0) => old + 1), { maxRetries: 3 });
       else if (type === 'clone') {
         if (this.devices.length < MAX_DEVICES && device.disk.left === Infinity) this.devices.push(await this.#open(this.devices.length, device.disk.copy()));
       } else if (type === 'crash') await this.restart(step.device, step.isPowerCut);
@@ -194,7 +197,7 @@ class World {
       assert.equal(await device.replica.pending(), 0);
       if (isExact) assert.deepEqual(device.alarms, []);
       for (const table of device.replica.tables.byName.values()) {
-        if (table.mode === 'merge') assert.equal(await table.overlay.size, 0, 'the overlay is empty');
+        for await (const key of table.overlay.keys()) assert.ok(table.modes.isStrict(key), 'no local write is left');
       }
     }
     if (isExact) await this.#checkRecords();
@@ -256,16 +259,24 @@ test('devices converge, whatever fails in whatever order', async () => {
   }), { numRuns: RUNS, includeErrorInReport: true, endOnFailure: process.env['SYNC_SHRINK'] === undefined, ...(process.env['SYNC_SEED'] && { seed: Number(process.env['SYNC_SEED']) }) });
 });
 
-test('devices converge after copies of files, compaction and lost history, too', async () => {
-  await fc.assert(fc.asyncProperty(fc.nat(), fc.array(fc.oneof({ weight: 5, arbitrary: step }, { weight: 1, arbitrary: disaster }), { minLength: 10, maxLength: 60 }), async (seed, steps) => {
-    const world = new World(seed, { snapshots: new MemorySnapshotStore(), collections: { notes: {}, accounts: { mode: 'strict' } } });
-    await world.start(DEVICES);
-    try {
-      for (const each of steps) await world.run(each);
-      await world.finish();
-      await world.check(false);
-    } finally {
-      await world.stop();
-    }
-  }), { numRuns: RUNS, includeErrorInReport: true, endOnFailure: process.env['SYNC_SHRINK'] === undefined, ...(process.env['SYNC_SEED'] && { seed: Number(process.env['SYNC_SEED']) }) });
-});
+const LAYOUTS = {
+  'collections of both modes': { collections: { notes: {}, accounts: { mode: 'strict' } }, strict: { collection: 'accounts', prefix: '' } },
+  // Between other keys, so that they are in cleared ranges.
+  'both modes in one collection': { collections: { notes: { prefixModes: [{ prefix: 'c/', mode: 'strict' }] } }, strict: { collection: 'notes', prefix: 'c/' } },
+} as const;
+
+for (const [name, { collections, strict }] of Object.entries(LAYOUTS)) {
+  test(`devices converge after copies of files, compaction and lost history, too, with ${name}`, async () => {
+    await fc.assert(fc.asyncProperty(fc.nat(), fc.array(fc.oneof({ weight: 5, arbitrary: step }, { weight: 1, arbitrary: disaster }), { minLength: 10, maxLength: 60 }), async (seed, steps) => {
+      const world = new World(seed, { snapshots: new MemorySnapshotStore(), collections }, strict);
+      await world.start(DEVICES);
+      try {
+        for (const each of steps) await world.run(each);
+        await world.finish();
+        await world.check(false);
+      } finally {
+        await world.stop();
+      }
+    }), { numRuns: RUNS, includeErrorInReport: true, endOnFailure: process.env['SYNC_SHRINK'] === undefined, ...(process.env['SYNC_SEED'] && { seed: Number(process.env['SYNC_SEED']) }) });
+  });
+}

@@ -18,7 +18,7 @@ async function equal(devices: readonly Device[]): Promise<void> {
   for (const digest of digests) assert.equal(digest, digests[0]);
   for (const device of devices) {
     assert.equal(await device.replica.pending(), 0);
-    for (const table of device.replica.tables.byName.values()) if (table.mode === 'merge') assert.equal(await table.overlay.size, 0);
+    for (const table of device.replica.tables.byName.values()) if (!table.modes.has('strict')) assert.equal(await table.overlay.size, 0);
   }
 }
 

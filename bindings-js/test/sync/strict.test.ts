@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { inflateRawSync } from 'node:zlib';
 import { valueCodecs } from 'mangrove-kv';
-import type { Database } from 'mangrove-kv';
+import type { Collection, Database } from 'mangrove-kv';
 import { MemoryServer } from '../../src/sync/memory-log.ts';
 import type { MemoryFaults } from '../../src/sync/memory-log.ts';
 import { COMPRESSED, STRICT, decodeRecord, decodeTransactions } from '../../src/sync/record.ts';
@@ -12,6 +12,7 @@ import type { KvError } from '../../src/base/errors.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { chance, code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
+import type { DeviceOptions } from './device.ts';
 
 const collections = { accounts: { mode: 'strict' }, notes: {} } as const;
 const NAMES = ['a', 'b', 'c', 'd'];
@@ -127,9 +128,9 @@ class Client {
 
 const serverOf = new WeakMap<Device, MemoryServer>();
 
-async function world(faults: MemoryFaults, use: (devices: Device[], server: MemoryServer) => Promise<void>): Promise<void> {
+async function world(faults: MemoryFaults, given: NonNullable<DeviceOptions['collections']>, use: (devices: Device[], server: MemoryServer) => Promise<void>): Promise<void> {
   const server = new MemoryServer(faults);
-  const devices = await Promise.all([0, 1, 2].map(() => Device.start(server, { collections })));
+  const devices = await Promise.all([0, 1, 2].map(() => Device.start(server, { collections: given })));
   for (const device of devices) serverOf.set(device, server);
   try {
     await use(devices, server);
@@ -138,8 +139,12 @@ async function world(faults: MemoryFaults, use: (devices: Device[], server: Memo
   }
 }
 
-for (const seed of [1, 2, 3, 4, 5, 6]) {
-  test(`concurrent strict transactions have an order that explains what they read, seed ${seed}`, async () => {
+/** Both modes in one collection: names are strict, numbers are not. */
+const mixed = { accounts: { prefixModes: [{ prefix: '', mode: 'strict' }] } } as const;
+
+for (const seed of [1, 2, 3, 4, 5, 6, 7, 8, 9]) {
+  const isMixed = seed > 6;
+  test(`concurrent strict transactions have an order that explains what they read, seed ${seed}${isMixed ? ', by prefix' : ''}`, async () => {
     const random = chance(seed);
     let isFailing = true;
     const happens = (probability: number) => (): boolean => isFailing && random() < probability;
@@ -149,14 +154,15 @@ for (const seed of [1, 2, 3, 4, 5, 6]) {
         for (let turns = Math.floor(random() * 4); turns > 0; turns--) await new Promise((resolve) => setImmediate(resolve));
       },
     };
-    await world(faults, async (devices, server) => {
+    await world(faults, isMixed ? mixed : collections, async (devices, server) => {
+      const notesOf = ({ db }: Device): Collection<string | number, number> => db.collection(isMixed ? 'accounts' : 'notes');
       const ticks = { now: 1 };
       const clients = devices.map((device, index) => new Client(device, seed * 10 + index));
       await Promise.all(clients.map(async (client, index) => {
         for (let count = 0; count < 12; count++) {
           await client.transact(ticks, `${index}/${count}`);
           // Merge mode goes on beside it.
-          await client.device.db.collection('notes').set(`${index}/${count}`, count);
+          await notesOf(client.device).set(isMixed ? index * 100 + count : `${index}/${count}`, count);
           if (count % 4 === 0) server.forgetKeys();
         }
       }));
@@ -165,7 +171,7 @@ for (const seed of [1, 2, 3, 4, 5, 6]) {
       checkHistory(server, clients.flatMap(({ runs }) => runs));
       const digests = await Promise.all(devices.map((device) => device.digest()));
       for (const digest of digests) assert.equal(digest, digests[0]);
-      assert.equal(await devices[0]?.db.collection('notes').size, 36);
+      assert.equal(await notesOf(devices[0] as Device).count(isMixed ? { lt: '' } : {}), 36);
       for (const device of devices) assert.deepEqual(device.alarms, []);
     });
   });

@@ -4,8 +4,7 @@ import * as fs from 'node:fs';
 import process from 'node:process';
 import { parseArgs } from 'node:util';
 import { KvError } from 'mangrove-kv';
-import type { KeyCodec, ValueCodec } from 'mangrove-kv';
-import type { Seal, SyncCollectionOptions } from 'mangrove-kv/sync';
+import type { PrefixMode, Seal, SyncCodec, SyncCollectionOptions, SyncMode } from 'mangrove-kv/sync';
 import type { NatsCredentials } from 'mangrove-kv/sync/nats';
 import type { S3Options } from 'mangrove-kv/sync/s3';
 
@@ -13,6 +12,7 @@ const MAX_FILE_BYTES = 1 << 16;
 const KEY_BYTES = 32;
 /** A zone has to be named: a local time is another one on each machine. */
 const TIME = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)$/;
+const PREFIX_MODE = /^(.*?):(strict|merge):(.*)$/s;
 const COLLECTION = /^(.*?)((?::(?:strict|merge|key=[^:]+|value=[^:]+))*)$/s;
 
 const BUCKET = {
@@ -42,6 +42,7 @@ const RESTORE = {
   'at-position': { type: 'string' },
   database: { type: 'string' },
   collection: { type: 'string', multiple: true },
+  'prefix-mode': { type: 'string', multiple: true },
   'skip-damaged': { type: 'boolean' },
   'key-file': { type: 'string' },
   'passphrase-file': { type: 'string' },
@@ -91,6 +92,8 @@ TARGET.restoring-…, which can be removed. Prints a JSON report.
       --database NAME          whose archive it is
       --collection SPEC        a collection to restore: its name, :strict if that is its mode, and the ids
                                of its codecs if they are not the default ones (any and structured)
+      --prefix-mode SPEC       keys of a collection with a mode of their own: NAME:strict:PREFIX, or
+                               NAME:merge:PREFIX, with a prefix in JSON, such as 'shop:strict:["stock"]'
       --skip-damaged           passes over what the log itself had lost or damaged, as devices do
       --key-file FILE          encrypts the new database with a key of 32 bytes, or 64 hexadecimal digits
       --passphrase-file FILE   encrypts it with a passphrase; a line end after it is not part of it
@@ -240,7 +243,7 @@ export async function toRestoreArguments(args: readonly string[]): Promise<Resto
   if ((at === undefined) === (atPosition === undefined)) throw invalid('a point in time is either --at or --at-position: name one of the two');
   if (keyFile !== undefined && passphraseFile !== undefined) throw invalid('a database has either a key or a passphrase: name one file');
   const point = at === undefined ? { position: count(atPosition as string, '--at-position', 0) } : { time: toTime(at) };
-  const collections = toCollections(values.collection ?? []);
+  const collections = toCollections(values.collection ?? [], values['prefix-mode'] ?? []);
   return {
     target, database, point, collections,
     bucket: toBucket(values),
@@ -268,10 +271,10 @@ export function toTime(text: string): number {
   return time;
 }
 
-const asStored = (id: string): KeyCodec<never> & ValueCodec<never> => ({ id, encode: (bytes: Uint8Array) => bytes, decode: (bytes: Uint8Array) => bytes as never });
+const asStored = (id: string): SyncCodec => ({ id, encode: (bytes: Uint8Array) => bytes, decode: (bytes) => bytes });
 
 /** Bytes go from the log into the database as they are; of codecs only the ids are needed. */
-function toCollections(specs: readonly string[]): { [name: string]: SyncCollectionOptions } {
+function toCollections(specs: readonly string[], prefixes: readonly string[]): { [name: string]: SyncCollectionOptions } {
   const collections = new Map<string, SyncCollectionOptions>();
   for (const spec of specs) {
     const [, name = '', suffixes = ''] = COLLECTION.exec(spec) ?? [];
@@ -286,5 +289,26 @@ function toCollections(specs: readonly string[]): { [name: string]: SyncCollecti
     });
   }
   if (collections.size === 0) throw invalid('--collection is missing: name each collection that is synchronized, as what is not named is not restored');
+  for (const spec of prefixes) {
+    const [, name = '', mode, json = ''] = PREFIX_MODE.exec(spec) ?? [];
+    const collection = collections.get(name);
+    if (collection === undefined) throw invalid(`--prefix-mode ${spec}: ${mode === undefined ? 'it has to be NAME:strict:PREFIX or NAME:merge:PREFIX' : `--collection does not name ${JSON.stringify(name)}`}`);
+    const prefix = toPrefix(spec, json, collection.key?.id ?? '');
+    collections.set(name, { ...collection, prefixModes: [...collection.prefixModes ?? [], { prefix, mode: mode as SyncMode }] });
+  }
   return Object.fromEntries(collections);
+}
+
+/** A prefix as `prefixModes` takes it, of keys whose codec is `asStored`. */
+function toPrefix(spec: string, json: string, codec: string): PrefixMode['prefix'] {
+  let prefix: unknown;
+  try {
+    prefix = JSON.parse(json);
+  } catch (error) {
+    throw invalid(`--prefix-mode ${spec}: the prefix has to be a string or an array in JSON: ${(error as Error).message}`);
+  }
+  if (typeof prefix === 'string' && codec === 'string') return new TextEncoder().encode(prefix);
+  const isFitting = Array.isArray(prefix) ? codec === 'any' || codec === 'tuple' : typeof prefix === 'string' && codec === 'any';
+  if (!isFitting) throw invalid(`--prefix-mode ${spec}: the keys of that collection, with the codec ${codec}, have no such prefix: a string goes with any and string, an array with any and tuple`);
+  return prefix as PrefixMode['prefix'];
 }

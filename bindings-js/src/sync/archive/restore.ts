@@ -3,12 +3,13 @@ import { abortable } from '../../base/async.ts';
 import { KvError } from '../../base/errors.ts';
 import type { Collection, Database } from '../../types/index.ts';
 import { toKvError } from '../failures.ts';
+import type { SyncMode } from '../modes.ts';
 import type { SyncOptions } from '../options.ts';
 import type { Position, SnapshotStore } from '../remote-log.ts';
 import { Replica } from '../replica.ts';
 import { sealManifest } from '../snapshot.ts';
 import { Tables } from '../tables.ts';
-import type { Table } from '../tables.ts';
+import type { Bytes, Table } from '../tables.ts';
 import { Wire } from '../wire.ts';
 import { PlanLog } from './plan-log.ts';
 import type { ArchivedSnapshot, RestorePlan } from './plan.ts';
@@ -68,15 +69,18 @@ class RestoredTables extends Tables {
   readonly skipped = new Map<string, KvError>();
   skipsDamaged = false;
 
-  override find(name: string, isStrict?: boolean): Table | undefined {
+  override find(name: string): Table | undefined {
     if (!this.byName.has(name)) this.unlisted.add(name);
-    const table = super.find(name, isStrict);
-    if (table === undefined && this.byName.has(name)) {
-      const error = new KvError('KV_SYNC_MODE', `the archive has writes to ${JSON.stringify(name)} in mode "${isStrict ? 'strict' : 'merge'}": give it the mode that it has on devices`);
-      if (!this.skipsDamaged) throw error;
-      this.skipped.set(name, error);
-    }
-    return table;
+    return super.find(name);
+  }
+
+  override takes(table: Table, mode: SyncMode, key?: Bytes): boolean {
+    if (super.takes(table, mode, key)) return true;
+    const { name } = table;
+    const error = new KvError('KV_SYNC_MODE', `the archive has writes to ${JSON.stringify(name)} in mode "${mode}": give it the modes that it has on devices`);
+    if (!this.skipsDamaged) throw error;
+    this.skipped.set(name, error);
+    return false;
   }
 
   /** The collections in which sync keeps its own rows. */

@@ -1,0 +1,151 @@
+// Both modes in one collection, by what keys begin with.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { keyCodecs } from 'mangrove-kv';
+import type { Key, KeyCodec } from 'mangrove-kv';
+import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { Modes } from '../../src/sync/modes.ts';
+import type { PrefixMode } from '../../src/sync/modes.ts';
+import { runStrict } from '../../src/sync/strict.ts';
+import { code } from '../support/kit.ts';
+import { Device, converge } from './device.ts';
+
+const options = { collections: { shop: { prefixModes: [{ prefix: ['stock'], mode: 'strict' }] } } } as const;
+type Shop = readonly [string, string];
+
+const shopOf = ({ db }: Device) => db.collection<Shop, number>('shop');
+const contentOf = async (device: Device): Promise<string> => (await shopOf(device).entries().toArray()).map(([key, value]) => `${key.join('/')}=${value}`).join(' ');
+
+test('the longest prefix decides', () => {
+  const isStrict = (codec: unknown, mode: 'merge' | 'strict', prefixes: readonly PrefixMode[], key: Key): boolean => {
+    const { encode } = codec as KeyCodec<Key>;
+    return new Modes('c', codec as never, mode, prefixes).isStrict(encode(key));
+  };
+  const [strict, merge] = ['strict', 'merge'] as const;
+  const nested = [{ prefix: 'a', mode: strict }, { prefix: 'abc', mode: strict }, { prefix: 'ab', mode: merge }];
+  for (const prefixes of [nested, [...nested].reverse()]) {
+    for (const codec of [keyCodecs.any, keyCodecs.string]) {
+      for (const [key, expected] of [['', false], ['a', true], ['aa', true], ['ab', false], ['abb', false], ['abc', true], ['abcd', true], ['b', false]] as const) {
+        assert.equal(isStrict(codec, 'merge', prefixes, key), expected, key);
+      }
+    }
+  }
+  const arrays = [{ prefix: ['a'], mode: merge }, { prefix: ['a', 1], mode: strict }, { prefix: [], mode: merge }];
+  for (const [key, expected] of [[['a'], false], [['a', 1], true], [['a', 1, 'x'], true], [['a', 10], false], [['a\0', 1], false], [['b'], false], [[], false]] as const) {
+    assert.equal(isStrict(keyCodecs.tuple(), 'strict', arrays, key), expected, JSON.stringify(key));
+    assert.equal(isStrict(keyCodecs.any, 'strict', arrays, key), expected, JSON.stringify(key));
+  }
+  assert.equal(isStrict(keyCodecs.any, 'strict', arrays, 'a'), true);
+  const bytes = [{ prefix: new Uint8Array([255]), mode: strict }];
+  assert.equal(isStrict(keyCodecs.bytes, 'merge', bytes, new Uint8Array([255, 1])), true);
+  assert.equal(isStrict(keyCodecs.bytes, 'merge', bytes, new Uint8Array([254])), false);
+});
+
+test('prefixes that say nothing are refused', () => {
+  const modes = (prefixModes: readonly unknown[], mode: unknown = 'merge'): (() => Modes) => () => new Modes('c', keyCodecs.any as never, mode as 'merge', prefixModes as PrefixMode[]);
+  const isInvalid = code('KV_INVALID_ARGUMENT');
+  assert.throws(modes([{ prefix: 'a', mode: 'lax' }]), isInvalid);
+  assert.throws(modes([{ prefix: 'a' }]), isInvalid);
+  assert.throws(modes([{ prefix: 1, mode: 'strict' }]), isInvalid);
+  assert.throws(modes([{ prefix: 'a', mode: 'strict' }, { prefix: 'b', mode: 'strict' }, { prefix: 'a', mode: 'merge' }]), isInvalid);
+  assert.throws(modes([], 'lax'), isInvalid);
+});
+
+test('keys of both modes in one collection keep to their modes', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+  await shopOf(a).setMany([[['note', 'x'], 1], [['zone', 'y'], 2]]);
+  await runStrict(a.replica, (tx) => tx.collection<Shop, number>('shop').set(['stock', 'apple'], 3), {});
+  await converge([a, b]);
+  assert.equal(await contentOf(b), 'note/x=1 stock/apple=3 zone/y=2');
+  await assert.rejects(runStrict(b.replica, (tx) => tx.collection<Shop, number>('shop').set(['note', 'x'], 5), {}), (error) => code('KV_SYNC_MODE')(error) && /\["note", ?"x"\]/.test(String(error)));
+  await assert.rejects(runStrict(b.replica, (tx) => tx.collection<Shop, number>('shop').clear(), {}), code('KV_SYNC_MODE'));
+  await runStrict(b.replica, (tx) => tx.collection<Shop, number>('shop').clear({ prefix: ['stock'] }), {});
+  await runStrict(b.replica, (tx) => tx.collection<Shop, number>('shop').setMany([[['stock', 'pear'], 4], [['stock', 'plum'], 5]]), {});
+  await converge([a, b]);
+  assert.equal(await contentOf(a), 'note/x=1 stock/pear=4 stock/plum=5 zone/y=2');
+  assert.deepEqual([a.alarms, b.alarms], [[], []]);
+  // A clear past sync deletes what it may, and no more.
+  await shopOf(a).clear();
+  await converge([a, b]);
+  for (const device of [a, b]) assert.equal(await contentOf(device), 'stock/pear=4 stock/plum=5');
+  assert.deepEqual(a.alarms.map(({ code: kind }) => kind), ['KV_SYNC_MODE']);
+  await shopOf(a).setMany([[['note', 'x'], 6], [['stock', 'plum'], 100]]);
+  await converge([a, b]);
+  for (const device of [a, b]) assert.equal(await contentOf(device), 'note/x=6 stock/pear=4 stock/plum=5');
+  assert.deepEqual(a.alarms.map(({ code: kind }) => kind), ['KV_SYNC_MODE', 'KV_SYNC_MODE']);
+  assert.deepEqual(b.alarms, []);
+  // Where nothing is strict, a clear is no violation.
+  await shopOf(a).clear({ prefix: ['note'] });
+  await converge([a, b]);
+  assert.equal(await contentOf(b), 'stock/pear=4 stock/plum=5');
+  assert.equal(a.alarms.length, 2);
+  // What is written after a clear stays, and a clear of nothing but strict keys is not sent.
+  await shopOf(a).set(['note', 'x'], 7);
+  await shopOf(a).clear();
+  await shopOf(a).set(['note', 'x'], 8);
+  await converge([a, b]);
+  for (const device of [a, b]) assert.equal(await contentOf(device), 'note/x=8 stock/pear=4 stock/plum=5');
+  await shopOf(a).delete(['note', 'x']);
+  await converge([a, b]);
+  const sent = server.records.length;
+  await shopOf(a).clear();
+  await converge([a, b]);
+  assert.equal(server.records.length, sent);
+  assert.equal(a.alarms.length, 4);
+  await runStrict(b.replica, (tx) => tx.collection<Shop, number>('shop').clear(), {});
+  await converge([a, b]);
+  await shopOf(a).set(['note', 'x'], 9);
+  await shopOf(a).clear();
+  await converge([a, b]);
+  assert.equal(a.alarms.length, 4, 'there was nothing strict any more');
+  assert.equal(await a.digest(), await b.digest());
+  await Promise.all([a.stop(), b.stop()]);
+});
+
+test('writes in the other mode, of a device with other options, have no effect', async () => {
+  const server = new MemoryServer();
+  const [good, lax, harsh] = [await Device.start(server, options), await Device.start(server, { collections: { shop: {} } }), await Device.start(server, { collections: { shop: { mode: 'strict' } } })];
+  await runStrict(good.replica, (tx) => tx.collection<Shop, number>('shop').set(['stock', 'apple'], 3), {});
+  await shopOf(good).set(['note', 'x'], 1);
+  await good.sync();
+  await shopOf(lax).setMany([[['stock', 'apple'], 100], [['note', 'y'], 2]]);
+  await lax.sync();
+  await runStrict(harsh.replica, (tx) => tx.collection<Shop, number>('shop').setMany([[['note', 'x'], 100], [['stock', 'pear'], 4]]), {});
+  await good.sync();
+  assert.equal(await contentOf(good), 'note/x=1 note/y=2 stock/apple=3 stock/pear=4');
+  await shopOf(lax).clear();
+  await lax.sync();
+  await good.sync();
+  assert.equal(await contentOf(good), 'stock/apple=3 stock/pear=4');
+  await Promise.all([good, lax, harsh].map((device) => device.stop()));
+});
+
+test('a snapshot has both modes, but no writes that the log has not confirmed', async () => {
+  const server = new MemoryServer();
+  const withSnapshots = { ...options, snapshots: new MemorySnapshotStore() };
+  const a = await Device.start(server, withSnapshots);
+  for (let round = 0; round < 3; round++) {
+    await shopOf(a).set(['note', 'x'], round);
+    await runStrict(a.replica, (tx) => tx.collection<Shop, number>('shop').set(['stock', 'apple'], 10 + round), {});
+    await a.replica.compact();
+  }
+  assert.ok((server.records[0]?.position ?? 0) > 1, 'the log was cut off');
+  const fresh = await Device.start(server, withSnapshots);
+  await fresh.sync();
+  assert.equal(await contentOf(fresh), 'note/x=2 stock/apple=12');
+  await runStrict(fresh.replica, (tx) => tx.collection<Shop, number>('shop').update(['stock', 'apple'], (old = 0) => old + 1), {});
+  await shopOf(fresh).set(['note', 'x'], 9);
+  await converge([a, fresh]);
+  assert.equal(await contentOf(a), 'note/x=9 stock/apple=13');
+  assert.equal(await a.digest(), await fresh.digest());
+  await Promise.all([a.stop(), fresh.stop()]);
+});
+
+test('no index is unique where keys are in merge mode', async () => {
+  const server = new MemoryServer();
+  const indexes = { byValue: { key: (value: number) => value, unique: true } } as never;
+  await assert.rejects(Device.start(server, { collections: { shop: { ...options.collections.shop, indexes } } }), code('KV_INVALID_ARGUMENT'));
+  const device = await Device.start(server, { collections: { shop: { mode: 'strict', prefixModes: [{ prefix: ['stock'], mode: 'strict' }], indexes } } });
+  await device.stop();
+});
