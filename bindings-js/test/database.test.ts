@@ -262,9 +262,20 @@ test('bad arguments reject and never throw', () => withMemory({}, async (db) => 
     db.dropCollection(''), db.keys({ prefix: 5 }).next(),
   ];
   for (const call of bad) await rejects(call, 'KV_INVALID_ARGUMENT');
-  assert.throws(() => db.collection(''), code('KV_INVALID_ARGUMENT'));
+  assert.throws(() => db.collection(7 as never), code('KV_INVALID_ARGUMENT'));
+  await assert.rejects(db.transaction((tx) => tx.collection('').get(1)), code('KV_INVALID_ARGUMENT'));
   assert.throws(() => db.collection('\ud800'), code('KV_INVALID_ARGUMENT'));
   assert.throws(() => db.collection('x', { key: {} as never }), code('KV_INVALID_ARGUMENT'));
+}));
+
+test('the collection without a name is the default one', () => withMemory({}, async (db) => {
+  const byValue = db.collection<string, number>('', { indexes: { byValue: { key: (value: number) => value } } });
+  assert.equal(byValue.name, '');
+  await byValue.set('a', 1).then(() => byValue.set('b', 2));
+  assert.equal(await db.get('a'), 1);
+  assert.deepEqual(await db.keys().toArray(), ['a', 'b']);
+  assert.deepEqual(await byValue.index('byValue').keys({ gte: 1 }).toArray(), ['a', 'b']);
+  await rejects(db.collection<number>('', { key: keyCodecs.int53 }).set(1, 1), 'KV_CODEC_MISMATCH');
 }));
 
 test('size is requested when it is awaited', () => withLetters(async (db) => {

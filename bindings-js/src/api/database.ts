@@ -105,7 +105,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     name: string,
     options: CollectionOptions<K2, V2, I2> = {},
   ): Collection<K2, V2, I2> {
-    checkName(name);
+    if (name !== DEFAULT_COLLECTION) checkName(name);
     checkNames('collection', options, COLLECTION);
     const collection = new KvCollection<K2, V2, I2>(toTarget(this.#connection, name, options, this.#strictValues), this.#scope);
     collection.transact = this.transact;

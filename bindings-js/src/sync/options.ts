@@ -12,8 +12,9 @@ export interface SyncOptions {
   /** Where snapshots and large values are. Without it there are none: see docs/SYNC.md. */
   readonly snapshots?: SnapshotStore | undefined;
   /**
-   * What is synchronized: names of collections, with the options with which they are opened. All
-   * devices have to use the same ones. Other collections stay local.
+   * What is synchronized: names of collections, with the options with which they are opened; `""` is
+   * the default collection, with those of `open`. All devices have to use the same ones. Other
+   * collections stay local.
    */
   readonly collections: { readonly [name: string]: SyncCollectionOptions };
   /** Mode of collections without a mode of their own. Default: "merge". */

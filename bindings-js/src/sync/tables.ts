@@ -20,8 +20,11 @@ export type Rows = Collection<Bytes, Bytes>;
 
 /** A codec of keys or values of any type. */
 export interface SyncCodec {
+  /** Stored with the collection, and the same on all devices. */
   readonly id: string;
+  /** Returns the bytes of a key or value. */
   encode(value: never): Uint8Array;
+  /** Returns what `encode` turned into these bytes. */
   decode(bytes: Uint8Array): unknown;
 }
 
@@ -85,7 +88,7 @@ function uniqueOf(indexes: readonly (readonly [string, AnyIndex])[], key: KeyCod
 }
 
 function toTable(db: Database, name: string, options: SyncCollectionOptions, mode: SyncMode): Table {
-  if (name === '' || name.startsWith('mangrove:')) {
+  if (name.startsWith('mangrove:')) {
     throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: collection ${JSON.stringify(name)} cannot be synchronized; give the data a collection with a name of its own`);
   }
   const key = (options.key ?? keyCodecs.any) as KeyCodec<unknown>;

@@ -1,7 +1,7 @@
 // `syncDatabase` as programs use it: in the background, with its states and events.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { open } from 'mangrove-kv';
+import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, MemorySnapshotStore, syncDatabase } from 'mangrove-kv/sync';
 import type { Sync, SyncConflict, SyncOptions, SyncProgress } from 'mangrove-kv/sync';
@@ -84,6 +84,36 @@ test('a database without a feed is compared at each start, and followed from the
     assert.equal(server.records.length, 4);
     await stop(b);
   });
+});
+
+test('the default collection follows the log like others, with the options of open', async () => {
+  const server = new MemoryServer();
+  const codecs = { key: keyCodecs.string, value: valueCodecs.json<{ readonly n: number }>() };
+  const options = { ...codecs, indexes: { byN: { key: ({ n }: { readonly n: number }) => n } } };
+  const startOne = async () => {
+    const db = await open('node', { storage: 'memory', feed: true, ...options });
+    return { db, sync: await syncDatabase(db, { log: new MemoryLog(server), collections: { '': { ...options, prefixModes: [{ prefix: 'strict/', mode: 'strict' }] }, notes: {} } }) };
+  };
+  const [a, b] = [await startOne(), await startOne()];
+  const heard: unknown[] = [];
+  const changes = (async () => {
+    for await (const { changes: all } of b.db.changes({ since: 0 })) for (const each of all) if (each.collection === '' && each.type === 'set') heard.push(each.key, each.value);
+  })();
+  await a.db.set('one', { n: 1 });
+  await a.sync.flush();
+  await b.sync.transaction(async (tx) => {
+    const { n } = await tx.collection(b.db).get('one') as { readonly n: number };
+    await tx.collection(b.db).set('strict/two', { n: n + 1 });
+  });
+  await assert.rejects(b.sync.transaction((tx) => tx.collection(b.db).set('one', { n: 3 })), code('KV_SYNC_MODE'));
+  await a.sync.transaction(() => undefined);
+  for (const { db } of [a, b]) {
+    assert.deepEqual(await db.entries().toArray(), [['one', { n: 1 }], ['strict/two', { n: 2 }]]);
+    assert.deepEqual(await db.index('byN').keys({ gte: 2 }).toArray(), ['strict/two']);
+  }
+  await Promise.all([a, b].map(({ sync, db }) => sync.close().then(() => db.close())));
+  await changes;
+  assert.deepEqual(heard, ['one', { n: 1 }, 'strict/two', { n: 2 }]);
 });
 
 test('everything works offline, and is sent later', async () => {

@@ -91,7 +91,8 @@ TARGET.restoring-…, which can be removed. Prints a JSON report.
       --at-position N          up to this position of the log
       --database NAME          whose archive it is
       --collection SPEC        a collection to restore: its name, :strict if that is its mode, and the ids
-                               of its codecs if they are not the default ones (any and structured)
+                               of its codecs if they are not the default ones (any and structured);
+                               without a name it is the default collection
       --prefix-mode SPEC       keys of a collection with a mode of their own: NAME:strict:PREFIX, or
                                NAME:merge:PREFIX, with a prefix in JSON, such as 'shop:strict:["stock"]'
       --skip-damaged           passes over what the log itself had lost or damaged, as devices do
@@ -278,7 +279,7 @@ function toCollections(specs: readonly string[], prefixes: readonly string[]): {
   const collections = new Map<string, SyncCollectionOptions>();
   for (const spec of specs) {
     const [, name = '', suffixes = ''] = COLLECTION.exec(spec) ?? [];
-    if (name === '' || collections.has(name)) throw invalid(`--collection ${spec}: ${name === '' ? 'it has no name' : 'it is named twice'}`);
+    if (collections.has(name)) throw invalid(`--collection ${spec}: it is named twice`);
     const given = suffixes.split(':').slice(1);
     const idOf = (kind: string): string | undefined => given.find((suffix) => suffix.startsWith(`${kind}=`))?.slice(kind.length + 1);
     const [key, value] = [idOf('key'), idOf('value')];
