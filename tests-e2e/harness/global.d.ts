@@ -21,7 +21,7 @@ interface Window {
   /** Prepares a server of NATS. */
   createStreams(servers: readonly string[]): Promise<void>;
   /** Opens the database of a device and keeps it in step over NATS; the test then drives it through `synced`. */
-  startSync(device: string, servers: readonly string[]): Promise<void>;
+  startSync(device: string, servers: readonly string[], isInWorker?: boolean): Promise<void>;
   synced: import('./sync.ts').Synced;
   /** Mounts a React page that shows a live query; the test then drives it through `react`. */
   mountReact(isStrict: boolean): Promise<void>;

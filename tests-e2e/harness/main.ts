@@ -24,8 +24,8 @@ window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
 window.createStreams = async (servers) => (await import('./sync.ts')).createStreams({ servers, replicas: 1 });
-window.startSync = async (device, servers) => {
-  window.synced = await (await import('./sync.ts')).start(device, servers);
+window.startSync = async (device, servers, isInWorker) => {
+  window.synced = await (await import('./sync.ts')).start(device, servers, isInWorker);
 };
 window.loadInspector = () => import('mangrove-kv/inspector');
 window.mountFramework = async (name) => {

@@ -1,13 +1,12 @@
 // Databases of a page that are kept in step over NATS.
-import { open } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 import { useSync } from 'mangrove-kv/react';
-import { MemorySnapshotStore, syncDatabase } from 'mangrove-kv/sync';
 import type { Sync, SyncConflict } from 'mangrove-kv/sync';
-import { natsLog } from 'mangrove-kv/sync/nats';
 import { createElement } from 'react';
 import type { ReactNode } from 'react';
 import { createRoot } from 'react-dom/client';
+import { logOf, synchronize } from './syncing.ts';
+import type { Told } from './syncing.ts';
 
 export { createStreams } from 'mangrove-kv/sync/nats-admin';
 
@@ -21,8 +20,8 @@ export interface Synced {
   readonly errors: string[];
   /** Keys that were set in `notes`, as the feed has them. */
   readonly seen: string[];
-  /** Records that this page has appended to the log. */
-  appends: number;
+  /** Records that this page, or its worker, has appended to the log. */
+  readonly appends: number;
 }
 
 function Shown({ sync }: { sync: Sync }): ReactNode {
@@ -30,26 +29,34 @@ function Shown({ sync }: { sync: Sync }): ReactNode {
   return createElement('p', { id: 'sync' }, `${status}, ${pending} pending, ${lastError?.code ?? 'no error'}`);
 }
 
-/** Opens the database of a device, starts sync, and shows its state in the page. */
-export async function start(device: string, servers: readonly string[]): Promise<Synced> {
-  const db = await open(device, { feed: true });
-  const log = natsLog({ servers, database: 'shared', device, timeout: 2000 });
-  const append = log.append.bind(log);
+/**
+ * Opens the database of a device, starts sync, and shows its state in the page. With `isInWorker`
+ * the page leaves synchronizing to a worker of its own.
+ */
+export async function start(device: string, servers: readonly string[], isInWorker = false): Promise<Synced> {
   const conflicts: SyncConflict[] = [];
   const resolved: SyncConflict[] = [];
   const errors: string[] = [];
   const seen: string[] = [];
-  log.append = (record, options) => {
-    synced.appends++;
-    return append(record, options);
+  let appends = 0;
+  if (isInWorker) {
+    const worker = new Worker(new URL('./syncing-worker.ts', import.meta.url), { type: 'module' });
+    worker.onmessage = ({ data }: MessageEvent<Told>) => {
+      if (data.type === 'append') appends++;
+      else if (data.type === 'resolve') resolved.push(data.conflict);
+      else errors.push(data.message);
+    };
+    worker.onerror = ({ message }) => errors.push(message);
+    worker.postMessage({ device, servers });
+  }
+  const log = isInWorker ? undefined : logOf(device, servers, () => appends++);
+  const { db, sync } = await synchronize(device, log, (conflict) => resolved.push(conflict));
+  const synced: Synced = {
+    db, sync, conflicts, resolved, errors, seen,
+    get appends() {
+      return appends;
+    },
   };
-  const sync = await syncDatabase(db, {
-    log,
-    snapshots: new MemorySnapshotStore(),
-    collections: { notes: {}, accounts: { mode: 'strict' } },
-    resolve: (conflict) => void resolved.push(conflict),
-  });
-  const synced: Synced = { db, sync, conflicts, resolved, errors, seen, appends: 0 };
   sync.addEventListener('conflict', ({ conflict }) => conflicts.push(conflict));
   sync.addEventListener('error', ({ error }) => errors.push(`${error.code}: ${error.message}`));
   void (async () => {

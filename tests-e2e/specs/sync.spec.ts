@@ -19,12 +19,12 @@ const test = base.extend<{ context: BrowserContext; cluster: Cluster }>({
 
 test.skip(process.env['NATS_SERVER'] === undefined, 'needs nats-server: node .ci/setup.mjs --sync');
 
-async function start(page: Page, { servers }: Cluster, device: string): Promise<Page> {
-  await page.evaluate(([name, addresses]) => window.startSync(name, addresses), [device, servers] as const);
+async function start(page: Page, { servers }: Cluster, device: string, isInWorker = false): Promise<Page> {
+  await page.evaluate(([name, addresses, withWorker]) => window.startSync(name, addresses, withWorker), [device, servers, isInWorker] as const);
   return page;
 }
 
-const open = async (context: BrowserContext, cluster: Cluster, device = 'a'): Promise<Page> => start(await emptyTab(context), cluster, device);
+const open = async (context: BrowserContext, cluster: Cluster, device = 'a', isInWorker = false): Promise<Page> => start(await emptyTab(context), cluster, device, isInWorker);
 
 const note = (page: Page, key: string, value: unknown = true): Promise<void> =>
   page.evaluate(([at, what]) => window.synced.db.collection('notes').set(at as string, what), [key, value] as const);
@@ -173,4 +173,47 @@ test('while the tab that synchronizes hangs, others show that, and go on', async
   await shows(page, 'live, 0 pending, no error');
   await meet(page, other);
   expect(await other.evaluate(() => window.synced.db.collection('accounts').get('n'))).toBe(1);
+});
+
+test('a worker synchronizes for its page and for other tabs, and another one takes over', async ({ context, cluster }) => {
+  test.setTimeout(120_000);
+  const tabs = [await open(context, cluster, 'a', true), await open(context, cluster, 'a', true), await open(context, cluster, 'a', true)] as const;
+  const other = await open(context, cluster, 'b');
+  for (const page of [...tabs, other]) await shows(page, 'live, 0 pending, no error');
+  await note(tabs[1], 'k', 'old');
+  await Promise.all([...tabs, other].map(bump));
+  await meet(tabs[2], other);
+  const counts = await Promise.all(tabs.map(appends));
+  expect(counts.filter((count) => count > 0)).toHaveLength(1);
+  const leading = tabs[counts.findIndex((count) => count > 0)] as Page;
+  const rest = tabs.filter((page) => page !== leading);
+  // Its worker goes on, or another one takes over.
+  await setFrozen(leading, true);
+  await Promise.all(rest.map(bump));
+  await setFrozen(leading, false);
+  await shows(leading, /^live/);
+  // Another page in the same tab: the worker is gone, or kept without the lock.
+  await leading.goto('about:blank');
+  await Promise.all(rest.map(bump));
+  await note(rest[0] as Page, 'k', 'new');
+  await meet(rest[1] as Page, other);
+  await leading.goBack();
+  await leading.waitForFunction(() => document.title === 'ready');
+  if (await leading.evaluate(() => window.synced === undefined)) await start(leading, cluster, 'a', true);
+  await shows(leading, 'live, 0 pending, no error');
+
+  await cluster.nodes[0]?.kill();
+  await note(leading, 'k', 'mine');
+  for (const page of tabs) await shows(page, 'offline, 1 pending, KV_LOG_UNAVAILABLE');
+  await note(other, 'k', 'theirs');
+  await shows(other, /^offline, 1 pending/);
+  await cluster.nodes[0]?.start();
+  for (const page of [...tabs, other]) await shows(page, 'live, 0 pending, no error');
+  await meet(leading, other);
+  const conflict = { collection: 'notes', key: 'k', mine: 'mine', theirs: 'theirs' };
+  await expect.poll(async () => (await Promise.all(tabs.map((page) => page.evaluate(() => window.synced.resolved)))).flat()).toEqual([conflict]);
+  for (const page of tabs) expect(await page.evaluate(() => window.synced.conflicts)).toEqual([conflict]);
+  expect(await leading.evaluate(() => window.synced.sync.compact())).toEqual({ position: JSON.parse(await state(leading)).position });
+  expect(await other.evaluate(() => window.synced.db.collection('accounts').get('n'))).toBe(8);
+  expect((await Promise.all([...tabs, other].map((page) => page.evaluate(() => window.synced.errors)))).flat()).toEqual([]);
 });

@@ -7,6 +7,7 @@ import type { RawConflict } from './apply.ts';
 import { Bell } from './bell.ts';
 import { toKvError } from './failures.ts';
 import type { SyncConflict, SyncOptions, SyncProgress } from './options.ts';
+import type { RemoteLog } from './remote-log.ts';
 import { Replica } from './replica.ts';
 import type { Tables } from './tables.ts';
 
@@ -49,10 +50,10 @@ export class Leader {
   readonly #ended: Promise<void>;
   #failure: KvError | undefined;
 
-  constructor(db: Database, tables: Tables, options: SyncOptions, events: LeaderEvents) {
+  constructor(db: Database, tables: Tables, log: RemoteLog, options: SyncOptions, events: LeaderEvents) {
     this.#options = options;
     this.#events = events;
-    const { log, snapshots, collections, mode, seal, exclusive, resolve } = options;
+    const { snapshots, collections, mode, seal, exclusive, resolve } = options;
     this.replica = new Replica(db, { log, snapshots, collections, mode, seal, tables, isExclusive: exclusive, keepsConflicts: resolve !== undefined }, {
       conflicts: (conflicts) => {
         events.conflicts(conflicts);

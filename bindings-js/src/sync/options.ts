@@ -7,8 +7,11 @@ import type { Seal } from './wire.ts';
 
 /** Options of `syncDatabase`. */
 export interface SyncOptions {
-  /** The log of this database. Sync closes it at the end. */
-  readonly log: RemoteLog;
+  /**
+   * The log of this database. Sync closes it at the end. Without one this thread never synchronizes,
+   * but leaves it to another tab, or to a worker; only where threads share the database.
+   */
+  readonly log?: RemoteLog | undefined;
   /** Where snapshots and large values are. Without it there are none: see docs/SYNC.md. */
   readonly snapshots?: SnapshotStore | undefined;
   /**

@@ -21,7 +21,8 @@ import { loadSnapshot, readManifest, writeSnapshot } from './snapshot.ts';
 import { Tables, deviceOf, withNewId } from './tables.ts';
 import { Wire, blobKey, toStream } from './wire.ts';
 
-export interface ReplicaOptions extends Pick<SyncOptions, 'log' | 'snapshots' | 'collections' | 'mode' | 'seal'> {
+export interface ReplicaOptions extends Pick<SyncOptions, 'snapshots' | 'collections' | 'mode' | 'seal'> {
+  readonly log: RemoteLog;
   /** Of the collections; default: new ones. */
   readonly tables?: Tables | undefined;
   readonly isExclusive?: boolean | undefined;

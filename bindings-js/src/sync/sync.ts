@@ -8,7 +8,7 @@ import type { RawConflict } from './apply.ts';
 import { toKvError, toPlain } from './failures.ts';
 import { Leader, MAX_BACKOFF_MS, MIN_BACKOFF_MS, decodeConflict } from './leader.ts';
 import type { SyncEventMap, SyncOptions, SyncProgress } from './options.ts';
-import type { Position } from './remote-log.ts';
+import type { Position, RemoteLog } from './remote-log.ts';
 import { logUnavailable } from './remote-log.ts';
 import { runStrict } from './strict.ts';
 import type { Sent, StrictHost, StrictOptions, StrictTransaction } from './strict.ts';
@@ -50,6 +50,8 @@ export class Sync extends EventTarget {
         sleep: () => this.#resign(),
       }, this.#stop.signal);
       this.#state = { ...this.#state, status: 'waiting' };
+    } else if (options.log === undefined) {
+      throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: the option \`log\` is missing, and no other thread can synchronize a database with persistence "${db.persistence}"`);
     }
     active.add(db);
     this.#ended = this.#run();
@@ -247,9 +249,11 @@ export class Sync extends EventTarget {
     const onClosed = (): void => void this.close();
     this.#db.addEventListener('close', onClosed);
     try {
-      while (!this.#isStopped) {
+      const { log } = this.#options;
+      if (log === undefined) await new Promise((resolve) => this.#stop.signal.addEventListener('abort', resolve));
+      while (log !== undefined && !this.#isStopped) {
         if (this.#tabs !== undefined) this.#release = await this.#tabs.elect();
-        await this.#follow();
+        await this.#follow(log);
       }
     } catch (error) {
       if (!this.#isStopped) this.#fail(error);
@@ -258,14 +262,14 @@ export class Sync extends EventTarget {
       this.#db.removeEventListener('close', onClosed);
       this.#tabs?.close();
       active.delete(this.#db);
-      await this.#options.log.close().catch(() => undefined);
+      await this.#options.log?.close().catch(() => undefined);
       this.#set({ status: 'stopped' });
     }
   }
 
   /** Follows the log until this tab stops, or has to leave that to another one. */
-  async #follow(): Promise<void> {
-    const leader = new Leader(this.#db, this.#tables, this.#options, {
+  async #follow(log: RemoteLog): Promise<void> {
+    const leader = new Leader(this.#db, this.#tables, log, this.#options, {
       state: (change) => this.#set(change),
       conflicts: (conflicts) => this.#announce({ type: 'conflicts', conflicts }),
       repaired: (records) => this.#announce({ type: 'repair', records }),
@@ -276,7 +280,7 @@ export class Sync extends EventTarget {
     // Even if nothing has changed.
     this.#tabs?.tellState(this.#state);
     this.#forgetOthers(leader).catch(() => undefined);
-    const endWake = this.#options.log.wake(() => leader.wake());
+    const endWake = log.wake(() => leader.wake());
     try {
       await leader.ended();
     } finally {

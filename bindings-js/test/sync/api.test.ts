@@ -203,6 +203,7 @@ test('a database is synchronized once, and sync ends with it', async () => {
   await until(sync, ({ status }) => status === 'stopped');
   await sync.close();
   await assert.rejects(syncDatabase(db, { log: new MemoryLog(server), collections: { 'mangrove:x': {} } }), code('KV_INVALID_ARGUMENT'));
+  await assert.rejects(syncDatabase(db, { collections }), code('KV_INVALID_ARGUMENT'));
   await assert.rejects(syncDatabase(db, { log: new MemoryLog(server), collections: { x: { mode: 'other' as never } } }), code('KV_INVALID_ARGUMENT'));
 });
 
