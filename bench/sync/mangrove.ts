@@ -1,4 +1,4 @@
-// Mangrove's devices: databases in files, which follow a log on one nats-server.
+// Mangrove's devices: databases in files or in memory, which follow a log on one nats-server.
 import { join } from 'node:path';
 import { open } from 'mangrove-kv';
 import { syncDatabase } from 'mangrove-kv/sync';
@@ -8,14 +8,14 @@ import { Cluster } from '../../bindings-js/test-sync/support/nats.ts';
 import { Link } from '../../bindings-js/test-sync/support/proxy.ts';
 import type { Device, Peer } from './peer.ts';
 
-export async function startMangrove(directory: string): Promise<Peer> {
+export async function startMangrove(directory: string, storage: 'fs' | 'memory'): Promise<Peer> {
   const cluster = await Cluster.start({ nodes: 1 });
   await createStreams({ servers: cluster.servers, replicas: 1, timeout: 2000 });
   const link = await Link.to(cluster.nodes[0]?.websocket as number);
   return {
     bytes: () => link.bytes,
     async device(name, { syncs }) {
-      const db = await open(join(directory, name), { feed: true, durability: 'relaxed' });
+      const db = await open(join(directory, name), { storage, feed: true, durability: 'relaxed' });
       const notes = db.collection<string, unknown>('notes');
       const log = natsLog({ servers: `ws://127.0.0.1:${link.port}`, database: 'bench', device: name });
       const sync = syncs ? await syncDatabase(db, { log, collections: { notes: {} } }) : undefined;

@@ -1,4 +1,4 @@
-// Two devices and a server on loopback, Mangrove beside PouchDB: `npm run bench:sync`.
+// Two devices and a server on loopback, Mangrove beside PouchDB and RxDB: `npm run bench:sync`.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,11 +7,19 @@ import { parseArgs } from 'node:util';
 import { startMangrove } from './mangrove.ts';
 import type { Device, Peer } from './peer.ts';
 import { startPouchDB } from './pouchdb.ts';
+import { startRxDB } from './rxdb.ts';
 
 const { values: options } = parseArgs({ options: { rounds: { type: 'string', default: '3' }, commits: { type: 'string', default: '300' }, entries: { type: 'string', default: '20000' } } });
 const [rounds, commits, entries] = [options.rounds, options.commits, options.entries].map(Number) as [number, number, number];
 
-const PEERS = { 'Mangrove': startMangrove, 'PouchDB': startPouchDB };
+const PEERS = {
+  'Mangrove': (directory: string) => startMangrove(directory, 'fs'),
+  'PouchDB': startPouchDB,
+  'Mangrove in memory': (directory: string) => startMangrove(directory, 'memory'),
+  'RxDB in memory': startRxDB,
+};
+/** What is compared with what. */
+const PAIRS = [['Mangrove', 'PouchDB'], ['Mangrove in memory', 'RxDB in memory']] as const;
 /** Unit of each row, and whether more is better. */
 const ROWS = {
   'local puts, one by one, sync off': ['/s', true],
@@ -28,7 +36,7 @@ type Figures = Map<Row, number[]>;
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 const document = (number: number): object => ({ title: `note ${number}`, text: 'x'.repeat(100), done: false, number });
 const at = (sorted: readonly number[], share: number): number => sorted[Math.min(Math.floor(sorted.length * share), sorted.length - 1)] as number;
-const median = (numbers: readonly number[]): number => at([...numbers].sort((a, b) => a - b), 0.5);
+const median = (numbers: readonly number[]): number => numbers.length === 0 ? NaN : at([...numbers].sort((a, b) => a - b), 0.5);
 
 async function rateOf(count: number, work: () => Promise<void>): Promise<number> {
   const start = performance.now();
@@ -42,8 +50,13 @@ async function puts(device: Device, prefix: string): Promise<number> {
   });
 }
 
-async function until(isTrue: () => Promise<boolean>): Promise<void> {
-  for (let end = Date.now() + 300_000; !await isTrue(); await pause(2)) if (Date.now() > end) throw new Error('the devices do not become equal');
+/** Milliseconds after which a device that has not caught up is given up. */
+const PATIENCE = 60_000;
+
+/** Resolves to whether it became true. */
+async function until(isTrue: () => Promise<boolean>): Promise<boolean> {
+  for (let end = Date.now() + PATIENCE; !await isTrue(); await pause(2)) if (Date.now() > end) return false;
+  return true;
 }
 
 async function measure(peer: Peer, figures: Figures): Promise<void> {
@@ -78,17 +91,19 @@ async function measure(peer: Peer, figures: Figures): Promise<void> {
   add('from a commit to an event on another device: 99th percentile', at(times, 0.99));
   add('local puts, one by one, sync on', await puts(first, 'on'));
   await first.settle();
-  await until(async () => await second.count() === await first.count());
+  if (!await until(async () => await second.count() === await first.count())) throw new Error('the devices do not become equal');
   await second.close();
 
   add('entries stored and sent', await rateOf(entries, () => first.putAll(Array.from({ length: entries }, (_, number) => [`entry${number}`, document(number)] as const))));
   const total = await first.count();
   await first.close();
   let newest: Device | undefined;
-  add('entries that a new device catches up with', await rateOf(total, async () => {
+  let isEqual = false;
+  const rate = await rateOf(total, async () => {
     const device = newest = await peer.device('newest', { syncs: true });
-    await until(async () => await device.count() >= total);
-  }));
+    isEqual = await until(async () => await device.count() >= total);
+  });
+  if (isEqual) add('entries that a new device catches up with', rate);
   await newest?.close();
 }
 
@@ -103,10 +118,13 @@ for (let round = 0; round < rounds; round++) {
     process.stderr.write(`round ${round + 1} of ${rounds}: ${name}\n`);
   }
 }
-const shown = (figure: number, unit: string): string => `${figure >= 100 ? Math.round(figure).toLocaleString('en') : figure.toPrecision(3)}${unit === '' ? '' : ` ${unit}`}`;
-process.stdout.write('| | Mangrove | PouchDB | ratio |\n|---|--:|--:|--:|\n');
+const shown = (figure: number, unit: string): string => Number.isNaN(figure) ? '–' : `${figure >= 100 ? Math.round(figure).toLocaleString('en') : figure.toPrecision(3)}${unit === '' ? '' : ` ${unit}`}`;
+process.stdout.write(`| | ${PAIRS.map((pair) => `${pair.join(' | ')} | ratio`).join(' | ')} |\n|---|${'--:|--:|--:|'.repeat(PAIRS.length)}\n`);
 for (const [row, [unit, isMore]] of Object.entries(ROWS) as [Row, readonly [string, boolean]][]) {
-  const [ours, theirs] = ['Mangrove', 'PouchDB'].map((name) => median(all.get(name)?.get(row) ?? [])) as [number, number];
-  process.stdout.write(`| ${row} | ${shown(ours, unit)} | ${shown(theirs, unit)} | ${(isMore ? ours / theirs : theirs / ours).toPrecision(3)} |\n`);
+  const cells = PAIRS.map((pair) => {
+    const [ours, theirs] = pair.map((name) => median(all.get(name)?.get(row) ?? [])) as [number, number];
+    return `${shown(ours, unit)} | ${shown(theirs, unit)} | ${Number.isNaN(theirs) ? '–' : (isMore ? ours / theirs : theirs / ours).toPrecision(3)}`;
+  });
+  process.stdout.write(`| ${row} | ${cells.join(' | ')} |\n`);
 }
 process.exit(0);

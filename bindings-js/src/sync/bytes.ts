@@ -4,9 +4,19 @@ import { KvError } from '../base/errors.ts';
 const utf8Encoder = new TextEncoder();
 const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
+/** Buffer of a sink that is done, for the next one: rows and stamps are small and many. */
+let spare: Uint8Array<ArrayBuffer> | undefined;
+const MAX_SPARE = 1 << 16;
+
+/** Not to be used after `done`. */
 export class ByteSink {
-  #bytes = new Uint8Array(256);
+  #bytes = spare ?? new Uint8Array(256);
+  #view = new DataView(this.#bytes.buffer);
   #length = 0;
+
+  constructor() {
+    spare = undefined;
+  }
 
   get length(): number {
     return this.#length;
@@ -20,7 +30,7 @@ export class ByteSink {
 
   u64(value: bigint): this {
     this.#room(8);
-    new DataView(this.#bytes.buffer).setBigUint64(this.#length, value);
+    this.#view.setBigUint64(this.#length, value);
     this.#length += 8;
     return this;
   }
@@ -47,8 +57,15 @@ export class ByteSink {
     return this.bytes(utf8Encoder.encode(text));
   }
 
+  /** What there is so far, until the next call. */
+  view(): Uint8Array {
+    return this.#bytes.subarray(0, this.#length);
+  }
+
   done(): Uint8Array<ArrayBuffer> {
-    return this.#bytes.slice(0, this.#length);
+    const done = this.#bytes.slice(0, this.#length);
+    if (this.#bytes.length <= MAX_SPARE) spare = this.#bytes;
+    return done;
   }
 
   #room(more: number): void {
@@ -56,12 +73,14 @@ export class ByteSink {
     const larger = new Uint8Array(Math.max(this.#bytes.length * 2, this.#length + more));
     larger.set(this.#bytes);
     this.#bytes = larger;
+    this.#view = new DataView(larger.buffer);
   }
 }
 
 /** Reads what a `ByteSink` wrote; what ends early is KV_CORRUPT. */
 export class ByteSource {
   readonly #bytes: Uint8Array;
+  #view: DataView | undefined;
   #at = 0;
 
   constructor(bytes: Uint8Array) {
@@ -73,12 +92,15 @@ export class ByteSource {
   }
 
   u8(): number {
-    return this.raw(1)[0] as number;
+    this.#need(1);
+    return this.#bytes[this.#at++] as number;
   }
 
   u64(): bigint {
-    const bytes = this.raw(8);
-    return new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0);
+    this.#need(8);
+    this.#view ??= new DataView(this.#bytes.buffer, this.#bytes.byteOffset, this.#bytes.length);
+    this.#at += 8;
+    return this.#view.getBigUint64(this.#at - 8);
   }
 
   uv(): number {
@@ -93,9 +115,13 @@ export class ByteSource {
 
   /** A view. */
   raw(length: number): Uint8Array {
-    if (length > this.left) throw new KvError('KV_CORRUPT', 'a sync record ends early');
+    this.#need(length);
     this.#at += length;
     return this.#bytes.subarray(this.#at - length, this.#at);
+  }
+
+  #need(length: number): void {
+    if (length > this.left) throw new KvError('KV_CORRUPT', 'a sync record ends early');
   }
 
   /** A copy. */

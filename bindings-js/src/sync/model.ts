@@ -171,10 +171,15 @@ interface RowParts {
   readonly overlay: Stored | undefined;
 }
 
+/** With so many keys it pays to ask first which of them are there. */
+const MANY_KEYS = 16;
+const NOTHING: RowParts = { entry: undefined, stamp: undefined, overlay: undefined };
+
 export class Model {
   readonly #tx: Transaction;
   readonly #now: number;
   readonly #rows = new Map<string, Map<string, Row>>();
+  readonly #handles = new Map<Rows, RowsIn>();
 
   /** `now` decides which entries are expired. */
   constructor(tx: Transaction, tables: Tables, now: number) {
@@ -185,28 +190,51 @@ export class Model {
 
   /** Reads rows of keys, all at once. */
   async load(wanted: Iterable<{ readonly table: Table; readonly key: Bytes }>): Promise<void> {
-    const reads: Promise<void>[] = [];
+    const byTable = new Map<Table, Map<string, Bytes>>();
     for (const { table, key } of wanted) {
-      const rows = this.#rows.get(table.name) as Map<string, Row>;
       const id = keyId(key);
-      if (rows.has(id)) continue;
-      // Reserves the place: a key that is named twice is read once.
-      rows.set(id, undefined as unknown as Row);
-      const get = (from: Rows): Promise<Stored | undefined> => this.#tx.collection(from).getEntry(key);
-      reads.push(Promise.all([get(table.data), get(table.stamps), get(table.overlay)]).then(([entry, stamp, overlay]) => {
-        rows.set(id, new Row(table, key, { entry, stamp, overlay }, this.#now));
-      }));
+      if (this.#rows.get(table.name)?.has(id) === true) continue;
+      let keys = byTable.get(table);
+      if (keys === undefined) byTable.set(table, keys = new Map());
+      keys.set(id, key);
     }
-    await Promise.all(reads);
+    await Promise.all([...byTable].map(([table, keys]) => this.#loadKeys(table, keys)));
   }
 
-  /** Reads all rows of a range. */
-  async loadRange(table: Table, lower: KeyBound, upper: KeyBound): Promise<void> {
+  async #loadKeys(table: Table, keys: ReadonlyMap<string, Bytes>): Promise<void> {
+    const rows = this.#rows.get(table.name) as Map<string, Row>;
+    const froms = [table.data, table.stamps, table.overlay] as const;
+    const ids = [...keys.keys()];
+    // Reserves the places: a key that is named twice is read once.
+    for (const id of ids) rows.set(id, undefined as unknown as Row);
+    const found = ids.length < MANY_KEYS ? undefined : await Promise.all(froms.map((from) => this.#in(from).hasMany([...keys.values()])));
+    await Promise.all(ids.map(async (id, at) => {
+      const key = keys.get(id) as Bytes;
+      const get = (nth: 0 | 1 | 2): Promise<Stored | undefined> | undefined => found?.[nth]?.[at] === false ? undefined : this.#in(froms[nth]).getEntry(key);
+      const [entry, stamp, overlay] = await Promise.all([get(0), get(1), get(2)]);
+      rows.set(id, new Row(table, key, { entry, stamp, overlay }, this.#now));
+    }));
+  }
+
+  /** Reads all rows of a range, and has empty ones for those of `expected` that are not there. */
+  async loadRange(table: Table, lower: KeyBound, upper: KeyBound, expected: readonly Bytes[] = []): Promise<void> {
     const keys = new Map<string, Bytes>();
     for (const from of [table.data, table.stamps, table.overlay]) {
-      for await (const key of this.#tx.collection(from).keys(toRange(lower, upper))) keys.set(keyId(key), key);
+      for await (const key of this.#in(from).keys(toRange(lower, upper))) keys.set(keyId(key), key);
     }
-    await this.load([...keys.values()].map((key) => ({ table, key })));
+    const others = expected.filter((key) => !isWithin(key, lower, upper));
+    await this.load([...keys.values(), ...others].map((key) => ({ table, key })));
+    const rows = this.#rows.get(table.name) as Map<string, Row>;
+    for (const key of expected) {
+      const id = keyId(key);
+      if (!rows.has(id)) rows.set(id, new Row(table, key, NOTHING, this.#now));
+    }
+  }
+
+  #in(rows: Rows): RowsIn {
+    let handle = this.#handles.get(rows);
+    if (handle === undefined) this.#handles.set(rows, handle = this.#tx.collection(rows));
+    return handle;
   }
 
   /** A row that was loaded. */
@@ -222,14 +250,21 @@ export class Model {
   /** Writes what changed. */
   async save(): Promise<void> {
     const writes: Promise<unknown>[] = [];
-    const write = (into: RowsIn, key: Bytes, value: BaseValue): Promise<unknown> => {
-      if (value === null) return into.delete(key);
-      return into.set(key, value.value, value.expiresAt === 0 ? {} : { expireAt: value.expiresAt });
-    };
+    const batches = new Map<Rows, { readonly sets: [Bytes, Bytes][]; readonly deletes: Bytes[] }>();
     for (const rows of this.#rows.values()) {
       for (const row of rows.values()) {
-        for (const { rows: into, key, value } of row.changes()) writes.push(write(this.#tx.collection(into), key, value));
+        for (const { rows: into, key, value } of row.changes()) {
+          let batch = batches.get(into);
+          if (batch === undefined) batches.set(into, batch = { sets: [], deletes: [] });
+          if (value === null) batch.deletes.push(key);
+          else if (value.expiresAt === 0) batch.sets.push([key, value.value]);
+          else writes.push(this.#in(into).set(key, value.value, { expireAt: value.expiresAt }));
+        }
       }
+    }
+    for (const [into, { sets, deletes }] of batches) {
+      if (sets.length > 0) writes.push(this.#in(into).setMany(sets));
+      if (deletes.length > 0) writes.push(this.#in(into).deleteMany(deletes));
     }
     await Promise.all(writes);
   }

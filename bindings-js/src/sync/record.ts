@@ -150,7 +150,7 @@ export function encodeHeader({ flags, device, seq }: RecordHeader): Uint8Array<A
 export function encodeRecord(header: RecordHeader, body: Uint8Array): Uint8Array<ArrayBuffer> {
   const sink = new ByteSink().raw(encodeHeader(header)).raw(body);
   const crc = new Uint8Array(4);
-  new DataView(crc.buffer).setUint32(0, crc32c(sink.done()));
+  new DataView(crc.buffer).setUint32(0, crc32c(sink.view()));
   return sink.raw(crc).done();
 }
 

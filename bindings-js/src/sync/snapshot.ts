@@ -342,8 +342,7 @@ async function loadSlice(context: LoadContext, table: Table, rows: readonly Snap
     const model = new Model(tx, tables, now);
     const lower: KeyBound = after && { bytes: after, isExclusive: true };
     const upper: KeyBound = last && { bytes: last, isExclusive: false };
-    await model.loadRange(table, lower, upper);
-    await model.load(rows.map(({ key }) => ({ table, key })));
+    await model.loadRange(table, lower, upper, rows.map(({ key }) => key));
     const listed = new Set<unknown>();
     for (const { key, stamp, value } of rows) {
       const row = model.row(table, key);

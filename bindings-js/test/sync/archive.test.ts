@@ -192,7 +192,7 @@ test('a database that is not new is refused and stays as it is', async () => {
 test('arguments are checked', async () => {
   const db = await open('checked', { storage: 'memory' });
   const plan: RestorePlan = { snapshot: undefined, records: each<LoggedRecord>([]) };
-  for (const options of [undefined, null, {}, { plan }, { plan: {}, collections }, { plan, collections: {} }, { plan, collections: { '': {} } }]) {
+  for (const options of [undefined, null, {}, { plan }, { plan: {}, collections }, { plan, collections: {} }, { plan, collections: { 'mangrove:x': {} } }]) {
     await assert.rejects(restoreArchive(db as never, options as never), hasCode('KV_INVALID_ARGUMENT'));
   }
   await assert.rejects(restoreArchive(undefined as never, { plan, collections }), hasCode('KV_INVALID_ARGUMENT'));
