@@ -223,6 +223,35 @@ fn changes_that_are_no_longer_kept_are_refused() {
 }
 
 #[test]
+fn a_follower_in_step_is_not_cut_off_by_what_is_dropped_behind_it() {
+    let database = open(&SimStorage::new(), 10, 0);
+    let mut changes = database.changes(None).expect("from now on");
+    for number in 0..200_u8 {
+        let version = set(&database, &[number], b"");
+        if number % 9 == 0 {
+            let before = changes.clone();
+            let found = std::iter::from_fn(|| changes.next_commit().expect("it is kept")).last();
+            assert_eq!(found.map(|commit| commit.version), Some(version));
+            assert!(before.version() < version);
+        }
+    }
+    while changes.next_commit().expect("it is kept").is_some() {}
+    let mut behind = changes.clone();
+    for number in 0..11_u8 {
+        set(&database, &[number], b"");
+    }
+    let Err(Error::TruncatedFeed { horizon }) = behind.next_commit() else {
+        panic!("one commit too many");
+    };
+    assert_eq!(*horizon, database.version() - 10);
+    let mut again = database.changes(Some(*horizon)).expect("it is kept");
+    assert_eq!(
+        std::iter::from_fn(|| again.next_commit().expect("it is kept")).count(),
+        10
+    );
+}
+
+#[test]
 fn followers_in_memory_that_fall_behind_get_an_error() {
     let database = open(&SimStorage::new(), 0, 0);
     let mut behind = database.changes(None).expect("from now on");

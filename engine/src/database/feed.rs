@@ -20,6 +20,9 @@ pub struct Changes {
     version: u64,
     /// Number of this listener in the in-memory feed; `None` if the database stores a feed.
     listener: Option<u64>,
+    /// No chunk of an earlier version is stored any more. Without it, each look at the oldest chunk
+    /// would pass over all that were dropped since the last merge.
+    oldest: u64,
 }
 
 impl Changes {
@@ -37,10 +40,11 @@ impl Changes {
             Some(feed.enter(newest))
         };
         drop(feed);
-        let changes = Self {
+        let mut changes = Self {
             shared: Arc::clone(shared),
             version,
             listener,
+            oldest: 0,
         };
         changes.check_horizon(&snapshot)?;
         Ok(changes)
@@ -96,7 +100,7 @@ impl Changes {
         self.next_commit()
     }
 
-    fn check_horizon(&self, snapshot: &Snapshot) -> Result<()> {
+    fn check_horizon(&mut self, snapshot: &Snapshot) -> Result<()> {
         let horizon = match self.listener {
             Some(_) => self.shared.feed().horizon,
             None => self.stored_horizon(snapshot)?,
@@ -109,9 +113,11 @@ impl Changes {
         Ok(())
     }
 
-    fn stored_horizon(&self, snapshot: &Snapshot) -> Result<u64> {
-        let first = self.stored(snapshot, 0, |cursor, _| Ok(Some(version_of(cursor.key()))))?;
-        Ok(first.map_or(snapshot.version(), |version| version - 1))
+    fn stored_horizon(&mut self, snapshot: &Snapshot) -> Result<u64> {
+        let first = self.stored(snapshot, self.oldest, |cursor, _| Ok(Some(version_of(cursor.key()))))?;
+        // Chunks are dropped in order, and later commits have later versions.
+        self.oldest = first.unwrap_or(snapshot.version() + 1);
+        Ok(self.oldest - 1)
     }
 
     /// Runs `read` with a cursor on the first chunk of `version` or later; `None` if there is none.
@@ -163,6 +169,7 @@ impl Clone for Changes {
         Self {
             shared: Arc::clone(&self.shared),
             version: self.version,
+            oldest: self.oldest,
             listener: self.listener.map(|_| self.shared.feed().join(self.version)),
         }
     }
