@@ -97,7 +97,7 @@ const COLLECTION_ROWS: Rows = {
 
 const DATABASE: Rows = {
   ...COLLECTION_ROWS,
-  collection: [...each(NO_NAME), ...after('c', COLLECTION)],
+  collection: [...each(NO_NAME.filter((name) => name !== '')), ...after('c', COLLECTION)],
   collections: NOTHING,
   dropCollection: each(NO_NAME),
   renameCollection: RENAMES,
