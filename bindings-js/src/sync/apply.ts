@@ -2,7 +2,7 @@
 // the records and the log's clock alone: all devices get the same.
 import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
-import { concat, compareBytes, crc32c, fromHex, toHex } from './bytes.ts';
+import { compareBytes, concat, crc32c, fromHex, toHex } from './bytes.ts';
 import { clamp, toHlc } from './clock.ts';
 import { Model } from './model.ts';
 import type { Row } from './model.ts';

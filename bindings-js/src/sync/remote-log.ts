@@ -86,6 +86,9 @@ export const logConflict = (message: string, cause?: unknown): KvError => new Kv
 /** Records that were to be read are purged: continue from a snapshot. */
 export const logTruncated = (message: string, cause?: unknown): KvError => new KvError('KV_LOG_TRUNCATED', message, { cause });
 
+/** Whether an error is {@link logTruncated}. */
+export const isTruncated = (error: unknown): boolean => (error as Partial<KvError>).code === 'KV_LOG_TRUNCATED';
+
 /** No answer, or no connection, or the servers have no quorum: repeat later. */
 export const logUnavailable = (message: string, cause?: unknown): KvError => new KvError('KV_LOG_UNAVAILABLE', message, { retryable: true, cause });
 

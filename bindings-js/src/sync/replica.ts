@@ -14,6 +14,7 @@ import { Mutex } from './mutex.ts';
 import { FENCE, REPAIR, crcOf, encodeTransactions } from './record.ts';
 import type { SyncOptions } from './options.ts';
 import type { SyncOp } from './record.ts';
+import { isTruncated } from './remote-log.ts';
 import type { LoggedRecord, RemoteLog, SnapshotStore } from './remote-log.ts';
 import { decodeOutbox, encodeOutbox } from './rows.ts';
 import type { OfferedRow, OutboxRow, SyncState } from './rows.ts';
@@ -671,10 +672,6 @@ export class Replica {
     await this.settle(signal);
     return writeSnapshot({ tables: this.tables, log: this.#log, store, wire: this.wire, now: this.#clock, lock: (work) => this.#local.run(work) }, signal);
   }
-}
-
-function isTruncated(error: unknown): boolean {
-  return (error as Partial<KvError>).code === 'KV_LOG_TRUNCATED';
 }
 
 function fenced(): KvError {

@@ -11,7 +11,7 @@ import { toHlc } from './clock.ts';
 import { Model } from './model.ts';
 import { crcOf } from './record.ts';
 import type { KeyBound } from './record.ts';
-import { logUnavailable } from './remote-log.ts';
+import { isTruncated, logUnavailable } from './remote-log.ts';
 import type { RemoteLog, SnapshotStore } from './remote-log.ts';
 import { decodeOverlay, decodeStamp, encodeStamp } from './rows.ts';
 import type { BaseValue, Cursor, Stamp, SyncState } from './rows.ts';
@@ -325,7 +325,7 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
  */
 async function findLoss(context: LoadContext, { key, purged }: Manifest, cursor: Cursor): Promise<number> {
   const there = await context.log.at(cursor.position).catch((error: unknown) => {
-    if ((error as Partial<KvError>).code !== 'KV_LOG_TRUNCATED') throw error;
+    if (!isTruncated(error)) throw error;
     throw logUnavailable('the snapshot is older than what the log begins with', error);
   });
   if (there !== undefined && crcOf(there.record) === cursor.crc) return Infinity;

@@ -13,8 +13,8 @@ import type { Bytes, Table, Tables } from './tables.ts';
 export interface StrictTransaction {
   /**
    * A collection, by handle or by name with the default codecs; the database is the handle of the
-   * default collection. All can be read, keys in mode
-   * "strict" can be written; other writes throw KV_SYNC_MODE.
+   * default collection. All can be read, keys in mode "strict" can be written; other writes throw
+   * KV_SYNC_MODE.
    */
   collection<K = Key, V = unknown, I = V>(collection: Collection<K, V, I> | string): Reader<K, V> & Writer<K, V, I>;
 }

@@ -1,7 +1,7 @@
 // Fills an archive. Everything in it is created once and under the name that its content has
 // anyway, so that it may be done by several at once, and again after it was interrupted.
 import { KvError } from '../../base/errors.ts';
-import { logUnavailable } from '../remote-log.ts';
+import { isTruncated, logUnavailable } from '../remote-log.ts';
 import type { Position, RemoteLog, SnapshotStore } from '../remote-log.ts';
 import { copyBlocks, readManifest, streamOf } from '../snapshot.ts';
 import type { SnapshotHeader } from '../snapshot.ts';
@@ -143,7 +143,7 @@ export async function archiveLog(options: ArchiveLogOptions): Promise<ArchiveLog
       position = await archive.archive(log, { ...(snapshot && { after: snapshot.position }), ...(signal && { signal }) });
       break;
     } catch (error) {
-      if ((error as Partial<KvError>).code !== 'KV_LOG_TRUNCATED' || tries > MAX_TRIES) throw error;
+      if (!isTruncated(error) || tries > MAX_TRIES) throw error;
       // What was archived before the records were missing.
       const after = await archive.position();
       const found = await copySnapshot();

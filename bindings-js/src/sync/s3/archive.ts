@@ -5,7 +5,7 @@
 //     snapshots/             copies of snapshots, in the form of `s3Snapshots`
 import { KvError } from '../../base/errors.ts';
 import type { ArchivedSnapshot, LogArchive, RestorePlan } from '../archive/plan.ts';
-import { logConflict, logRefused } from '../remote-log.ts';
+import { isTruncated, logConflict, logRefused } from '../remote-log.ts';
 import type { LoggedRecord, Position, RemoteLog, SnapshotStore } from '../remote-log.ts';
 import { Bucket } from './bucket.ts';
 import type { S3DatabaseOptions } from './index.ts';
@@ -176,7 +176,7 @@ async function checkHistory(log: RemoteLog, archived: LoggedRecord): Promise<voi
     if (there !== undefined && isSame(there.record, archived.record)) return;
   } catch (error) {
     // `archive` goes on if the purge ends with this record.
-    if ((error as Partial<KvError>).code === 'KV_LOG_TRUNCATED') return;
+    if (isTruncated(error)) return;
     throw error;
   }
   throw new KvError('KV_LOG_CONFLICT', `the log does not have the last archived record, of position ${position}: it lost its history, or is that of another database; archive it under another prefix`);
