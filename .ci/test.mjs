@@ -10,7 +10,12 @@ import { STEPS } from './steps.mjs';
 import { ROOT, browserEnv, syncEnv, toolEnv } from './tools.mjs';
 
 const SLOTS = 2;
+/** How test runners and compilers mark what failed, and how much around such a line is kept. */
+const FAILURE = /FAILED|panicked at|^\s*not ok |✖|✘|^\s*\w*[Ee]rror\b/;
+const LINES_BEFORE = 2;
+const LINES_AFTER = 12;
 const KEPT_LINES = 120;
+const LAST_LINES = 30;
 
 function select(names) {
   if (names.length === 0) return STEPS.filter(({ suite }) => suite !== 'rest');
@@ -61,12 +66,26 @@ function start(step) {
   });
 }
 
-/** Appends the end of a failed step's output to the file that `.ci/run` shows last. */
+/**
+ * Appends what a failed step printed about its failures, and the end of its output, to the file that
+ * `.ci/run` shows last.
+ */
 function keep(name, printed) {
   const file = process.env.MANGROVE_FAILURES;
   if (file === undefined) return;
   const lines = Buffer.concat(printed).toString().trimEnd().split('\n');
-  appendFileSync(file, `==> failed: ${name}\n${lines.slice(-KEPT_LINES).join('\n')}\n\n`);
+  appendFileSync(file, `==> failed: ${name}\n${telling(lines).join('\n')}\n\n`);
+}
+
+/** The lines around failures, as many as fit, and the last lines. */
+function telling(lines) {
+  const kept = new Set();
+  const last = Math.max(0, lines.length - LAST_LINES);
+  for (let at = 0; at < last && kept.size < KEPT_LINES; at += 1) {
+    if (!FAILURE.test(lines[at])) continue;
+    for (let near = Math.max(0, at - LINES_BEFORE); near <= at + LINES_AFTER; near += 1) kept.add(near);
+  }
+  return lines.filter((_, at) => kept.has(at) || at >= last);
 }
 
 /** Whether a step may start now. */

@@ -69,7 +69,12 @@ fn oldest_generation(database: &Database, data: &[u8]) -> u64 {
 
 fn assert_intact(database: &Database, context: &str) {
     let report = database.verify().expect("it can be read");
-    assert!(report.is_ok(), "{context}: {:?}", report.problems);
+    let first = report.problems.first();
+    assert!(
+        report.is_ok(),
+        "{context}: {} problems, first {first:?}",
+        report.problems.len()
+    );
 }
 
 #[test]
@@ -154,6 +159,30 @@ fn every_block_gets_another_data_key_while_the_database_is_used() {
     });
     restored.expect("it is the key");
     assert!(records(&open(&target, 1).expect("it is the key")).expect("it can be read") == expected);
+}
+
+/// Regression: a slice compared the key at which it went on with leaves behind that key by their
+/// suffixes alone, and passed over values there. The previous key was dropped all the same.
+#[test]
+fn slices_that_go_on_within_a_leaf_pass_over_no_value() {
+    for slice_bytes in [512, 64 << 10, 1 << 20] {
+        let storage = MemoryStorage::new();
+        let database = open(&storage, 1).expect("memory works");
+        // More values out of line than one slice looks at, in leaves with prefixes of different lengths.
+        for number in 0..2500_u32 {
+            let key = key_of(number * 7);
+            database
+                .set(NAME, &key, &value(number, 300), Durability::Relaxed)
+                .expect("memory works");
+        }
+        let expected = records(&database).expect("it can be read");
+        let options = ReencryptOptions { slice_bytes, ..SMALL };
+        assert_eq!(database.reencrypt(options, &mut go_on), Ok(ReencryptEnd::Done));
+        database.close().expect("memory works");
+        let database = open(&storage, 1).expect("it is the key");
+        assert_intact(&database, &format!("slices of {slice_bytes} bytes"));
+        assert!(records(&database).expect("it can be read") == expected);
+    }
 }
 
 /// What an attacker has who copied the files, and knows the user's key of that time, opens nothing.

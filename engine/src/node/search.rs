@@ -9,6 +9,10 @@ impl Node {
     /// an inner node, cell 0 counts as less than or equal to everything the node covers.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> (usize, bool) {
         // Keys are only looked up in nodes whose fences cover them (I6), so they share the prefix.
+        debug_assert!(
+            key.starts_with(self.prefix()),
+            "the node's fences cover the keys that are looked up in it"
+        );
         let suffix = key.get(self.prefix_len()..).unwrap_or_default();
         let head = head_of(suffix);
         let slots = &self.bytes[HEADER_BYTES..HEADER_BYTES + self.len() * SLOT_BYTES];
@@ -33,6 +37,16 @@ impl Node {
         match found {
             Ok(index) => (first + below + index, true),
             Err(index) => (first + below + index, false),
+        }
+    }
+
+    /// As [`lower_bound`](Self::lower_bound), in a leaf whose fences need not cover the key.
+    pub(crate) fn lower_bound_outside(&self, key: &[u8]) -> (usize, bool) {
+        let start = &key[..key.len().min(self.prefix_len())];
+        match start.cmp(self.prefix()) {
+            Ordering::Less => (0, false),
+            Ordering::Equal => self.lower_bound(key),
+            Ordering::Greater => (self.len(), false),
         }
     }
 

@@ -103,6 +103,21 @@ proptest! {
         }
     }
 
+    /// Keys outside the fences have their place before or after all cells.
+    #[test]
+    fn any_key_has_its_place_in_a_leaf(
+        suffixes in prop::collection::btree_set(prop::collection::vec(0_u8..4, 0..4), 0..12),
+        sought in prop::collection::vec(prop_oneof![Just(b'a'), Just(b'b'), 0_u8..4, Just(0xff)], 0..6),
+    ) {
+        let mut node = Node::new(1024, 0, b"ab", Some(b"ac"));
+        let keys: Vec<Vec<u8>> = suffixes.iter().map(|suffix| [&b"ab"[..], suffix].concat()).collect();
+        for (index, key) in keys.iter().enumerate() {
+            prop_assert!(node.insert(index, key, &payload(b"")));
+        }
+        let expected = (keys.partition_point(|key| *key < sought), keys.contains(&sought));
+        prop_assert_eq!(node.lower_bound_outside(&sought), expected);
+    }
+
     /// Hostile bytes never cause a panic, neither in validation nor, if accepted, in the accessors.
     #[test]
     fn validation_makes_accessors_safe(mut bytes in prop::collection::vec(any::<u8>(), 0..200), small in any::<bool>()) {

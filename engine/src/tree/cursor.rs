@@ -143,7 +143,7 @@ impl TreeCursor {
         let Some((leaf, index)) = self.path.last().filter(|_| self.inside && self.state == State::On) else {
             return 0;
         };
-        let (at, is_there) = leaf.lower_bound(key);
+        let (at, is_there) = leaf.lower_bound_outside(key);
         match self.direction {
             Direction::Forward => at.saturating_sub(index + 1),
             Direction::Reverse => index.saturating_sub(at + usize::from(is_there)),

@@ -327,7 +327,7 @@ impl Editor<'_> {
         if !leaf.has_overflow() {
             return Ok(true);
         }
-        let (first, _) = leaf.lower_bound(from);
+        let (first, _) = leaf.lower_bound_outside(from);
         for index in first..leaf.len() {
             let record = leaf.record(index);
             let ValuePlace::OutOfLine(reference) = record.place else {
