@@ -30,6 +30,8 @@ pub(crate) struct Writer {
     pub lent: Option<Frozen>,
     /// Bytes of the active memtables after the last commit.
     pub paced_bytes: usize,
+    /// A feed that is kept has no commits of earlier versions.
+    pub oldest_in_feed: u64,
     /// Commits since the last checkpoint, or since the frozen version, are missing from the log, so
     /// only a checkpoint makes them durable.
     pub unlogged: bool,
@@ -110,6 +112,7 @@ impl Writer {
             merging: None,
             lent: None,
             paced_bytes: 0,
+            oldest_in_feed: 0,
             unlogged: false,
             checkpoints: 0,
             rewritten_entries: Vec::new(),

@@ -103,23 +103,29 @@ impl WriteTransaction<'_> {
         Ok(())
     }
 
-    /// Drops commits in excess of the number to keep.
-    pub(super) fn trim_feed(&mut self) -> Result<()> {
+    /// Drops commits in excess of the number to keep. Returns the version of the oldest commit that
+    /// may be left, which the writer remembers once this commit is made: what was dropped since the
+    /// last merge would be passed over each time.
+    pub(super) fn trim_feed(&mut self) -> Result<u64> {
+        let oldest = self.writer.oldest_in_feed;
         let Some(found) = self.find(FEED, RETENTION)? else {
-            return Ok(());
+            return Ok(oldest);
         };
         let record = found.record();
         let ValuePlace::Inline(bytes) = record.place else {
-            return Ok(());
+            return Ok(oldest);
         };
         let kept = bytes.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
-        let end = chunk_key((self.state.version + 1).saturating_sub(kept), 0);
+        let end = (self.state.version + 1).saturating_sub(kept);
+        if end <= oldest {
+            return Ok(oldest);
+        }
         let range = KeyRange {
-            lower: Bound::Excluded(RETENTION),
-            upper: Bound::Excluded(&end),
+            lower: Bound::Included(&chunk_key(oldest, 0)),
+            upper: Bound::Excluded(&chunk_key(end, 0)),
         };
         self.clear(FEED, range)?;
-        Ok(())
+        Ok(end)
     }
 
     /// Keeps a feed of the last `commits` commits from now on.

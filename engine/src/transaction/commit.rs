@@ -55,7 +55,7 @@ impl WriteTransaction<'_> {
             return Ok(Submission { info, awaits_flush });
         }
         self.write_chunks()?;
-        self.trim_feed()?;
+        let oldest_in_feed = self.trim_feed()?;
         let admitted = self.writer.admit(shared, &self.state);
         if self.stores {
             admitted?;
@@ -109,6 +109,7 @@ impl WriteTransaction<'_> {
             }
         };
         self.finished = true;
+        self.writer.oldest_in_feed = oldest_in_feed;
         shared.feed().push(info.version, chunks);
         let record = if self.is_purge {
             Some(Vec::new())
