@@ -2,27 +2,26 @@
 import { KvError } from '../base/errors.ts';
 import { keyText } from '../codec/key-text.ts';
 import { encodeBound } from '../codec/keys.ts';
-import { valueCodecs } from '../codec/values.ts';
-import type { Bounds, Commit, Snapshot, Transaction } from '../types/index.ts';
+import type { Bounds, Snapshot, Transaction } from '../types/index.ts';
 import { keyCodecs, prefixRange } from '../codec/keys.ts';
 import { chunksOf, toHexBytes } from './apply.ts';
 import { fromHex, toHex } from './bytes.ts';
 import { tick } from './clock.ts';
+import type { LocalCommit } from './local-feed.ts';
 import { Model } from './model.ts';
 import type { Row } from './model.ts';
 import { CHUNK, encodeTransactions } from './record.ts';
 import type { KeyBound, SyncOp, SyncTransaction } from './record.ts';
 import { decodeOverlay, decodeStamp, encodeOutbox } from './rows.ts';
 import type { SyncState } from './rows.ts';
-import { STATE_COLLECTION } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
-
-type RawCommit = Commit<Bytes, Bytes>;
 
 /** Bodies are cut into parts of this size; compressed and sealed they fit into a record. */
 export const MAX_BODY_BYTES = 900 << 10;
-/** A record is not filled with further commits beyond this. */
+/** A record gets no further commits beyond this. */
 const GOOD_BODY_BYTES = 128 << 10;
+/** What an operation takes beside key and value, about. */
+const OP_BYTES = 16;
 
 export interface Drained {
   /** Number of commits that were taken. */
@@ -32,16 +31,6 @@ export interface Drained {
   readonly violations: readonly KvError[];
   /** A collection was renamed: everything has to be compared with the base. */
   readonly isRescanNeeded: boolean;
-}
-
-export function isOwnCommit({ changes }: RawCommit): boolean {
-  return changes.some(({ collection }) => collection === STATE_COLLECTION);
-}
-
-/** The log's position that the state row written by a commit of sync has. */
-function baseOf({ changes }: RawCommit): number | undefined {
-  const row = changes.find((change) => change.collection === STATE_COLLECTION && change.type === 'set');
-  return row?.type === 'set' ? (valueCodecs.json<SyncState>().decode(row.value)).cursor.position : undefined;
 }
 
 /** Bounds of bytes, as the feed has them. */
@@ -71,7 +60,6 @@ export class Capture {
   readonly #latest = new Map<Row, Latest>();
   #ops: SyncOp[] = [];
   hlc: bigint;
-  size = 0;
 
   constructor(tables: Tables, model: Model, state: SyncState, now: number) {
     this.#tables = tables;
@@ -82,7 +70,6 @@ export class Capture {
 
   set(table: Table, key: Bytes, value: Bytes, expiresAt: number, version: number): void {
     this.#ops.push({ type: 'set', collection: table.name, key, value, expiresAt });
-    this.size += key.length + value.length + 16;
     const row = this.#model.row(table, key);
     this.#latest.set(row, { row, version, value: { value, expiresAt } });
   }
@@ -94,7 +81,6 @@ export class Capture {
     // A delete that found nothing, or the removal of an entry that expired everywhere.
     if (known === undefined || (known.expiresAt !== 0 && known.expiresAt <= this.#now)) return;
     this.#ops.push({ type: 'delete', collection: table.name, key });
-    this.size += key.length + 16;
     this.#latest.set(row, { row, version, value: null });
   }
 
@@ -112,7 +98,6 @@ export class Capture {
     }
     if (!isEffective) return;
     this.#ops.push({ type: 'clear', collection: table.name, lower, upper });
-    this.size += 64;
   }
 
   /** Ends a transaction. */
@@ -181,8 +166,26 @@ function describe(table: Table, key: Bytes): string {
   }
 }
 
-/** Takes commits from the front of the list. */
-export async function drainCommits(tx: Transaction, tables: Tables, state: SyncState, commits: readonly RawCommit[], now: number, blobs?: BlobMaker): Promise<{ readonly state: SyncState; readonly result: Drained }> {
+/** As many commits from the front of the list as one record should have: at least one. */
+function oneRecordOf(tables: Tables, commits: readonly LocalCommit[]): readonly LocalCommit[] {
+  let bytes = 0;
+  const end = commits.findIndex((commit) => {
+    if (bytes > GOOD_BODY_BYTES) return true;
+    if (commit.isOwn) return false;
+    for (const change of commit.changes) {
+      if (!tables.byName.has(change.collection)) continue;
+      bytes += OP_BYTES;
+      if (change.type === 'set') bytes += change.key.length + change.value.length;
+      else if (change.type === 'delete') bytes += change.key.length;
+    }
+    return false;
+  });
+  return end < 0 ? commits : commits.slice(0, end);
+}
+
+/** Takes commits from the front of the list, for one record. */
+export async function drainCommits(tx: Transaction, tables: Tables, state: SyncState, given: readonly LocalCommit[], now: number, blobs?: BlobMaker): Promise<{ readonly state: SyncState; readonly result: Drained }> {
+  const commits = oneRecordOf(tables, given);
   const model = new Model(tx, tables, now);
   const capture = new Capture(tables, model, state, now);
   const violations: KvError[] = [];
@@ -190,7 +193,7 @@ export async function drainCommits(tx: Transaction, tables: Tables, state: SyncS
   let [count, isRescanNeeded] = [0, false];
   const points: { table: Table; key: Bytes }[] = [];
   for (const commit of commits) {
-    if (isOwnCommit(commit)) continue;
+    if (commit.isOwn) continue;
     for (const change of commit.changes) {
       const table = tables.byName.get(change.collection);
       if (table === undefined) continue;
@@ -207,11 +210,11 @@ export async function drainCommits(tx: Transaction, tables: Tables, state: SyncS
     row.becomeClean();
   };
   for (const commit of commits) {
-    if (capture.size > GOOD_BODY_BYTES || isRescanNeeded) break;
+    if (isRescanNeeded) break;
     count++;
     drained = commit.version;
-    if (isOwnCommit(commit)) {
-      drainedBase = baseOf(commit) ?? drainedBase;
+    if (commit.isOwn) {
+      drainedBase = commit.base ?? drainedBase;
       continue;
     }
     let violated: { table: Table; key: Bytes | undefined } | undefined;

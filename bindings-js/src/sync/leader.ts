@@ -20,6 +20,9 @@ export interface LeaderEvents {
 }
 
 const POLL_MS = 30_000;
+/** A commit so soon after a record was sent is one of many: they gather before the next record. */
+const BURST_MS = 2;
+const GATHER_MS = 10;
 export const MIN_BACKOFF_MS = 50;
 export const MAX_BACKOFF_MS = 30_000;
 /** Failures after which trying again does not help. */
@@ -48,6 +51,7 @@ export class Leader {
   /** Of loops that wait after a failure. */
   readonly #pauses = new Set<Bell>();
   readonly #ended: Promise<void>;
+  #sentAt = -Infinity;
   #failure: KvError | undefined;
 
   constructor(db: Database, tables: Tables, log: RemoteLog, options: SyncOptions, events: LeaderEvents) {
@@ -149,15 +153,19 @@ export class Leader {
         this.replica.reconnect();
         this.#events.state({ status: 'offline', lastError: toKvError(error) });
         if ((error as Partial<KvError>).code !== 'KV_LOG_UNAVAILABLE') this.#events.alarm(toKvError(error));
-        const pause = new Bell();
-        this.#pauses.add(pause);
-        await pause.wait(backoff * (0.5 + Math.random() / 2));
-        this.#pauses.delete(pause);
+        await this.#pause(backoff * (0.5 + Math.random() / 2));
         backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
         // Nothing is sent before the log was read again.
         this.#incoming.ring();
       }
     }
+  }
+
+  async #pause(milliseconds: number): Promise<void> {
+    const pause = new Bell();
+    this.#pauses.add(pause);
+    await pause.wait(milliseconds);
+    this.#pauses.delete(pause);
   }
 
   async #refresh(change: Partial<SyncProgress>): Promise<void> {
@@ -174,12 +182,16 @@ export class Leader {
   }
 
   async #send(): Promise<void> {
+    // A record costs much more than a commit in it.
+    if (performance.now() - this.#sentAt < BURST_MS && this.replica.hasCommits) await this.#pause(GATHER_MS);
     while (!this.#isStopped && await this.replica.drain());
     let isSent = false;
     while (!this.#isStopped && await this.replica.publish(this.#stop.signal)) isSent = true;
     const pending = await this.replica.pending();
     if (!this.#isStopped) this.#events.state({ pending });
-    if (isSent) this.#incoming.ring();
+    if (!isSent) return;
+    this.#sentAt = performance.now();
+    this.#incoming.ring();
   }
 
   async #resolveConflicts(): Promise<void> {

@@ -3,7 +3,7 @@
 import type { Reader, Transaction, Writer } from '../types/index.ts';
 import { compareBytes } from './bytes.ts';
 import type { KeyBound } from './record.ts';
-import { decodeOverlay, decodeStamp, encodeOverlay, encodeStamp } from './rows.ts';
+import { copyOf, decodeOverlay, decodeStamp, encodeOverlay, encodeStamp } from './rows.ts';
 import type { BaseValue, Overlay, Stamp } from './rows.ts';
 import type { Bytes, Rows, Table, Tables } from './tables.ts';
 
@@ -143,7 +143,7 @@ export class Row {
     }
     if (this.isStrict) {
       if (this.#isEntryChanged) {
-        const copy = entry && encodeOverlay({ ticket: 0, captured: 0, isDelete: false, expiresAt: 0, base: entry });
+        const copy = entry && copyOf(entry);
         list.push({ rows: table.overlay, key, value: copy && { value: copy, expiresAt: 0 } });
       }
     } else if (this.#isOverlayChanged) {
@@ -229,6 +229,13 @@ export class Model {
       const id = keyId(key);
       if (!rows.has(id)) rows.set(id, new Row(table, key, NOTHING, this.#now));
     }
+  }
+
+  /** Whether a range has no rows at all. */
+  async isBare(table: Table, lower: KeyBound, upper: KeyBound): Promise<boolean> {
+    const range = toRange(lower, upper);
+    const first = await Promise.all([table.data, table.stamps, table.overlay].map((from) => this.#in(from).first(range)));
+    return first.every((entry) => entry === undefined);
   }
 
   #in(rows: Rows): RowsIn {

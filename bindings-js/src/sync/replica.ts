@@ -6,7 +6,7 @@ import { MissingBlobs, applyRecords, checkOf, toHexBytes } from './apply.ts';
 import type { Applied, RawConflict, ReadRecord } from './apply.ts';
 import { fromHex, toHex } from './bytes.ts';
 import { tick } from './clock.ts';
-import { MAX_BODY_BYTES, captureFound, drainCommits, isOwnCommit, putRecords, scan } from './drain.ts';
+import { MAX_BODY_BYTES, captureFound, drainCommits, putRecords, scan } from './drain.ts';
 import type { BlobMaker } from './drain.ts';
 import { LocalFeed } from './local-feed.ts';
 import { Model } from './model.ts';
@@ -125,6 +125,11 @@ export class Replica {
   /** Whether the log had nothing more when it was read last. */
   get isCaughtUp(): boolean {
     return this.#isCaughtUp;
+  }
+
+  /** Whether there are local commits that are not in the outbox, as far as is known. */
+  get hasCommits(): boolean {
+    return this.#feed.hasCommits;
   }
 
   async state(): Promise<SyncState> {
@@ -511,7 +516,7 @@ export class Replica {
    */
   async isDisturbed(version: number, drained: number): Promise<boolean> {
     const commits = await this.#feed.peek();
-    return this.#undone > drained || commits.some((commit) => commit.version <= version && !isOwnCommit(commit)
+    return this.#undone > drained || commits.some((commit) => commit.version <= version && !commit.isOwn
       && commit.changes.some((change) => this.tables.isStrictChange(change)));
   }
 

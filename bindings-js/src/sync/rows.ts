@@ -43,6 +43,33 @@ export function decodeStamp(bytes: Uint8Array): Stamp {
   };
 }
 
+/** Whether these are the bytes of a delete's stamp. */
+export function isDeadStamp(bytes: Uint8Array): boolean {
+  return ((bytes[0] ?? 0) & DEAD) !== 0;
+}
+
+/** Part of a stamp, decoded faster than the whole. */
+export interface StampHead extends Pick<Stamp, 'position' | 'expiresAt'> {
+  /** How many bytes come before data version and epoch. */
+  readonly length: number;
+}
+
+export function decodeStampHead(bytes: Uint8Array): StampHead {
+  const source = new ByteSource(bytes);
+  source.raw(17);
+  const [position, expiresAt] = [source.uv(), source.uv()];
+  return { position, expiresAt, length: bytes.length - source.left };
+}
+
+/** The bytes of the stamp with this head, for an entry that is written in the same commit. */
+export function stampInEpoch(bytes: Uint8Array, { length }: StampHead, epoch: number): Uint8Array {
+  const source = new ByteSource(bytes);
+  const sink = new ByteSink().raw(source.raw(length)).uv(0).uv(epoch);
+  source.uv();
+  source.uv();
+  return sink.raw(source.rest()).done();
+}
+
 /** A value of the base, or that there is none. */
 export type BaseValue = { readonly value: Uint8Array; readonly expiresAt: number } | null;
 
@@ -75,6 +102,11 @@ export function decodeOverlay(bytes: Uint8Array): Overlay {
   const [ticket, captured, expiresAt] = [source.uv(), source.uv(), source.uv()];
   const readBase = (): BaseValue => (flags & BASE_ABSENT ? null : { expiresAt: source.uv(), value: source.rest().slice() });
   return { ticket, captured, expiresAt, isDelete: (flags & DELETE) !== 0, base: flags & HAS_BASE ? readBase() : undefined };
+}
+
+/** Of a key in strict mode: the base's value, whatever the entry is. */
+export function copyOf(base: NonNullable<BaseValue>): Uint8Array {
+  return encodeOverlay({ ticket: 0, captured: 0, isDelete: false, expiresAt: 0, base });
 }
 
 /** Where in the log a device is, and what it saw there: another record later means lost history. */
