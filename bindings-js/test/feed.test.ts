@@ -182,6 +182,49 @@ test('changes cover all collections, with their codecs', async () => {
   });
 });
 
+test('with "only", commits that write a collection have nothing but what they set there', async () => {
+  await withMemory<string, number>({ key: keyCodecs.string }, async (db) => {
+    const [own, other] = [db.collection<string, string>('own', { value: valueCodecs.string }), db.collection<string, string>('other', { value: valueCodecs.string })];
+    const options = { raw: true, only: 'own' };
+    const commits = db.changes(options);
+    const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
+    const values = async (): Promise<unknown[][]> => (await next(commits)).changes.map((change) => [change.type, change.collection, 'value' in change && change.value]);
+    await db.transaction(async (tx) => {
+      await tx.collection(other).set('a', 'x');
+      await tx.set('b', 1);
+    });
+    assert.equal((await values()).length, 2);
+    await db.transaction(async (tx) => {
+      await tx.collection(other).set('b', 'y');
+      await tx.collection(own).set('k', 'one');
+      await tx.collection(other).delete('a');
+      await tx.collection(own).set('l', 'two', { expireIn: 1e6 });
+      await tx.collection(other).set('c', 'z');
+    });
+    await other.set('d', 'w');
+    // A commit that clears is whole.
+    await db.transaction(async (tx) => {
+      await tx.collection(own).set('m', 'three');
+      await tx.collection(other).clear();
+    });
+    // One that only deletes there does not write it.
+    await own.delete('k');
+    const sets = [['set', 'own', bytes('one')], ['set', 'own', bytes('two')]];
+    const first = await values();
+    // Collections may be created in this commit, which makes it whole.
+    assert.deepEqual(first.filter(([, collection]) => collection === 'own'), sets);
+    assert.deepEqual(await values(), [['set', 'other', bytes('w')]]);
+    assert.deepEqual((await values()).map(([type]) => type).sort(), ['clear', 'set']);
+    assert.deepEqual(await values(), [['delete', 'own', false]]);
+    await db.transaction(async (tx) => {
+      await tx.collection(other).set('e', 'v');
+      await tx.collection(own).set('n', 'four');
+      await tx.collection(other).set('f', 'u');
+    });
+    assert.deepEqual(await values(), [['set', 'own', bytes('four')]]);
+  });
+});
+
 test('a retained feed continues after a restart, back to its horizon', async () => {
   await withPath(async (path) => {
     let db = await open(path, { feed: { retainCommits: 3 } });

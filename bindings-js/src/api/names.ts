@@ -14,7 +14,7 @@ export const SET: Names<SetOptions> = { ...EXPIRY, ...WRITE };
 export const STREAM: Names<StreamOptions> = { type: 1, name: 1, lastModified: 1, ...SET };
 export const TRANSACTION: Names<TransactionOptions> = { mode: 1, isolation: 1, maxRetries: 1, timeout: 1, ...WRITE };
 export const MAINTENANCE: Names<MaintenanceOptions> = { onProgress: 1, ...SIGNAL };
-export const CHANGES: Names<ChangesOptions> = { since: 1, raw: 1, ...SIGNAL };
+export const CHANGES: Names<ChangesOptions> = { since: 1, raw: 1, only: 1, ...SIGNAL };
 export const COLLECTION: Names<CollectionOptions<unknown, unknown>> = { key: 1, value: 1, strictValues: 1, expireIn: 1, schema: 1, indexes: 1 };
 
 const EDGES = { gt: 2, gte: 2, lt: 2, lte: 2 } as const;

@@ -49,7 +49,7 @@ export class LocalFeed {
     this.#queue = [];
     this.#failure = undefined;
     this.#after = since ?? -1;
-    this.#commits = this.#db.changes({ ...(since !== undefined && { since }), raw: true }) as CommitIterator<Uint8Array, Uint8Array>;
+    this.#commits = this.#db.changes({ ...(since !== undefined && { since }), raw: true, only: STATE_COLLECTION }) as CommitIterator<Uint8Array, Uint8Array>;
     this.#pull();
   }
 

@@ -90,6 +90,12 @@ export interface ChangesOptions {
   since?: number | undefined;
   /** Keys and values as they are stored: all changes are marked `raw`. Default: false. */
   raw?: boolean | undefined;
+  /**
+   * With `raw`: of commits that write this collection, only what they set there.
+   *
+   * @internal
+   */
+  only?: string | undefined;
   /** Ends the iteration; a waiting call rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }

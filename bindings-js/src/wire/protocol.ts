@@ -138,7 +138,8 @@ export class RequestWriter {
 /** Reads the replies of one message. */
 export class ReplyReader {
   readonly #bytes: Uint8Array;
-  #at = 0;
+  /** Where the next read is. */
+  at = 0;
   /** Set when a read went past the message's end; the rest of the message is meaningless then. */
   isBroken = false;
 
@@ -147,12 +148,12 @@ export class ReplyReader {
   }
 
   get isAtEnd(): boolean {
-    return this.#at >= this.#bytes.length;
+    return this.at >= this.#bytes.length;
   }
 
   u8(): number {
-    if (this.#at >= this.#bytes.length) throw this.#broken();
-    return this.#bytes[this.#at++]!;
+    if (this.at >= this.#bytes.length) throw this.#broken();
+    return this.#bytes[this.at++]!;
   }
 
   uv(): number {
@@ -174,28 +175,28 @@ export class ReplyReader {
    */
   bytes(): Uint8Array {
     const length = this.uv();
-    const end = this.#at + length;
+    const end = this.at + length;
     if (end > this.#bytes.length) throw this.#broken();
-    const bytes = this.#bytes.subarray(this.#at, end);
-    this.#at = end;
+    const bytes = this.#bytes.subarray(this.at, end);
+    this.at = end;
     return bytes;
   }
 
   /** A reader of the next `length` bytes, which this reader skips. */
   fork(length: number): ReplyReader {
-    const start = this.#at;
-    this.#at += length;
-    if (this.#at > this.#bytes.length) throw this.#broken();
-    return new ReplyReader(this.#bytes.subarray(start, this.#at));
+    const start = this.at;
+    this.at += length;
+    if (this.at > this.#bytes.length) throw this.#broken();
+    return new ReplyReader(this.#bytes.subarray(start, this.at));
   }
 
   /** Reads `bytes` and decodes them by `decodePart`, without an intermediate view. */
   decoded<T>(what: 'key' | 'value', codec: Decoder<T>, fast: FastCodec<T> | undefined): T {
     const length = this.uv();
-    const start = this.#at;
+    const start = this.at;
     const end = start + length;
     if (end > this.#bytes.length) throw this.#broken();
-    this.#at = end;
+    this.at = end;
     return decodePart(what, codec, fast, this.#bytes, start, end);
   }
 

@@ -27,6 +27,8 @@ export const RAW = { key: keyCodecs.bytes, value: valueCodecs.bytes, mark: { raw
 
 /** The codecs of collections at the current position in the feed. */
 export interface Decoders {
+  /** Of commits that write this collection, only what they set there is decoded. */
+  readonly only?: string | undefined;
   of(collection: string): Decoder;
   /** Records the codec ids that a collection has from here on; undefined if it was dropped. */
   note(collection: string, ids: readonly [key: string, value: string] | undefined): void;
@@ -39,9 +41,11 @@ export interface Decoders {
  */
 export class FixedDecoders implements Decoders {
   readonly #decoder: Decoder;
+  readonly only: string | undefined;
 
-  constructor(codecs: CodecPair) {
+  constructor(codecs: CodecPair, only?: string) {
     this.#decoder = { mark: {}, ...codecs };
+    this.only = only;
   }
 
   of(): Decoder {
@@ -98,18 +102,50 @@ export class CommitReader {
 
   next(): Commit {
     const version = this.#reader.uv();
-    const changes: Change[] = [];
-    for (let left = this.#reader.uv(); left > 0; left--) {
-      const change = this.#change();
-      if (change !== undefined) changes.push(change);
+    const count = this.#reader.uv();
+    const { only } = this.#decoders;
+    let changes = only && this.#setsOnly(only, count);
+    if (!changes) {
+      changes = [];
+      for (let left = count; left > 0; left--) {
+        const change = this.#change();
+        if (change !== undefined) changes.push(change);
+      }
     }
     return { version, changes };
   }
 
-  #change(): Change | undefined {
+  /** What a commit of sets and deletes sets in one collection; undefined, with nothing read, if that is nothing. */
+  #setsOnly(collection: string, count: number): Change[] | undefined {
     const reader = this.#reader;
-    const type = reader.u8();
-    const collection = this.#name();
+    const start = reader.at;
+    const known = this.#names.length;
+    const changes: Change[] = [];
+    for (let left = count; left > 0;) {
+      const type = reader.u8();
+      if (type > DELETE) break;
+      const name = this.#name();
+      if (type === SET && name === collection) changes.push(this.#rest(type, name) as Change);
+      else {
+        reader.bytes();
+        if (type === SET) {
+          reader.bytes();
+          reader.uv();
+        }
+      }
+      if (--left === 0 && changes.length > 0) return changes;
+    }
+    reader.at = start;
+    this.#names.length = known;
+    return undefined;
+  }
+
+  #change(): Change | undefined {
+    return this.#rest(this.#reader.u8(), this.#name());
+  }
+
+  #rest(type: number, collection: string): Change | undefined {
+    const reader = this.#reader;
     switch (type) {
       case SET: {
         const { key, value, mark } = this.#decoders.of(collection);

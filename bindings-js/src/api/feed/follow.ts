@@ -44,13 +44,13 @@ export function watch<K, V>(
 }
 
 export function changes(connection: Connection, options: ChangesOptions = {}): CommitIterator {
-  const { since, signal, raw } = options ?? {};
+  const { since, signal, raw, only } = options ?? {};
   return new FeedIterator<unknown, unknown>({
     connection,
     prepare: () => {
       checkNames('changes', options, CHANGES);
       if (since !== undefined) checkCount('since', since);
-      if (raw) return new FixedDecoders(RAW);
+      if (raw) return new FixedDecoders(RAW, only);
       const decoders = new StoredDecoders(connection);
       // The feed announces the codecs of collections that are created later.
       connection.post((writer) => writer.u8(Op.collections), (reader) => {
