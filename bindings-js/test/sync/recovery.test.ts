@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { open, restore } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { decodeRecord, encodeRecord } from '../../src/sync/record.ts';
+import { decodeStamp } from '../../src/sync/rows.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { Wire } from '../../src/sync/wire.ts';
 import { chance, code, withPath } from '../support/kit.ts';
@@ -379,6 +380,52 @@ test('a snapshot takes the place of the log before it', async () => {
   const without = await Device.start(server, { collections });
   await assert.rejects(without.sync(), code('KV_LOG_TRUNCATED'));
   await stopAll([a, sleeper, fresh, without]);
+});
+
+test('rows of a snapshot are the same in an empty database and in one that has others', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const start = Date.now();
+  let now = start;
+  const options: DeviceOptions = { collections, snapshots, clock: () => now };
+  const [a, used] = [await Device.start(server, options), await Device.start(server, options)];
+  const notes = a.db.collection<string, string>('notes');
+  await notes.set('b', 'first');
+  await runStrict(a.replica, (tx) => tx.collection('accounts').set('b', 1), {});
+  await converge([a, used]);
+  await notes.setMany([['a', 'kept'], ['c', 'deleted'], ['d', '']]);
+  await notes.set('soon', 'gone', { expireAt: start + 60_000 });
+  await notes.set('later', 'there', { expireAt: start + 600_000 });
+  await runStrict(a.replica, (tx) => {
+    tx.collection('accounts').set('a', 1);
+    tx.collection('accounts').set('c', 1);
+  }, {});
+  await notes.delete('c');
+  await a.replica.compact();
+  await runStrict(a.replica, (tx) => tx.collection('accounts').delete('c'), {});
+  await a.replica.compact();
+  assert.ok((server.records[0]?.position ?? 0) > (await used.replica.state()).cursor.position, 'the log begins later');
+  now = start + 120_000;
+  const fresh = await Device.start(server, options);
+  await reconnect([used, fresh]);
+  for (const table of fresh.replica.tables.byName.values()) {
+    const [mine, theirs] = await Promise.all([fresh, used].map(async ({ db, replica }) => {
+      const rows = replica.tables.byName.get(table.name) as typeof table;
+      const stamps = await rows.stamps.entries().toArray();
+      return {
+        entries: (await db.collection(table.name).entries({ meta: true }).toArray()).map(({ key, value, expiresAt }) => ({ key, value, expiresAt })),
+        stamps: stamps.map(([key, bytes]) => ({ key, ...decodeStamp(bytes), dataVersion: 0 })),
+        overlay: await rows.overlay.entries().toArray(),
+      };
+    }));
+    assert.deepEqual(mine, theirs, table.name);
+  }
+  assert.deepEqual(await fresh.db.collection('notes').keys().toArray(), ['a', 'b', 'd', 'later']);
+  // A write past sync is undone by the copy.
+  await fresh.db.collection('accounts').set('a', 2);
+  await fresh.sync();
+  assert.equal(await fresh.db.collection('accounts').get('a'), 1);
+  await stopAll([a, used, fresh]);
 });
 
 test('a record that was sent before a snapshot and never came back is confirmed by it', async () => {
