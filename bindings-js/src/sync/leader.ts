@@ -22,7 +22,7 @@ export interface LeaderEvents {
 const POLL_MS = 30_000;
 /** A commit so soon after a record was sent is one of many: they gather before the next record. */
 const BURST_MS = 2;
-const GATHER_MS = 10;
+const GATHER_MS = 25;
 export const MIN_BACKOFF_MS = 50;
 export const MAX_BACKOFF_MS = 30_000;
 /** Failures after which trying again does not help. */

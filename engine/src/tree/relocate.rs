@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use super::value::{self, CHUNK_BYTES};
-use super::{Editor, Pages};
+use super::{Editor, Pages, read};
 use crate::block::{BlockFile, BlockInfo, BlockRef, Kind};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::{Child, LeafCell, Node, ValuePlace};
 use crate::pages::{Access, Extent, FreeSpace, Pager};
 
@@ -75,6 +75,8 @@ pub(crate) struct Relocation {
     /// Units that may still be moved.
     left: u64,
     reads: u64,
+    /// Records whose blocks were looked at, in this part, from the key on at which it started.
+    passed: u64,
     /// Units of the blocks moved so far.
     pub moved: u64,
     /// A block has to move, or had to.
@@ -97,6 +99,7 @@ impl Relocation {
             aim,
             left: units,
             reads: MAX_READS,
+            passed: 0,
             moved: 0,
             has_found: false,
             reserved: Vec::new(),
@@ -166,11 +169,23 @@ impl Editor<'_> {
         let Some(root) = *self.root else { return Ok(()) };
         relocation.reads = relocation.reads.saturating_sub(1);
         let node = self.pager.root(&root, self.owner)?;
+        relocation.passed = 0;
         let (moved, _) = self.relocate_node(&root, &node, from, &mut Vec::new(), relocation)?;
+        if relocation.passed < self.records_between(&root, from, relocation.next.as_deref())? {
+            return Err(Error::corrupt("a tree states more records than there are"));
+        }
         if moved.is_some() {
             *self.root = moved;
         }
         Ok(())
+    }
+
+    /// Number of records from one key on and up to another, by the counts in inner nodes. A part that
+    /// passed over some of them would discard a data key that they need.
+    fn records_between(&self, root: &Child, from: &[u8], to: Option<&[u8]>) -> Result<u64> {
+        let below = |key| read::rank(self.pager, Some(root), self.owner, key).map(|(below, _)| below);
+        let end = to.map_or(Ok(root.count), below)?;
+        Ok(end.saturating_sub(below(from)?))
     }
 
     /// Returns the new reference to a node if it was rewritten, and whether to continue behind it.
@@ -234,6 +249,7 @@ impl Editor<'_> {
                 return Ok(false);
             }
             if is_plain && !relocation.applies_to(&self.pager.blocks, &child.pointer)? {
+                relocation.passed += child.count;
                 continue;
             }
             // The path itself is always read, so that each part gets further than the one before.
@@ -243,6 +259,7 @@ impl Editor<'_> {
             let below = self.pager.child(node, index, self.owner, Access::Scan)?;
             relocation.reads = relocation.reads.saturating_sub(1);
             let (moved, go_on) = if is_plain {
+                relocation.passed += child.count;
                 (self.relocate_leaf(&child, &below, path, relocation)?, true)
             } else {
                 self.relocate_node(&child, &below, from, path, relocation)?
@@ -324,11 +341,9 @@ impl Editor<'_> {
         path: &mut [Step],
         relocation: &mut Relocation,
     ) -> Result<bool> {
-        if !leaf.has_overflow() {
-            return Ok(true);
-        }
         let (first, _) = leaf.lower_bound_outside(from);
-        for index in first..leaf.len() {
+        let end = if leaf.has_overflow() { leaf.len() } else { first };
+        for index in first..end {
             let record = leaf.record(index);
             let ValuePlace::OutOfLine(reference) = record.place else {
                 continue;
@@ -339,6 +354,7 @@ impl Editor<'_> {
             }
             let key = leaf.key(index);
             if relocation.is_spent(|| key.clone()) {
+                relocation.passed += (index - first) as u64;
                 return Ok(false);
             }
             let moved = if is_long {
@@ -359,9 +375,11 @@ impl Editor<'_> {
             }
             // Some chunks of the value may still have to be moved.
             if is_long && relocation.is_spent(|| key) {
+                relocation.passed += (index - first) as u64;
                 return Ok(false);
             }
         }
+        relocation.passed += (leaf.len() - first) as u64;
         Ok(true)
     }
 
