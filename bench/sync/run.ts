@@ -7,7 +7,7 @@ import { parseArgs } from 'node:util';
 import { startMangrove } from './mangrove.ts';
 import type { Device, Peer } from './peer.ts';
 import { startPouchDB } from './pouchdb.ts';
-import { startRxDB } from './rxdb.ts';
+import { startRxDB, startRxDBWebSocket } from './rxdb.ts';
 
 const { values: options } = parseArgs({ options: { rounds: { type: 'string', default: '3' }, commits: { type: 'string', default: '300' }, entries: { type: 'string', default: '20000' } } });
 const [rounds, commits, entries] = [options.rounds, options.commits, options.entries].map(Number) as [number, number, number];
@@ -16,10 +16,11 @@ const PEERS = {
   'Mangrove': (directory: string) => startMangrove(directory, 'fs'),
   'PouchDB': startPouchDB,
   'Mangrove in memory': (directory: string) => startMangrove(directory, 'memory'),
-  'RxDB in memory': startRxDB,
+  'RxDB over NATS, in memory': startRxDB,
+  'RxDB over WebSocket, in memory': startRxDBWebSocket,
 };
 /** What is compared with what. */
-const PAIRS = [['Mangrove', 'PouchDB'], ['Mangrove in memory', 'RxDB in memory']] as const;
+const GROUPS = [['Mangrove', 'PouchDB'], ['Mangrove in memory', 'RxDB over NATS, in memory', 'RxDB over WebSocket, in memory']] as const;
 /** Unit of each row, and whether more is better. */
 const ROWS = {
   'local puts, one by one, sync off': ['/s', true],
@@ -119,11 +120,13 @@ for (let round = 0; round < rounds; round++) {
   }
 }
 const shown = (figure: number, unit: string): string => Number.isNaN(figure) ? '–' : `${figure >= 100 ? Math.round(figure).toLocaleString('en') : figure.toPrecision(3)}${unit === '' ? '' : ` ${unit}`}`;
-process.stdout.write(`| | ${PAIRS.map((pair) => `${pair.join(' | ')} | ratio`).join(' | ')} |\n|---|${'--:|--:|--:|'.repeat(PAIRS.length)}\n`);
+const head = GROUPS.flatMap(([ours, ...theirs]) => [ours, ...theirs.flatMap((name) => [name, 'ratio'])]);
+process.stdout.write(`| | ${head.join(' | ')} |\n|---|${'--:|'.repeat(head.length)}\n`);
 for (const [row, [unit, isMore]] of Object.entries(ROWS) as [Row, readonly [string, boolean]][]) {
-  const cells = PAIRS.map((pair) => {
-    const [ours, theirs] = pair.map((name) => median(all.get(name)?.get(row) ?? [])) as [number, number];
-    return `${shown(ours, unit)} | ${shown(theirs, unit)} | ${Number.isNaN(theirs) ? '–' : (isMore ? ours / theirs : theirs / ours).toPrecision(3)}`;
+  const figureOf = (name: string): number => median(all.get(name)?.get(row) ?? []);
+  const cells = GROUPS.flatMap(([name, ...others]) => {
+    const ours = figureOf(name);
+    return [shown(ours, unit), ...others.map(figureOf).flatMap((theirs) => [shown(theirs, unit), Number.isNaN(theirs) ? '–' : (isMore ? ours / theirs : theirs / ours).toPrecision(3)])];
   });
   process.stdout.write(`| ${row} | ${cells.join(' | ')} |\n`);
 }

@@ -1,4 +1,7 @@
-// RxDB's devices: databases in memory, which replicate over one nats-server with RxDB's plugin.
+// RxDB's devices: databases in memory, which replicate over one nats-server or a WebSocket server of
+// RxDB's own, with RxDB's plugins.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { createRequire } from 'node:module';
 import { Cluster } from '../../bindings-js/test-sync/support/nats.ts';
 import { Link } from '../../bindings-js/test-sync/support/proxy.ts';
@@ -31,21 +34,48 @@ const SCHEMA = {
 /** All there are: with smaller ones the plugin pulls the first batch again and again. */
 const PULL_DOCUMENTS = 50_000;
 
-export async function startRxDB(directory: string): Promise<Peer> {
-  const { createRxDatabase } = require('rxdb') as { createRxDatabase(options: object): Promise<Database> };
-  const { getRxStorageMemory } = require('rxdb/plugins/storage-memory') as { getRxStorageMemory(): object };
+/** How devices replicate, and how that is stopped. */
+interface Network {
+  readonly link: Link;
+  replicate(collection: Collection): Replication | Promise<Replication>;
+  stop(): Promise<unknown>;
+}
+
+async function startNats(): Promise<Network> {
   const { replicateNats } = require('rxdb/plugins/replication-nats') as { replicateNats(options: object): Replication };
   const cluster = await Cluster.start({ nodes: 1 });
   const link = await Link.to(cluster.nodes[0]?.port as number);
   return {
-    bytes: () => link.bytes,
+    link,
+    replicate: (collection) => replicateNats({
+      collection, replicationIdentifier: 'bench', streamName: 'bench', subjectPrefix: 'bench', waitForLeadership: false, live: true,
+      connection: { servers: `127.0.0.1:${link.port}` }, pull: { batchSize: PULL_DOCUMENTS }, push: { batchSize: 1000 },
+    }),
+    stop: () => cluster.stop(),
+  };
+}
+
+async function startWebSocket(): Promise<Network> {
+  const { replicateWithWebsocketServer } = require('rxdb/plugins/replication-websocket') as { replicateWithWebsocketServer(options: object): Promise<Replication> };
+  const server = spawn(process.execPath, [new URL('./peers/rxdb-server.cjs', import.meta.url).pathname, JSON.stringify(SCHEMA)], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const [line] = await once(server.stdout, 'data') as [Buffer];
+  const link = await Link.to(Number(line.toString()));
+  return {
+    link,
+    replicate: (collection) => replicateWithWebsocketServer({ collection, replicationIdentifier: 'bench', url: `ws://127.0.0.1:${link.port}`, live: true, batchSize: 1000 }),
+    stop: async () => server.kill('SIGKILL'),
+  };
+}
+
+async function start(directory: string, network: Network): Promise<Peer> {
+  const { createRxDatabase } = require('rxdb') as { createRxDatabase(options: object): Promise<Database> };
+  const { getRxStorageMemory } = require('rxdb/plugins/storage-memory') as { getRxStorageMemory(): object };
+  return {
+    bytes: () => network.link.bytes,
     async device(name, { syncs }) {
       const db = await createRxDatabase({ name: `${directory}/${name}`, storage: getRxStorageMemory(), multiInstance: false, eventReduce: true });
       const { notes } = await db.addCollections({ notes: { schema: SCHEMA } });
-      const replication = syncs ? replicateNats({
-        collection: notes, replicationIdentifier: 'bench', streamName: 'bench', subjectPrefix: 'bench', waitForLeadership: false, live: true,
-        connection: { servers: `127.0.0.1:${link.port}` }, pull: { batchSize: PULL_DOCUMENTS }, push: { batchSize: 1000 },
-      }) : undefined;
+      const replication = syncs ? await network.replicate(notes) : undefined;
       return {
         put: async (key, value) => void await notes.insert({ id: key, ...value }),
         async putAll(entries) {
@@ -62,8 +92,11 @@ export async function startRxDB(directory: string): Promise<Peer> {
       };
     },
     async stop() {
-      await link.close();
-      await cluster.stop();
+      await network.link.close();
+      await network.stop();
     },
   };
 }
+
+export const startRxDB = async (directory: string): Promise<Peer> => start(directory, await startNats());
+export const startRxDBWebSocket = async (directory: string): Promise<Peer> => start(directory, await startWebSocket());
