@@ -153,6 +153,34 @@ test('offline, tabs go on, and a strict transaction of a waiting tab takes effec
   expect(await other.evaluate(() => window.synced.db.collection('notes').keys().toArray())).toEqual(['offline 0', 'offline 1']);
 });
 
+test('after a logout nothing is sent, and what was written is sent once after the next login', async ({ context, cluster }) => {
+  test.setTimeout(120_000);
+  const tabs = [await open(context, cluster), await open(context, cluster)] as const;
+  const other = await open(context, cluster, 'b');
+  for (const page of [...tabs, other]) await shows(page, /^live/);
+  await note(tabs[0], 'before');
+  await meet(tabs[1], other);
+  // What is pending when the user leaves was written offline.
+  await cluster.nodes[0]?.kill();
+  await note(tabs[1], 'pending');
+  await shows(tabs[0], /^offline, 1 pending/);
+  await Promise.all(tabs.map((page) => page.evaluate(() => window.synced.sync.close())));
+  await cluster.nodes[0]?.start();
+  await shows(other, /^live/);
+  await note(tabs[0], 'logged out');
+  await note(other, 'meanwhile');
+  await flush(other);
+  for (const page of tabs) await shows(page, /^stopped/);
+  expect(await other.evaluate(() => window.synced.db.collection('notes').keys().toArray())).toEqual(['before', 'meanwhile']);
+  expect(await tabs[1].evaluate(() => window.synced.db.collection('notes').keys().toArray())).toEqual(['before', 'logged out', 'pending']);
+
+  for (const page of tabs) await page.close();
+  const again = await open(context, cluster);
+  await meet(again, other);
+  expect(await other.evaluate(() => window.synced.db.collection('notes').keys().toArray())).toEqual(['before', 'logged out', 'meanwhile', 'pending']);
+  expect((await other.evaluate(() => window.synced.seen)).sort()).toEqual(['before', 'logged out', 'meanwhile', 'pending']);
+});
+
 test('while the tab that synchronizes hangs, others show that, and go on', async ({ context, cluster, browserName }) => {
   test.skip(browserName === 'firefox', 'Firefox delivers messages to a page while it shows an alert');
   test.setTimeout(120_000);

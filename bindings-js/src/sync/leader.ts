@@ -23,6 +23,8 @@ const POLL_MS = 30_000;
 /** A commit so soon after a record was sent is one of many: they gather before the next record. */
 const BURST_MS = 2;
 const GATHER_MS = 25;
+/** Browsers run the timers of hidden pages once a second, or once a minute. */
+const isHidden = (): boolean => globalThis.document?.visibilityState === 'hidden';
 export const MIN_BACKOFF_MS = 50;
 export const MAX_BACKOFF_MS = 30_000;
 /** Failures after which trying again does not help. */
@@ -183,7 +185,7 @@ export class Leader {
 
   async #send(): Promise<void> {
     // A record costs much more than a commit in it.
-    if (performance.now() - this.#sentAt < BURST_MS && this.replica.hasCommits) await this.#pause(GATHER_MS);
+    if (performance.now() - this.#sentAt < BURST_MS && !isHidden() && this.replica.hasCommits) await this.#pause(GATHER_MS);
     while (!this.#isStopped && await this.replica.drain());
     let isSent = false;
     while (!this.#isStopped && await this.replica.publish(this.#stop.signal)) isSent = true;

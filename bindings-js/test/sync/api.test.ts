@@ -67,6 +67,28 @@ test('two databases follow each other', async () => {
   assert.equal(a.sync.state.status, 'stopped');
 });
 
+test('a hidden page sends bursts too, although its timers hardly run', async () => {
+  const server = new MemoryServer();
+  const [hidden, other] = [await start(server), await start(server)];
+  await Promise.all([hidden, other].map(({ sync }) => until(sync, ({ status }) => status === 'live')));
+  const { setTimeout: real } = globalThis;
+  const slow = (fn: () => void, ms = 0): unknown => real(fn, ms + 600_000);
+  Object.assign(globalThis, { setTimeout: slow, document: { visibilityState: 'hidden' } });
+  try {
+    const notes = hidden.db.collection('notes');
+    for (let number = 0; number < 100; number++) {
+      await notes.set(`burst ${number}`, number);
+      // Most commits come right after the record of an earlier one.
+      for (let turns = 0; turns < 5; turns++) await new Promise((resolve) => setImmediate(resolve));
+    }
+    await arrives(other.db, 'burst 99', 99);
+  } finally {
+    Object.assign(globalThis, { setTimeout: real });
+    delete (globalThis as { document?: unknown }).document;
+  }
+  await stop(hidden, other);
+});
+
 test('a database without a feed is compared at each start, and followed from then on', async () => {
   await withPath(async (path) => {
     const server = new MemoryServer();
