@@ -221,8 +221,9 @@ export const keyCodecs = {
  */
 let afterAll: Uint8Array | undefined;
 
-function isTagged(codec: { readonly id: string }): boolean {
-  return codec.id === 'any' || codec.id === 'tuple';
+/** Keys of a codec that passes on encoded ones are bytes, whatever its id. */
+function isTagged(codec: { readonly id: string; readonly isRaw?: true }): boolean {
+  return !codec.isRaw && (codec.id === 'any' || codec.id === 'tuple');
 }
 
 /** Encodes a bound. */

@@ -55,7 +55,7 @@ export interface Table {
   readonly unique: readonly { readonly name: string; readonly keysOf: (value: Bytes, key: Bytes) => readonly Key[] }[];
 }
 
-const raw = (id: string): KeyCodec<Bytes> & ValueCodec<Bytes> => ({ id, encode: (bytes: Bytes) => bytes, decode: (bytes: Bytes) => bytes });
+const raw = (id: string): KeyCodec<Bytes> & ValueCodec<Bytes> & { readonly isRaw: true } => ({ id, isRaw: true, encode: (bytes: Bytes) => bytes, decode: (bytes: Bytes) => bytes });
 
 type AnyIndex = IndexOptions<unknown, unknown>;
 

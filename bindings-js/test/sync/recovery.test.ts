@@ -2,7 +2,7 @@
 // itself; and copies of files, snapshots, fences, large records.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { open, restore } from 'mangrove-kv';
+import { keyCodecs, open, restore } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { decodeRecord, encodeRecord } from '../../src/sync/record.ts';
 import { decodeStamp } from '../../src/sync/rows.ts';
@@ -427,6 +427,31 @@ test('rows of a snapshot are the same in an empty database and in one that has o
   assert.equal(await fresh.db.collection('accounts').get('a'), 1);
   await stopAll([a, used, fresh]);
 });
+
+for (const key of [undefined, keyCodecs.string, keyCodecs.tuple<readonly string[]>()] as const) {
+  test(`what was written before sync began is not lost to a snapshot (keys: ${key?.id ?? 'default'})`, async () => {
+    const server = new MemoryServer();
+    const snapshots = new MemorySnapshotStore();
+    const options = { snapshots, collections: { notes: { key } } } as DeviceOptions;
+    const named = (text: string): unknown => (key?.id === 'tuple' ? [text] : text);
+    const a = await Device.start(server, options);
+    const theirs = a.db.collection<unknown, string>('notes', { key: key as never });
+    for (const text of ['a', 'k', 'z']) await theirs.set(named(text), 'theirs');
+    await a.replica.compact();
+    await theirs.set(named('last'), 'theirs');
+    await a.replica.compact();
+    const db = await open('device', { storage: 'memory', feed: true });
+    const mine = db.collection<unknown, string>('notes', { key: key as never });
+    for (const text of ['k', 'm']) await mine.set(named(text), 'mine');
+    const b = await Device.adopt(server, options, db);
+    // The snapshot comes before what is here was looked at.
+    while (await b.replica.pull());
+    assert.equal(await mine.get(named('k')), 'mine');
+    await converge([b, a]);
+    for (const notes of [mine, theirs]) assert.deepEqual(await notes.values().toArray(), ['theirs', 'mine', 'theirs', 'mine', 'theirs']);
+    await stopAll([a, b]);
+  });
+}
 
 test('a record that was sent before a snapshot and never came back is confirmed by it', async () => {
   const server = new MemoryServer();
