@@ -1,3 +1,14 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { Link } from '../../bindings-js/test-sync/support/proxy.ts';
+
+/** Starts a script in `peers` that prints its port; returns what counts its bytes, and how to end it. */
+export async function startServer(script: string, argument: string): Promise<{ readonly link: Link; kill(): boolean }> {
+  const server = spawn(process.execPath, [new URL(`./peers/${script}`, import.meta.url).pathname, argument], { stdio: ['ignore', 'pipe', 'ignore'] });
+  const [line] = await once(server.stdout, 'data') as [Buffer];
+  return { link: await Link.to(Number(line.toString())), kill: () => server.kill('SIGKILL') };
+}
+
 /** A device of one of the peers. */
 export interface Device {
   /** Resolves when the entry is committed locally. */

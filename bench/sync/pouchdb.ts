@@ -1,11 +1,8 @@
 // PouchDB's devices: databases on LevelDB, which replicate live with express-pouchdb.
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import process from 'node:process';
-import { Link } from '../../bindings-js/test-sync/support/proxy.ts';
+import { startServer } from './peer.ts';
 import type { Peer } from './peer.ts';
 
 interface Live extends PromiseLike<unknown> {
@@ -30,9 +27,7 @@ export async function startPouchDB(directory: string): Promise<Peer> {
   const PouchDB = require('pouchdb') as new (name: string) => Pouch;
   const serverDirectory = join(directory, 'server');
   mkdirSync(serverDirectory, { recursive: true });
-  const server = spawn(process.execPath, [new URL('./peers/server.cjs', import.meta.url).pathname, serverDirectory], { stdio: ['ignore', 'pipe', 'ignore'] });
-  const [line] = await once(server.stdout, 'data') as [Buffer];
-  const link = await Link.to(Number(line.toString()));
+  const { link, kill } = await startServer('server.cjs', serverDirectory);
   const remote = `http://127.0.0.1:${link.port}/bench`;
   return {
     bytes: () => link.bytes,
@@ -60,7 +55,7 @@ export async function startPouchDB(directory: string): Promise<Peer> {
     },
     async stop() {
       await link.close();
-      server.kill('SIGKILL');
+      kill();
     },
   };
 }

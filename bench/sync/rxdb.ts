@@ -1,10 +1,9 @@
 // RxDB's devices: databases in memory, which replicate over one nats-server or a WebSocket server of
 // RxDB's own, with RxDB's plugins.
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { createRequire } from 'node:module';
 import { Cluster } from '../../bindings-js/test-sync/support/nats.ts';
 import { Link } from '../../bindings-js/test-sync/support/proxy.ts';
+import { startServer } from './peer.ts';
 import type { Peer } from './peer.ts';
 
 interface Collection {
@@ -57,13 +56,11 @@ async function startNats(): Promise<Network> {
 
 async function startWebSocket(): Promise<Network> {
   const { replicateWithWebsocketServer } = require('rxdb/plugins/replication-websocket') as { replicateWithWebsocketServer(options: object): Promise<Replication> };
-  const server = spawn(process.execPath, [new URL('./peers/rxdb-server.cjs', import.meta.url).pathname, JSON.stringify(SCHEMA)], { stdio: ['ignore', 'pipe', 'inherit'] });
-  const [line] = await once(server.stdout, 'data') as [Buffer];
-  const link = await Link.to(Number(line.toString()));
+  const { link, kill } = await startServer('rxdb-server.cjs', JSON.stringify(SCHEMA));
   return {
     link,
     replicate: (collection) => replicateWithWebsocketServer({ collection, replicationIdentifier: 'bench', url: `ws://127.0.0.1:${link.port}`, live: true, batchSize: 1000 }),
-    stop: async () => server.kill('SIGKILL'),
+    stop: async () => kill(),
   };
 }
 

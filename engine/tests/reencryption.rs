@@ -161,8 +161,8 @@ fn every_block_gets_another_data_key_while_the_database_is_used() {
     assert!(records(&open(&target, 1).expect("it is the key")).expect("it can be read") == expected);
 }
 
-/// Regression: a slice compared the key at which it went on with leaves behind that key by their
-/// suffixes alone, and passed over values there. The previous key was dropped all the same.
+/// Regression: a slice searched the leaves after its start key for that key's suffix alone, and
+/// skipped values in them. The previous key was dropped all the same.
 #[test]
 fn slices_that_go_on_within_a_leaf_pass_over_no_value() {
     for slice_bytes in [512, 64 << 10, 1 << 20] {

@@ -29,6 +29,8 @@ const open = async (context: BrowserContext, cluster: Cluster, device = 'a', isI
 const note = (page: Page, key: string, value: unknown = true): Promise<void> =>
   page.evaluate(([at, what]) => window.synced.db.collection('notes').set(at as string, what), [key, value] as const);
 
+const noted = (page: Page): Promise<unknown> => page.evaluate(() => window.synced.db.collection('notes').keys().toArray());
+
 /** Adds to a counter that all devices share. */
 const bump = (page: Page): Promise<unknown> => page.evaluate(() => window.synced.sync.transaction(
   (tx) => tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1),
@@ -150,7 +152,7 @@ test('offline, tabs go on, and a strict transaction of a waiting tab takes effec
   const total = await tabs[1].evaluate(() => window.synced.db.collection('accounts').get('n'));
   // The closed tab cannot tell whether its own had an effect.
   expect([3, 4]).toContain(total);
-  expect(await other.evaluate(() => window.synced.db.collection('notes').keys().toArray())).toEqual(['offline 0', 'offline 1']);
+  expect(await noted(other)).toEqual(['offline 0', 'offline 1']);
 });
 
 test('after a logout nothing is sent, and what was written is sent once after the next login', async ({ context, cluster }) => {
@@ -171,13 +173,13 @@ test('after a logout nothing is sent, and what was written is sent once after th
   await note(other, 'meanwhile');
   await flush(other);
   for (const page of tabs) await shows(page, /^stopped/);
-  expect(await other.evaluate(() => window.synced.db.collection('notes').keys().toArray())).toEqual(['before', 'meanwhile']);
-  expect(await tabs[1].evaluate(() => window.synced.db.collection('notes').keys().toArray())).toEqual(['before', 'logged out', 'pending']);
+  expect(await noted(other)).toEqual(['before', 'meanwhile']);
+  expect(await noted(tabs[1])).toEqual(['before', 'logged out', 'pending']);
 
   for (const page of tabs) await page.close();
   const again = await open(context, cluster);
   await meet(again, other);
-  expect(await other.evaluate(() => window.synced.db.collection('notes').keys().toArray())).toEqual(['before', 'logged out', 'meanwhile', 'pending']);
+  expect(await noted(other)).toEqual(['before', 'logged out', 'meanwhile', 'pending']);
   expect((await other.evaluate(() => window.synced.seen)).sort()).toEqual(['before', 'logged out', 'meanwhile', 'pending']);
 });
 

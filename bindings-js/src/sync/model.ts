@@ -153,7 +153,8 @@ export class Row {
   }
 }
 
-interface Change {
+/** A row to write, or to delete. */
+export interface Change {
   readonly rows: Rows;
   readonly key: Bytes;
   readonly value: BaseValue;
@@ -255,19 +256,24 @@ export class Model {
   }
 
   /** Writes what changed. */
-  async save(): Promise<void> {
+  save(): Promise<void> {
+    return this.write(this.#changes());
+  }
+
+  * #changes(): Iterable<Change> {
+    for (const rows of this.#rows.values()) for (const row of rows.values()) yield* row.changes();
+  }
+
+  /** Writes rows, whether they were loaded or not. */
+  async write(changes: Iterable<Change>): Promise<void> {
     const writes: Promise<unknown>[] = [];
     const batches = new Map<Rows, { readonly sets: [Bytes, Bytes][]; readonly deletes: Bytes[] }>();
-    for (const rows of this.#rows.values()) {
-      for (const row of rows.values()) {
-        for (const { rows: into, key, value } of row.changes()) {
-          let batch = batches.get(into);
-          if (batch === undefined) batches.set(into, batch = { sets: [], deletes: [] });
-          if (value === null) batch.deletes.push(key);
-          else if (value.expiresAt === 0) batch.sets.push([key, value.value]);
-          else writes.push(this.#in(into).set(key, value.value, { expireAt: value.expiresAt }));
-        }
-      }
+    for (const { rows: into, key, value } of changes) {
+      let batch = batches.get(into);
+      if (batch === undefined) batches.set(into, batch = { sets: [], deletes: [] });
+      if (value === null) batch.deletes.push(key);
+      else if (value.expiresAt === 0) batch.sets.push([key, value.value]);
+      else writes.push(this.#in(into).set(key, value.value, { expireAt: value.expiresAt }));
     }
     for (const [into, { sets, deletes }] of batches) {
       if (sets.length > 0) writes.push(this.#in(into).setMany(sets));

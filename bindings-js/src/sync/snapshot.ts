@@ -9,6 +9,7 @@ import type { RawConflict } from './apply.ts';
 import { ByteSink, ByteSource, compareBytes, crc32c, fromHex } from './bytes.ts';
 import { toHlc } from './clock.ts';
 import { Model } from './model.ts';
+import type { Change } from './model.ts';
 import { crcOf } from './record.ts';
 import type { KeyBound } from './record.ts';
 import { isTruncated, logUnavailable } from './remote-log.ts';
@@ -249,6 +250,8 @@ function frame(sealed: Uint8Array): Uint8Array {
 
 const damaged = (key: string): KvError => new KvError('KV_CORRUPT', `snapshot ${key} in the object store is damaged or cut off`);
 
+const NO_BYTES = new Uint8Array(0);
+
 /** Views of a block. */
 interface SnapshotRow {
   readonly key: Bytes;
@@ -345,8 +348,9 @@ async function loadSlice(context: LoadContext, table: Table, rows: readonly Snap
     const model = new Model(tx, tables, now);
     const lower: KeyBound = after && { bytes: after, isExclusive: true };
     const upper: KeyBound = last && { bytes: last, isExclusive: false };
+    const epochOf = (position: Position): number => (position > doubtful ? state.epoch - 1 : state.epoch);
     if (await model.isBare(table, lower, upper)) {
-      await addRows(tx, table, rows, now, (position) => (position > doubtful ? state.epoch - 1 : state.epoch));
+      await model.write(bareRows(table, rows, now, epochOf));
       return { state: rows.length > 0 ? { ...state } : state, result: undefined };
     }
     await model.loadRange(table, lower, upper, rows.map(({ key }) => key));
@@ -360,7 +364,7 @@ async function loadSlice(context: LoadContext, table: Table, rows: readonly Snap
       const order = mine === undefined ? -1 : mine.h !== stamp.h ? (mine.h < stamp.h ? -1 : 1) : mine.device !== stamp.device ? (mine.device < stamp.device ? -1 : 1) : 0;
       // While lost history is put back, the greater stamp wins; otherwise the snapshot is right.
       if (order > 0 && state.rejoin !== undefined && mine?.epoch !== state.epoch) continue;
-      row.setStamp({ ...stamp, epoch: stamp.position > doubtful ? state.epoch - 1 : state.epoch });
+      row.setStamp({ ...stamp, epoch: epochOf(stamp.position) });
       if (order !== 0 || !row.isClean) putBase(row, value, now);
     }
     for (const row of model.within(table, lower, upper)) {
@@ -372,26 +376,17 @@ async function loadSlice(context: LoadContext, table: Table, rows: readonly Snap
   });
 }
 
-const NO_BYTES = new Uint8Array(0);
-
-/** Writes rows where there is nothing, as the model would, in a third of the time. */
-async function addRows(tx: Transaction, table: Table, rows: readonly SnapshotRow[], now: number, epochOf: (position: Position) => number): Promise<void> {
-  const [data, stamps, copies] = [tx.collection(table.data), tx.collection(table.stamps), tx.collection(table.overlay)];
-  const entries: [Bytes, Bytes][] = [];
-  const stamped: [Bytes, Bytes][] = [];
-  const copied: [Bytes, Bytes][] = [];
-  const expiring: Promise<void>[] = [];
+/** The rows where there is nothing, as the model would write them, in a third of the time. */
+function* bareRows(table: Table, rows: readonly SnapshotRow[], now: number, epochOf: (position: Position) => number): Iterable<Change> {
   for (const { key, stamp, value } of rows) {
     const head = decodeStampHead(stamp);
-    stamped.push([key, stampInEpoch(stamp, head, epochOf(head.position))]);
+    yield { rows: table.stamps, key, value: { value: stampInEpoch(stamp, head, epochOf(head.position)), expiresAt: 0 } };
     const { expiresAt } = head;
     if (value === undefined || (expiresAt !== 0 && expiresAt <= now)) continue;
-    if (expiresAt === 0) entries.push([key, value]);
-    else expiring.push(data.set(key, value, { expireAt: expiresAt }));
-    if (table.modes.isStrict(key)) copied.push([key, copyOf({ value, expiresAt })]);
+    const entry = { value, expiresAt };
+    yield { rows: table.data, key, value: entry };
+    if (table.modes.isStrict(key)) yield { rows: table.overlay, key, value: { value: copyOf(entry), expiresAt: 0 } };
   }
-  const sets = [[data, entries], [stamps, stamped], [copies, copied]] as const;
-  await Promise.all([...expiring, ...sets.filter(([, list]) => list.length > 0).map(([into, list]) => into.setMany(list))]);
 }
 
 async function finish(context: LoadContext, header: SnapshotHeader, chunks: readonly { device: string; seq: number; part: Bytes }[]): Promise<void> {

@@ -444,7 +444,7 @@ for (const key of [undefined, keyCodecs.string, keyCodecs.tuple<readonly string[
     const mine = db.collection<unknown, string>('notes', { key: key as never });
     for (const text of ['k', 'm']) await mine.set(named(text), 'mine');
     const b = await Device.adopt(server, options, db);
-    // The snapshot comes before what is here was looked at.
+    // The snapshot arrives before the scan has captured the local entries.
     while (await b.replica.pull());
     assert.equal(await mine.get(named('k')), 'mine');
     await converge([b, a]);

@@ -25,8 +25,10 @@ const server = spawn(program, ['-c', join(directory, 'main.conf'), '-l', join(di
 });
 process.on('exit', () => server.kill());
 const isUp = (): Promise<boolean> => new Promise((resolve) => {
-  const socket = connect(Number(port), '127.0.0.1', () => resolve(true)).on('error', () => resolve(false));
-  socket.on('connect', () => socket.destroy());
+  const socket = connect(Number(port), '127.0.0.1', () => {
+    socket.destroy();
+    resolve(true);
+  }).on('error', () => resolve(false));
 });
 while (!await isUp()) {
   if (server.exitCode !== null) throw new Error('nats-server has ended; its log is in the directory');

@@ -30,7 +30,7 @@ pub(crate) struct Writer {
     pub lent: Option<Frozen>,
     /// Bytes of the active memtables after the last commit.
     pub paced_bytes: usize,
-    /// A feed that is kept has no commits of earlier versions.
+    /// The retained feed holds no commit before this version.
     pub oldest_in_feed: u64,
     /// Commits since the last checkpoint, or since the frozen version, are missing from the log, so
     /// only a checkpoint makes them durable.
