@@ -8,7 +8,7 @@ import { Model } from './model.ts';
 import type { Row } from './model.ts';
 import { CHUNK, FENCE, REPAIR, STRICT, decodeTransactions } from './record.ts';
 import type { OpStamp, SyncOp, SyncTransaction } from './record.ts';
-import { decodeOutbox } from './rows.ts';
+import { NOTHING_APPLIED, decodeOutbox, follow } from './rows.ts';
 import type { BaseValue, SyncState } from './rows.ts';
 import { deviceOf, withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
@@ -271,7 +271,8 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
   let [isClone, fencedBy]: [boolean, string | undefined] = [false, undefined];
   for (const record of records) {
     const device = toHex(record.device);
-    const last = await applied.get(device) ?? 0;
+    const known = await applied.get(device) ?? NOTHING_APPLIED;
+    const [last] = known;
     const { position, serverTime, crc } = record;
     const moved: SyncState = { ...pass.state, cursor: { position, serverTime, crc }, highTime: Math.max(pass.state.highTime, serverTime) };
     if (record.isPassedOver === true || record.seq <= last) {
@@ -285,7 +286,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       gaps.push({ device, from: last + 1, to: record.seq - 1 });
     }
     pass.state = moved;
-    await applied.set(device, record.seq);
+    await applied.set(device, follow(known, record.seq, record.body));
     const ticket = await ticketOf(pass.state, record, (at) => outbox.get(at));
     if (ticket !== undefined) {
       await outbox.delete(ticket);

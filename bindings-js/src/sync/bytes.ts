@@ -156,9 +156,9 @@ const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, index) => {
   return crc;
 });
 
-/** CRC-32C. */
-export function crc32c(bytes: Uint8Array): number {
-  let crc = 0xffff_ffff;
+/** CRC-32C of bytes, or of what has the checksum `before` and these bytes after it. */
+export function crc32c(bytes: Uint8Array, before = 0): number {
+  let crc = ~before;
   for (let at = 0; at < bytes.length; at++) crc = (crc >>> 8) ^ (CRC_TABLE[(crc ^ (bytes[at] as number)) & 0xff] as number);
   return (crc ^ 0xffff_ffff) >>> 0;
 }

@@ -5,7 +5,8 @@
 // The body is plain, compressed or sealed, as the flags say. Plain, it is a list of transactions.
 import { KvError } from '../base/errors.ts';
 import { ByteSink, ByteSource, crc32c } from './bytes.ts';
-import type { Position } from './remote-log.ts';
+import type { LoggedRecord, Position } from './remote-log.ts';
+import type { Cursor } from './rows.ts';
 
 export const RECORD_VERSION = 1;
 /** A record is at most this long. */
@@ -174,4 +175,12 @@ export function decodeRecord(bytes: Uint8Array): { readonly header: RecordHeader
 export function crcOf(record: Uint8Array): number {
   if (record.length < 4) return 0;
   return new DataView(record.buffer, record.byteOffset + record.length - 4).getUint32(0);
+}
+
+/**
+ * Whether the record at a cursor is the one that was read there. In another history the same record
+ * may have come to the same place once more: then the log has taken it at another time.
+ */
+export function isRead({ crc, serverTime }: Cursor, there: LoggedRecord | undefined): boolean {
+  return there !== undefined && crcOf(there.record) === crc && there.serverTime === serverTime;
 }

@@ -11,7 +11,7 @@ import type { BlobMaker } from './drain.ts';
 import { LocalFeed } from './local-feed.ts';
 import { Model } from './model.ts';
 import { Mutex } from './mutex.ts';
-import { FENCE, REPAIR, crcOf, encodeTransactions } from './record.ts';
+import { FENCE, REPAIR, crcOf, encodeTransactions, isRead } from './record.ts';
 import type { SyncOptions } from './options.ts';
 import type { SyncOp } from './record.ts';
 import { isTruncated } from './remote-log.ts';
@@ -322,8 +322,7 @@ export class Replica {
       if (await readManifest(this.#log, this.wire) !== undefined) await this.#loadSnapshot();
     } else {
       try {
-        const there = await this.#log.at(cursor.position);
-        if (there === undefined || crcOf(there.record) !== cursor.crc) await this.#rejoinLost();
+        if (!isRead(cursor, await this.#log.at(cursor.position))) await this.#rejoinLost();
       } catch (error) {
         // Only the log says whether a record was purged or lost: a manifest can lag behind it.
         if (!isTruncated(error)) throw error;
@@ -349,6 +348,8 @@ export class Replica {
       conflicts: (conflicts) => this.#events.conflicts(conflicts),
       rejoin: (tx, state) => rejoin(this.tables, tx, state, 'lost'),
     });
+    // What is still pending may have another number now.
+    this.#sent = 0;
   }
 
   /** Ends a rejoin: what the log turned out not to have is put back, or deleted. */

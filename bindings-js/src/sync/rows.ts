@@ -1,5 +1,5 @@
 // What sync keeps in the database, and its bytes.
-import { ByteSink, ByteSource } from './bytes.ts';
+import { ByteSink, ByteSource, crc32c } from './bytes.ts';
 import type { Position } from './remote-log.ts';
 
 /** Who wrote the base's value of a key, and when. */
@@ -156,6 +156,20 @@ export interface SyncState {
   readonly witness: number;
   /** Every commit writes another value. */
   readonly serial: number;
+}
+
+/**
+ * The last applied record of a device: its sequence number, and a checksum of its body and of all
+ * before it. By the checksum a device knows whether records under its id are its own: a copy of its
+ * file may have used the same numbers.
+ */
+export type AppliedRow = readonly [seq: number, chain: number];
+
+export const NOTHING_APPLIED: AppliedRow = [0, 0];
+
+/** The row after one more record. */
+export function follow([, chain]: AppliedRow, seq: number, body: Uint8Array): AppliedRow {
+  return [seq, crc32c(body, chain)];
 }
 
 /** A record that waits to be sent or confirmed. */

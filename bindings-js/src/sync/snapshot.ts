@@ -10,13 +10,13 @@ import { ByteSink, ByteSource, compareBytes, crc32c, fromHex } from './bytes.ts'
 import { toHlc } from './clock.ts';
 import { Model } from './model.ts';
 import type { Change } from './model.ts';
-import { crcOf } from './record.ts';
+import { isRead } from './record.ts';
 import type { KeyBound } from './record.ts';
 import { isTruncated, logUnavailable } from './remote-log.ts';
 import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
-import { copyOf, decodeOverlay, decodeStamp, decodeStampHead, encodeStamp, isDeadStamp, stampInEpoch } from './rows.ts';
-import type { Cursor, SyncState } from './rows.ts';
-import { randomId } from './tables.ts';
+import { NOTHING_APPLIED, copyOf, decodeOutbox, decodeOverlay, decodeStamp, decodeStampHead, encodeStamp, follow, isDeadStamp, stampInEpoch } from './rows.ts';
+import type { AppliedRow, Cursor, SyncState } from './rows.ts';
+import { randomId, withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
 import type { Wire } from './wire.ts';
 
@@ -36,7 +36,7 @@ export interface SnapshotHeader {
   readonly highTime: number;
   readonly hlc: string;
   readonly fence: string | undefined;
-  readonly applied: readonly (readonly [device: string, seq: number])[];
+  readonly applied: readonly (readonly [device: string, last: AppliedRow])[];
 }
 
 export interface SnapshotContext {
@@ -334,7 +334,7 @@ async function findLoss(context: LoadContext, { key, purged }: Manifest, cursor:
     if (!isTruncated(error)) throw error;
     throw logUnavailable('the snapshot is older than what the log begins with', error);
   });
-  if (there !== undefined && crcOf(there.record) === cursor.crc) return Infinity;
+  if (isRead(cursor, there)) return Infinity;
   if ((await readManifest(context.log, context.wire))?.content.key !== key) throw logUnavailable('the snapshot was replaced while it was read');
   await context.change(async (tx, state) => ({ state: state.rejoin === 'lost' ? state : await context.rejoin(tx, state), result: undefined }));
   return purged;
@@ -393,25 +393,44 @@ async function finish(context: LoadContext, header: SnapshotHeader, chunks: read
   const { tables } = context;
   const now = context.now();
   const conflicts = await context.change(async (tx, state) => {
-    const [applied, parts, outbox] = [tx.collection(tables.applied), tx.collection(tables.chunks), tx.collection(tables.outbox)];
+    const [applied, parts] = [tx.collection(tables.applied), tx.collection(tables.chunks)];
+    const known = await applied.get(state.device) ?? NOTHING_APPLIED;
     await applied.clear();
     await applied.setMany(header.applied);
     await parts.clear();
     await parts.setMany(chunks.map(({ device, seq, part }) => [[device, seq] as const, part] as const));
-    const seqs = new Map(header.applied);
     const found: RawConflict[] = [];
-    const seq = seqs.get(state.device);
-    if (seq !== undefined && state.offset !== undefined) {
-      // What was pending came into the log before the snapshot.
-      const ticket = Math.min(seq + state.offset, state.nextTicket - 1);
-      await outbox.clear({ lte: ticket });
-      await settleAll(tx, tables, ticket, now, found);
-    }
+    const last = header.applied.find(([device]) => device === state.device)?.[1] ?? known;
+    const isOwn = await confirm(tx, tables, state, known, last, now, found);
     const hlc = fromHex(header.hlc) > fromHex(state.hlc) ? header.hlc : state.hlc;
     const { cursor, fence } = header;
-    return { state: { ...state, cursor, fence, hlc, highTime: Math.max(state.highTime, header.highTime) }, result: found };
+    const next = { ...(isOwn ? state : withNewId(state)), cursor, fence, hlc, highTime: Math.max(state.highTime, header.highTime) };
+    return { state: next, result: found };
   });
   if (conflicts.length > 0) context.conflicts(conflicts);
+}
+
+/**
+ * Takes from the outbox what came into the log before the snapshot: this device's records after
+ * `known` and up to `last`. False if they are not its own: then all of it stays there, since nobody
+ * can tell which of it is in the log. Sent again, it loses to what was written since.
+ */
+async function confirm(tx: Transaction, tables: Tables, { offset }: SyncState, known: AppliedRow, last: AppliedRow, now: number, found: RawConflict[]): Promise<boolean> {
+  if (last[0] === known[0] && last[1] === known[1]) return true;
+  if (offset === undefined) return false;
+  const outbox = tx.collection(tables.outbox);
+  let mine = known;
+  while (mine[0] < last[0]) {
+    const seq = mine[0] + 1;
+    const row = await outbox.get(seq + offset);
+    if (row === undefined) return false;
+    mine = follow(mine, seq, decodeOutbox(row).body);
+  }
+  if (mine[0] !== last[0] || mine[1] !== last[1]) return false;
+  const ticket = last[0] + offset;
+  await outbox.clear({ lte: ticket });
+  await settleAll(tx, tables, ticket, now, found);
+  return true;
 }
 
 async function settleAll(tx: Transaction, tables: Tables, ticket: number, now: number, found: RawConflict[]): Promise<void> {

@@ -9,7 +9,7 @@ import type { Change, Collection, Database, IndexOptions, Transaction } from '..
 import { fromHex, toHex } from './bytes.ts';
 import { Modes } from './modes.ts';
 import type { PrefixMode, SyncMode } from './modes.ts';
-import type { OfferedRow, SyncState } from './rows.ts';
+import type { AppliedRow, OfferedRow, SyncState } from './rows.ts';
 
 /** In `mangrove:`, so that `collections()` leaves them out. */
 const PREFIX = 'mangrove:sync';
@@ -114,8 +114,8 @@ export class Tables {
   readonly db: Database;
   readonly byName = new Map<string, Table>();
   readonly state: Collection<string, SyncState>;
-  /** The last applied sequence number of each device. */
-  readonly applied: Collection<string, number>;
+  /** The last applied record of each device. */
+  readonly applied: Collection<string, AppliedRow>;
   readonly outbox: Collection<number, Bytes>;
   /** Strict records of tabs, by an id that the tab gave. */
   readonly offered: Collection<string, OfferedRow>;
@@ -132,7 +132,7 @@ export class Tables {
     this.db = db;
     for (const [name, options] of Object.entries(collections)) this.byName.set(name, toTable(db, name, options, options.mode ?? mode));
     this.state = db.collection(STATE_COLLECTION, { key: keyCodecs.string, value: valueCodecs.json<SyncState>() });
-    this.applied = db.collection(`${PREFIX}/applied`, { key: keyCodecs.string, value: valueCodecs.json<number>() });
+    this.applied = db.collection(`${PREFIX}/applied`, { key: keyCodecs.string, value: valueCodecs.json<AppliedRow>() });
     this.outbox = db.collection(`${PREFIX}/outbox`, { key: keyCodecs.int53, value: valueCodecs.bytes });
     this.offered = db.collection(`${PREFIX}/offered`, { key: keyCodecs.string, value: valueCodecs.json<OfferedRow>() });
     this.chunks = db.collection(`${PREFIX}/chunks`, { key: keyCodecs.tuple<readonly [string, number]>(), value: valueCodecs.bytes });

@@ -87,8 +87,8 @@ class World {
     const happens = (probability: number) => (): boolean => this.isFailing && this.#chance() < probability;
     this.server = new MemoryServer({
       isUnreachable: happens(0.15), isReplyLost: happens(0.15), isDuplicated: happens(0.15),
-      // Servers' clocks differ, too.
-      serverTime: () => this.serverNow + (this.#chance() < 0.2 ? -30_000 : 0),
+      // Servers' clocks differ, too, but do not stand still.
+      serverTime: () => ++this.serverNow + (this.#chance() < 0.2 ? -30_000 : 0),
     });
     this.#options = options;
   }

@@ -86,6 +86,19 @@ export class Disk implements CustomStorage {
   }
 }
 
+/** Reads without which a device that can reach everything has settled. */
+const MAX_READS = 1000;
+
+/** A log that fails when a device goes on reading and never settles. */
+class CountedLog extends MemoryLog {
+  left = Infinity;
+
+  override read(after: number, limit: number): ReturnType<MemoryLog['read']> {
+    if (--this.left < 0) throw new Error(`the device does not settle: it has read the log ${MAX_READS} times`);
+    return super.read(after, limit);
+  }
+}
+
 export type DeviceOptions = Omit<ReplicaOptions, 'log' | 'collections'> & Partial<Pick<ReplicaOptions, 'collections' | 'log'>> & { readonly snapshots?: SnapshotStore; readonly isInMemory?: boolean };
 
 export class Device {
@@ -95,12 +108,14 @@ export class Device {
   readonly conflicts: RawConflict[] = [];
   readonly alarms: KvError[] = [];
   readonly repairs: number[] = [];
+  readonly #log: CountedLog;
 
   private constructor(disk: Disk, db: Database, server: MemoryServer, options: DeviceOptions) {
     this.disk = disk;
     this.db = db;
+    this.#log = new CountedLog(server);
     // The types of the built package and of the sources have symbols of their own.
-    this.replica = new Replica(db as never, { log: new MemoryLog(server), collections: { notes: {} }, ...options }, {
+    this.replica = new Replica(db as never, { log: this.#log, collections: { notes: {} }, ...options }, {
       conflicts: (conflicts) => this.conflicts.push(...conflicts),
       alarm: (error) => this.alarms.push(error),
       repaired: (records) => this.repairs.push(records),
@@ -124,14 +139,19 @@ export class Device {
 
   /** Everything that can be done now; failures of the log are repeated. */
   async sync(): Promise<void> {
-    for (let attempt = 0; ; attempt++) {
-      try {
-        return await this.replica.settle();
-      } catch (error) {
-        const { code } = error as KvError;
-        if ((code !== 'KV_LOG_UNAVAILABLE' && code !== 'KV_SYNC_GAP') || attempt > 200) throw error;
-        this.replica.reconnect();
+    this.#log.left = MAX_READS;
+    try {
+      for (let attempt = 0; ; attempt++) {
+        try {
+          return await this.replica.settle();
+        } catch (error) {
+          const { code } = error as KvError;
+          if ((code !== 'KV_LOG_UNAVAILABLE' && code !== 'KV_SYNC_GAP') || attempt > 200) throw error;
+          this.replica.reconnect();
+        }
       }
+    } finally {
+      this.#log.left = Infinity;
     }
   }
 

@@ -205,6 +205,30 @@ test('a record that was acknowledged and lost before anybody read it is sent aga
   await stopAll([a, b]);
 });
 
+test('another history is noticed, although its newest record is the same one at the same position', async () => {
+  let now = 1000 * 86_400_000;
+  const server = new MemoryServer({ serverTime: () => now++ });
+  const [a, b, c, d] = [await Device.start(server), await Device.start(server), await Device.start(server), await Device.start(server)];
+  await a.db.collection('notes').set('first', 1);
+  await converge([a, b, c, d]);
+  const publish = async (device: Device, key: string): Promise<void> => {
+    await device.db.collection('notes').set(key, key);
+    while (await device.replica.drain());
+    while (await device.replica.publish());
+  };
+  await publish(a, 'lost');
+  await publish(b, 'sent again');
+  for (const device of [a, c]) await device.sync();
+  server.loseHistory(1);
+  await publish(d, 'of the other history');
+  await reconnect([b, a, c, d]);
+  await reconnect([a, b, c, d]);
+  await equal([a, b, c, d]);
+  assert.deepEqual(await d.db.collection('notes').keys().toArray(), ['first', 'lost', 'of the other history', 'sent again']);
+  assert.deepEqual([a, b, c, d].flatMap(({ alarms }) => alarms), []);
+  await stopAll([a, b, c, d]);
+});
+
 test('a log that lost what a snapshot has gets it back', async () => {
   const server = new MemoryServer();
   const snapshots = new MemorySnapshotStore();
@@ -473,6 +497,108 @@ test('a record that was sent before a snapshot and never came back is confirmed 
   assert.equal(await a.db.collection('notes').get('not sent'), 2);
   assert.deepEqual(sleeper.conflicts, []);
   await stopAll([a, sleeper]);
+});
+
+/** Writes as long as a device's first records are in the log, which only its snapshot has afterwards. */
+async function cutOff(server: MemoryServer, device: Device): Promise<void> {
+  const end = server.records.at(-1)?.position ?? 0;
+  for (let round = 0; (server.records[0]?.position ?? 0) <= end; round++) {
+    assert.ok(round < 5);
+    await device.db.collection('notes').set('round', round);
+    await device.replica.compact();
+  }
+}
+
+// What two copies of a file have in their outboxes when one of them has sent its records, and a
+// snapshot has taken their place in the log.
+for (const [name, { sent = 0, before, mine, theirs }] of Object.entries<{ sent?: number; before: number; mine: number; theirs: number }>({
+  'and neither had sent any': { before: 0, mine: 1, theirs: 1 },
+  'and both had a record when the file was copied': { before: 1, mine: 1, theirs: 1 },
+  'that had sent some, with the same number': { sent: 2, before: 0, mine: 1, theirs: 1 },
+  'that had sent some, with more numbers': { sent: 2, before: 1, mine: 3, theirs: 1 },
+  'that had sent some, with fewer numbers': { sent: 2, before: 1, mine: 1, theirs: 3 },
+  'that has none of its own yet': { sent: 1, before: 0, mine: 0, theirs: 2 },
+})) {
+  test(`a copied file, ${name}: what is in no snapshot is sent under another id`, async () => {
+    const server = new MemoryServer();
+    const options: DeviceOptions = { snapshots: new MemorySnapshotStore() };
+    const original = await Device.start(server, options);
+    const write = async (device: Device, prefix: string, count: number): Promise<void> => {
+      for (let index = 0; index < count; index++) {
+        await device.db.collection('notes').set(`${prefix} ${index}`, prefix);
+        while (await device.replica.drain());
+      }
+    };
+    await write(original, 'sent', sent);
+    if (sent > 0) await original.sync();
+    await write(original, 'before', before);
+    const copy = await Device.start(server, options, original.disk.copy());
+    await write(original, 'theirs', theirs);
+    await write(copy, 'mine', mine);
+    const id = (await copy.replica.state()).device;
+    await cutOff(server, original);
+    copy.replica.reconnect();
+    await copy.sync();
+    assert.notEqual((await copy.replica.state()).device, id);
+    // Both go on.
+    await write(copy, 'later', 1);
+    await write(original, 'also later', 1);
+    await converge([copy, original]);
+    await equal([copy, original]);
+    assert.equal(await original.db.collection('notes').count({ prefix: 'mine' }), mine);
+    assert.equal(await original.db.collection('notes').size, sent + before + mine + theirs + 3);
+    assert.deepEqual([copy.conflicts, copy.alarms, original.alarms], [[], [], []]);
+    await stopAll([copy, original]);
+  });
+}
+
+test('a record whose number a copy of the file used is sent again, although later ones came into the log', async () => {
+  const server = new MemoryServer();
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore() };
+  const [original, other] = [await Device.start(server, options), await Device.start(server, options)];
+  await original.db.collection('notes').set('first', 1);
+  await converge([original, other]);
+  const copy = await Device.start(server, options, original.disk.copy());
+  // Caught up, so that they may send.
+  for (const device of [original, copy]) while (await device.replica.pull());
+  const write = async (device: Device, key: string): Promise<void> => {
+    await device.db.collection('notes').set(key, key);
+    while (await device.replica.drain());
+    while (await device.replica.publish());
+  };
+  await write(copy, 'of the copy');
+  // The log takes it for a repetition of the copy's record.
+  await write(original, 'lost');
+  await write(original, 'not lost');
+  assert.equal(server.records.length, 3);
+  await cutOff(server, other);
+  await reconnect([original, copy, other]);
+  await equal([original, copy, other]);
+  assert.deepEqual(await other.db.collection('notes').keys().toArray(), ['first', 'lost', 'not lost', 'of the copy', 'round']);
+  await stopAll([original, copy, other]);
+});
+
+test('a file that was put back from an old copy goes on from a snapshot', async () => {
+  const server = new MemoryServer();
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore() };
+  const [device, other] = [await Device.start(server, options), await Device.start(server, options)];
+  await device.db.collection('notes').set('old', 1);
+  await converge([device, other]);
+  const old = device.disk.copy();
+  for (let index = 0; index < 3; index++) {
+    await device.db.collection('notes').set(`since ${index}`, index);
+    await device.sync();
+  }
+  await device.stop();
+  await other.sync();
+  await cutOff(server, other);
+  const again = await Device.start(server, options, old);
+  await again.db.collection('notes').set('anew', 1);
+  await converge([again, other]);
+  await equal([again, other]);
+  assert.equal(await other.db.collection('notes').get('anew'), 1);
+  assert.equal(await again.db.collection('notes').size, 6);
+  await stopAll([again, other]);
 });
 
 test('a device that slept while a tombstone was forgotten deletes the entry', async () => {
