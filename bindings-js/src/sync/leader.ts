@@ -10,6 +10,7 @@ import type { SyncConflict, SyncOptions, SyncProgress } from './options.ts';
 import type { RemoteLog } from './remote-log.ts';
 import { Replica } from './replica.ts';
 import type { Tables } from './tables.ts';
+import { isHidden } from './visibility.ts';
 
 /** What a leader tells. */
 export interface LeaderEvents {
@@ -23,8 +24,6 @@ const POLL_MS = 30_000;
 /** A commit so soon after a record was sent is one of many: they gather before the next record. */
 const BURST_MS = 2;
 const GATHER_MS = 25;
-/** Browsers run the timers of hidden pages once a second, or once a minute. */
-const isHidden = (): boolean => globalThis.document?.visibilityState === 'hidden';
 export const MIN_BACKOFF_MS = 50;
 export const MAX_BACKOFF_MS = 30_000;
 /** Failures after which trying again does not help. */

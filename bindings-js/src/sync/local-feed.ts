@@ -4,6 +4,7 @@ import { valueCodecs } from '../codec/values.ts';
 import type { Commit, CommitIterator, Database } from '../types/index.ts';
 import type { SyncState } from './rows.ts';
 import { STATE_COLLECTION } from './tables.ts';
+import { isHidden } from './visibility.ts';
 
 type Raw = Commit<Uint8Array, Uint8Array>;
 
@@ -14,6 +15,12 @@ export type LocalCommit =
 
 /** Commits of sync that are kept until the application commits. */
 const MAX_OWN_COMMITS = 256;
+/**
+ * After a commit of the application nothing is read for so long, unless somebody asks: many at once
+ * take less time than one after the other, and the application's commits are not held up by it. The
+ * feed keeps what comes meanwhile.
+ */
+const REST_MS = 25;
 
 /** Every commit of sync writes its state, and no other does. */
 function toLocal({ version, changes }: Raw): LocalCommit {
@@ -30,6 +37,10 @@ export class LocalFeed {
   #commits: CommitIterator<Uint8Array, Uint8Array> | undefined;
   #queue: LocalCommit[] = [];
   #failure: unknown;
+  /** Ends the rest after a commit of the application. */
+  #rest: { readonly timer: ReturnType<typeof setTimeout>; readonly over: () => void } | undefined;
+  /** How many calls want everything that there is. */
+  #peeks = 0;
   /** Commits up to this version are not of interest. */
   #after = -1;
 
@@ -54,6 +65,8 @@ export class LocalFeed {
   }
 
   stop(): void {
+    clearTimeout(this.#rest?.timer);
+    this.#rest = undefined;
     this.#commits?.return().catch(() => undefined);
     this.#commits = undefined;
   }
@@ -65,13 +78,42 @@ export class LocalFeed {
 
   /** What is there. A view: `taken` removes from its front. */
   async peek(): Promise<readonly LocalCommit[]> {
+    this.#peeks++;
+    try {
+      // What reading asks for after a rest comes before the replies to what follows.
+      if (this.#wake()) await this.#probe();
+      await this.#readAll();
+    } finally {
+      this.#peeks--;
+    }
+    if (this.#queue.length === 0 && this.#failure !== undefined) throw this.#failure;
+    return this.#queue;
+  }
+
+  async #readAll(): Promise<void> {
     for (let before = -1; before !== this.#queue.length && this.#queue.length < 4096;) {
       before = this.#queue.length;
       // Replies come in order: commits that there are come before these.
       for (let probes = 0; probes < 3; probes++) await this.#probe();
     }
-    if (this.#queue.length === 0 && this.#failure !== undefined) throw this.#failure;
-    return this.#queue;
+  }
+
+  /** Reads on if it rested; returns whether it did. */
+  #wake(): boolean {
+    const rest = this.#rest;
+    if (rest === undefined) return false;
+    clearTimeout(rest.timer);
+    rest.over();
+    return true;
+  }
+
+  #readLater(): void {
+    const over = (): void => {
+      this.#rest = undefined;
+      this.#pull();
+    };
+    this.#rest = { timer: setTimeout(over, REST_MS), over };
+    (this.#rest.timer as { unref?: () => void }).unref?.();
   }
 
   /** Leaves out commits up to a version. */
@@ -94,6 +136,7 @@ export class LocalFeed {
         const commit = toLocal(step.value);
         this.#queue.push(commit);
         if (!commit.isOwn || this.#queue.length >= MAX_OWN_COMMITS) this.#onCommit();
+        if (!commit.isOwn && this.#peeks === 0 && !isHidden()) return this.#readLater();
       }
       this.#pull();
     }).catch((error: unknown) => {
