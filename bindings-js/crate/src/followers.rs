@@ -20,7 +20,7 @@ const MAX_PENDING_BYTES: u64 = 1 << 20;
 #[derive(Default)]
 pub(crate) struct Followers {
     table: Table<Follower>,
-    /// Reads on behalf of all waiting followers.
+    /// Reads on behalf of all waiting followers; `None` if there are none.
     scanner: Option<Changes>,
     ranges: Ranges,
     /// Followers without a filter.
@@ -203,6 +203,10 @@ impl Followers {
             if let Some(follower) = self.table.get_mut(id) {
                 self.is_due |= follower.wake(before, commit.version);
             }
+        }
+        // The first one that has read everything again brings another scanner.
+        if self.is_due && self.table.values_mut().all(|follower| follower.is_ready()) {
+            self.scanner = None;
         }
     }
 }

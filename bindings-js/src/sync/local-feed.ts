@@ -15,6 +15,8 @@ export type LocalCommit =
 
 /** Commits of sync that are kept until the application commits. */
 const MAX_OWN_COMMITS = 256;
+/** Commits that are read at once. */
+const MAX_COMMITS = 4096;
 /**
  * After a commit of the application nothing is read for so long, unless somebody asks: many at once
  * take less time than one after the other, and the application's commits are not held up by it. The
@@ -32,7 +34,7 @@ function toLocal({ version, changes }: Raw): LocalCommit {
 
 export class LocalFeed {
   readonly #db: Database;
-  readonly #probe: () => Promise<unknown>;
+  readonly #newest: () => Promise<number>;
   readonly #onCommit: () => void;
   #commits: CommitIterator<Uint8Array, Uint8Array> | undefined;
   #queue: LocalCommit[] = [];
@@ -41,16 +43,18 @@ export class LocalFeed {
   #rest: { readonly timer: ReturnType<typeof setTimeout>; readonly over: () => void } | undefined;
   /** How many calls want everything that there is. */
   #peeks = 0;
+  /** Version of the newest commit that was read. */
+  #read = -1;
   /** Commits up to this version are not of interest. */
   #after = -1;
 
   /**
-   * `probe` asks the database for anything. `onCommit` is called when there is a commit of the
+   * `newest` asks for the database's version. `onCommit` is called when there is a commit of the
    * application, when many of sync are there, or a reason why there cannot be one.
    */
-  constructor(db: Database, probe: () => Promise<unknown>, onCommit: () => void) {
+  constructor(db: Database, newest: () => Promise<number>, onCommit: () => void) {
     this.#db = db;
-    this.#probe = probe;
+    this.#newest = newest;
     this.#onCommit = onCommit;
   }
 
@@ -59,7 +63,7 @@ export class LocalFeed {
     this.stop();
     this.#queue = [];
     this.#failure = undefined;
-    this.#after = since ?? -1;
+    this.#read = this.#after = since ?? -1;
     this.#commits = this.#db.changes({ ...(since !== undefined && { since }), raw: true, only: STATE_COLLECTION }) as CommitIterator<Uint8Array, Uint8Array>;
     this.#pull();
   }
@@ -76,13 +80,18 @@ export class LocalFeed {
     return this.#queue.some(({ isOwn }) => !isOwn);
   }
 
-  /** What is there. A view: `taken` removes from its front. */
+  /** What is there now, or the front of it. A view: `taken` removes from its front. */
   async peek(): Promise<readonly LocalCommit[]> {
     this.#peeks++;
+    this.#wake();
     try {
-      // What reading asks for after a rest comes before the replies to what follows.
-      if (this.#wake()) await this.#probe();
-      await this.#readAll();
+      const newest = await this.#newest();
+      // Replies come in order: commits that there are come before these. Those without changes never do.
+      for (let quiet = 0; this.#read < newest && quiet < 3 && this.#queue.length < MAX_COMMITS;) {
+        const before = this.#read;
+        await this.#newest();
+        quiet = this.#read === before ? quiet + 1 : 0;
+      }
     } finally {
       this.#peeks--;
     }
@@ -90,21 +99,9 @@ export class LocalFeed {
     return this.#queue;
   }
 
-  async #readAll(): Promise<void> {
-    for (let before = -1; before !== this.#queue.length && this.#queue.length < 4096;) {
-      before = this.#queue.length;
-      // Replies come in order: commits that there are come before these.
-      for (let probes = 0; probes < 3; probes++) await this.#probe();
-    }
-  }
-
-  /** Reads on if it rested; returns whether it did. */
-  #wake(): boolean {
-    const rest = this.#rest;
-    if (rest === undefined) return false;
-    clearTimeout(rest.timer);
-    rest.over();
-    return true;
+  #wake(): void {
+    clearTimeout(this.#rest?.timer);
+    this.#rest?.over();
   }
 
   #readLater(): void {
@@ -132,7 +129,8 @@ export class LocalFeed {
     commits.next().then((step) => {
       if (commits !== this.#commits) return;
       if (step.done) throw new KvError('KV_CLOSED', 'the database was closed');
-      if (step.value.version > this.#after) {
+      this.#read = step.value.version;
+      if (this.#read > this.#after) {
         const commit = toLocal(step.value);
         this.#queue.push(commit);
         if (!commit.isOwn || this.#queue.length >= MAX_OWN_COMMITS) this.#onCommit();

@@ -118,7 +118,7 @@ export class Replica {
     this.#keepsConflicts = options.keepsConflicts ?? false;
     this.#clock = options.clock ?? Date.now;
     this.#events = events;
-    this.#feed = new LocalFeed(db, () => this.tables.state.has('state'), () => events.changed());
+    this.#feed = new LocalFeed(db, () => versionOf(db), () => events.changed());
     this.#blobs = this.#snapshots && ((value) => this.wire.blob(value));
   }
 
@@ -393,7 +393,7 @@ export class Replica {
 
   // Outgoing.
 
-  /** Puts local commits into the outbox; resolves to whether there may be more. */
+  /** Puts local commits into the outbox; resolves to whether more were there when it was called. */
   drain(): Promise<boolean> {
     return this.#sending.run(() => this.#drain());
   }
@@ -410,7 +410,8 @@ export class Replica {
       return undefined;
     });
     if (commits === undefined) return true;
-    if (commits.length === 0) return false;
+    const { length } = commits;
+    if (length === 0) return false;
     const batch = commits.slice(0, 1024);
     const { count, base, violations, isRescanNeeded } = await this.#change('strict', async (tx, state) => {
       // Commits that were looked at since, and needed no commit themselves.
@@ -423,7 +424,7 @@ export class Replica {
     if (isRescanNeeded) this.#isRescanNeeded = true;
     if (violations.length > 0) this.#undone = (batch[count - 1] as typeof batch[number]).version;
     for (const violation of violations) this.#events.alarm(violation);
-    return true;
+    return length > count || isRescanNeeded;
   }
 
   async #rescan(): Promise<void> {
@@ -677,6 +678,15 @@ export class Replica {
     if (store === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'sync.compact needs the option `snapshots`');
     await this.settle(signal);
     return writeSnapshot({ tables: this.tables, log: this.#log, store, wire: this.wire, now: this.#clock, lock: (work) => this.#local.run(work) }, signal);
+  }
+}
+
+async function versionOf(db: Database): Promise<number> {
+  const snapshot = db.snapshot();
+  try {
+    return await snapshot.version;
+  } finally {
+    snapshot.close().catch(() => undefined);
   }
 }
 
