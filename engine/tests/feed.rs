@@ -70,6 +70,38 @@ fn apply(copy: &mut Copy, change: Change) {
     }
 }
 
+#[test]
+fn private_collections_are_in_no_feed() {
+    for feed_commits in [0, 100] {
+        let database = open(&SimStorage::new(), feed_commits, 1);
+        let mut changes = database.changes(None).expect("nothing was dropped");
+        let mut transaction = database.begin().expect("it is open");
+        transaction
+            .set("mangrove:private/books", b"k", b"v")
+            .expect("the storage works");
+        transaction
+            .set("mangrove:privateer", b"k", b"v")
+            .expect("the storage works");
+        transaction.commit(Durability::Strict).expect("the storage works");
+        let seen = changes.next_commit().expect("the storage works").expect("there is one");
+        let names = |change: &Change| match change {
+            Change::Create { collection } | Change::Set { collection, .. } => collection.clone(),
+            other => panic!("an unexpected change: {other:?}"),
+        };
+        assert_eq!(
+            seen.changes.iter().map(names).collect::<Vec<_>>(),
+            ["mangrove:privateer"; 2]
+        );
+        let mut transaction = database.begin().expect("it is open");
+        transaction
+            .drop_collection("mangrove:private/books")
+            .expect("the storage works");
+        transaction.commit(Durability::Strict).expect("the storage works");
+        let seen = changes.next_commit().expect("the storage works");
+        assert!(seen.is_none_or(|commit| commit.changes.is_empty()));
+    }
+}
+
 fn follow(changes: &mut Changes, copy: &mut Copy) {
     while let Some(commit) = changes.next_commit().expect("the storage works") {
         assert_eq!(commit.version, changes.version());

@@ -8,12 +8,14 @@ import type { ValueCodec } from '../codec/values.ts';
 import type { Change, Collection, Database, IndexOptions, Transaction } from '../types/index.ts';
 import { fromHex, toHex } from './bytes.ts';
 import { Modes } from './modes.ts';
+import { Pace } from './pace.ts';
 import type { PrefixMode, SyncMode } from './modes.ts';
 import type { AppliedRow, OfferedRow, SyncState } from './rows.ts';
 
-/** In `mangrove:`, so that `collections()` leaves them out. */
-const PREFIX = 'mangrove:sync';
-export const STATE_COLLECTION = PREFIX;
+/** In `mangrove:`, so that `collections()` leaves it out. */
+export const STATE_COLLECTION = 'mangrove:sync';
+/** No feed has changes of these. */
+const PREFIX = 'mangrove:private/sync';
 
 export type Bytes = Uint8Array;
 export type Rows = Collection<Bytes, Bytes>;
@@ -125,6 +127,10 @@ export class Tables {
   readonly witness: Collection<string, null>;
   /** Large values that are not in the object store yet, by the hash of what is stored there. */
   readonly blobs: Collection<string, Bytes>;
+  /** Of what is done in `change`. */
+  readonly pace = new Pace();
+  /** Of the running `change`. */
+  #writes: Promise<unknown>[] = [];
   /** Conflicts that the application has not handled yet. */
   readonly conflicts: Collection<number, unknown>;
 
@@ -161,19 +167,27 @@ export class Tables {
     return change.type === 'set' || change.type === 'delete' ? modes.isStrict(change.key) : modes.has('strict');
   }
 
+  /** For a write in `change` whose result nobody needs: `change` waits for it, and for all others at once. */
+  defer(write: Promise<unknown>): void {
+    write.catch(() => undefined);
+    this.#writes.push(write);
+  }
+
   /** Runs `work` with the state; the state it returns is written in the same commit, if it differs. */
   change<T>(
     work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>,
     options: { readonly durability: 'strict' | 'relaxed' },
   ): Promise<T> {
     return this.db.transaction(async (tx) => {
+      this.#writes = [];
       const rows = tx.collection(this.state);
       const before = await rows.get('state') ?? newState();
       const { state, result } = await work(tx, before);
-      if (state !== before) await rows.set('state', { ...state, serial: before.serial + 1 });
+      if (state !== before) this.defer(rows.set('state', { ...state, serial: before.serial + 1 }));
+      await Promise.all(this.#writes);
       return result;
       // Only sync writes its own rows, one commit at a time: a conflict is a local write to a key that
-      // this commit writes.
+      // this commit writes. The next attempt finds it there, and does not write over it.
     }, { isolation: 'snapshot', durability: options.durability, timeout: Infinity, maxRetries: 100 });
   }
 }

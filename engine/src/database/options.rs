@@ -43,7 +43,8 @@ pub struct Options {
     /// without an entropy source must supply one.
     pub session: Option<u64>,
     /// Keep a feed of the last N commits in the database; permanent once enabled. 0, the default,
-    /// leaves the setting as it is. A feed stores each commit's changes a second time.
+    /// leaves the setting as it is. A feed stores each commit's changes a second time, except those
+    /// of collections whose names begin with `mangrove:private/`, which no follower sees.
     pub feed_commits: u64,
     /// Decides which records have expired. Default: the system clock.
     pub clock: Clock,

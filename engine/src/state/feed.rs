@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 /// Name of the hidden collection that holds the feed.
 pub(crate) const FEED: &str = "\0feed";
+/// First characters of names of collections that no feed captures.
+pub(crate) const PRIVATE: &str = "mangrove:private/";
 /// Key of the record that states how many commits to keep, u64 little-endian. It sorts before all
 /// chunks.
 pub(crate) const RETENTION: &[u8] = b"";

@@ -17,7 +17,7 @@ use crate::node::cell::put_varint;
 use crate::range::KeyRange;
 use crate::small_map::SmallMap;
 use crate::state::expiry::HIDDEN;
-use crate::state::feed::{Chunk, FEED, RETENTION, chunk_key};
+use crate::state::feed::{Chunk, FEED, PRIVATE, RETENTION, chunk_key};
 
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -42,7 +42,7 @@ impl Capture {
     }
 
     fn add(&mut self, id: u32, name: &str, version: u64, operation: &Operation<'_>) {
-        if name.starts_with(HIDDEN) {
+        if name.starts_with(HIDDEN) || name.starts_with(PRIVATE) {
             return;
         }
         self.names.get_or_insert_with(id, || name.to_owned());
