@@ -9,7 +9,7 @@ import type { Row } from './model.ts';
 import { CHUNK, FENCE, REPAIR, STRICT, decodeTransactions } from './record.ts';
 import type { OpStamp, SyncOp, SyncTransaction } from './record.ts';
 import { NOTHING_APPLIED, decodeOutbox, follow } from './rows.ts';
-import type { BaseValue, SyncState } from './rows.ts';
+import type { AppliedRow, BaseValue, SyncState } from './rows.ts';
 import { deviceOf, withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
 
@@ -269,9 +269,11 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
   const confirmed: number[] = [];
   const gaps: { device: string; from: number; to: number }[] = [];
   let [isClone, fencedBy]: [boolean, string | undefined] = [false, undefined];
+  const lasts = new Map<string, AppliedRow>();
   for (const record of records) {
+    await tables.pace.rest();
     const device = toHex(record.device);
-    const known = await applied.get(device) ?? NOTHING_APPLIED;
+    const known = lasts.get(device) ?? await applied.get(device) ?? NOTHING_APPLIED;
     const [last] = known;
     const { position, serverTime, crc } = record;
     const moved: SyncState = { ...pass.state, cursor: { position, serverTime, crc }, highTime: Math.max(pass.state.highTime, serverTime) };
@@ -286,10 +288,10 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       gaps.push({ device, from: last + 1, to: record.seq - 1 });
     }
     pass.state = moved;
-    await applied.set(device, follow(known, record.seq, record.body));
+    lasts.set(device, follow(known, record.seq, record.body));
     const ticket = await ticketOf(pass.state, record, (at) => outbox.get(at));
     if (ticket !== undefined) {
-      await outbox.delete(ticket);
+      tables.defer(outbox.delete(ticket));
       confirmed.push(ticket);
     } else if (device === pass.state.device) {
       pass.state = withNewId(pass.state);
@@ -305,6 +307,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     await loadAll(pass, transactions, ticket !== undefined);
     applyTransactions(pass, record, transactions, ticket);
   }
+  tables.defer(applied.setMany([...lasts]));
   await pass.model.save();
   return { state: { ...pass.state, hlc: toHex(pass.hlc) }, result: { conflicts: pass.conflicts, confirmed, isClone, gaps, fencedBy } };
 }

@@ -150,7 +150,7 @@ export async function putRecords(tx: Transaction, tables: Tables, first: number,
   const body = encodeTransactions(transactions);
   const outbox = tx.collection(tables.outbox);
   if (body.length <= MAX_BODY_BYTES) {
-    await outbox.set(first, encodeOutbox({ flags, expect: undefined, body }));
+    tables.defer(outbox.set(first, encodeOutbox({ flags, expect: undefined, body })));
     return first;
   }
   const parts = chunksOf(body, MAX_BODY_BYTES);
@@ -211,6 +211,7 @@ export async function drainCommits(tx: Transaction, tables: Tables, state: SyncS
   };
   for (const commit of commits) {
     if (isRescanNeeded) break;
+    await tables.pace.rest();
     count++;
     drained = commit.version;
     if (commit.isOwn) {

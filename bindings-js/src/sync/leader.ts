@@ -21,9 +21,8 @@ export interface LeaderEvents {
 }
 
 const POLL_MS = 30_000;
-/** A commit so soon after a record was sent is one of many: they gather before the next record. */
-const BURST_MS = 2;
-const GATHER_MS = 25;
+/** Commits of a burst gather for so long, counted from the record before. */
+const GATHER_MS = 50;
 export const MIN_BACKOFF_MS = 50;
 export const MAX_BACKOFF_MS = 30_000;
 /** Failures after which trying again does not help. */
@@ -52,7 +51,8 @@ export class Leader {
   /** Of loops that wait after a failure. */
   readonly #pauses = new Set<Bell>();
   readonly #ended: Promise<void>;
-  #sentAt = -Infinity;
+  /** When commits that follow a burst go on. */
+  #gatherUntil = 0;
   #failure: KvError | undefined;
 
   constructor(db: Database, tables: Tables, log: RemoteLog, options: SyncOptions, events: LeaderEvents) {
@@ -184,14 +184,18 @@ export class Leader {
 
   async #send(): Promise<void> {
     // A record costs much more than a commit in it.
-    if (performance.now() - this.#sentAt < BURST_MS && !isHidden() && this.replica.hasCommits) await this.#pause(GATHER_MS);
+    const wait = this.#gatherUntil - performance.now();
+    if (wait > 0 && !isHidden() && this.replica.hasCommits) await this.#pause(wait);
+    const before = this.replica.drained;
     while (!this.#isStopped && await this.replica.drain());
+    // Where each commit waits for an answer to the one before, none of them would gain anything.
+    const isBurst = this.replica.drained > before + 1;
+    this.#gatherUntil = isBurst ? performance.now() + GATHER_MS : 0;
     let isSent = false;
     while (!this.#isStopped && await this.replica.publish(this.#stop.signal)) isSent = true;
     const pending = await this.replica.pending();
     if (!this.#isStopped) this.#events.state({ pending });
     if (!isSent) return;
-    this.#sentAt = performance.now();
     this.#incoming.ring();
   }
 

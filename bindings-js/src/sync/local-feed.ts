@@ -15,14 +15,14 @@ export type LocalCommit =
 
 /** Commits of sync that are kept until the application commits. */
 const MAX_OWN_COMMITS = 256;
-/** Commits that are read at once. */
-const MAX_COMMITS = 4096;
+/** Commits of which `peek` knows at least, if there are so many. */
+export const MAX_COMMITS = 1024;
 /**
  * After a commit of the application nothing is read for so long, unless somebody asks: many at once
  * take less time than one after the other, and the application's commits are not held up by it. The
  * feed keeps what comes meanwhile.
  */
-const REST_MS = 25;
+const REST_MS = 50;
 
 /** Every commit of sync writes its state, and no other does. */
 function toLocal({ version, changes }: Raw): LocalCommit {

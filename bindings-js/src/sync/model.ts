@@ -174,11 +174,16 @@ interface RowParts {
 
 /** With so many keys it pays to ask first which of them are there. */
 const MANY_KEYS = 16;
+/** Keys that are read at once. */
+const READ_KEYS = 128;
+/** Rows that are written at once. */
+const WRITE_ROWS = 256;
 const NOTHING: RowParts = { entry: undefined, stamp: undefined, overlay: undefined };
 
 export class Model {
   readonly #tx: Transaction;
   readonly #now: number;
+  readonly #tables: Tables;
   readonly #rows = new Map<string, Map<string, Row>>();
   readonly #handles = new Map<Rows, RowsIn>();
 
@@ -186,10 +191,11 @@ export class Model {
   constructor(tx: Transaction, tables: Tables, now: number) {
     this.#tx = tx;
     this.#now = now;
+    this.#tables = tables;
     for (const name of tables.byName.keys()) this.#rows.set(name, new Map());
   }
 
-  /** Reads rows of keys, all at once. */
+  /** Reads rows of keys. */
   async load(wanted: Iterable<{ readonly table: Table; readonly key: Bytes }>): Promise<void> {
     const byTable = new Map<Table, Map<string, Bytes>>();
     for (const { table, key } of wanted) {
@@ -199,18 +205,20 @@ export class Model {
       if (keys === undefined) byTable.set(table, keys = new Map());
       keys.set(id, key);
     }
-    await Promise.all([...byTable].map(([table, keys]) => this.#loadKeys(table, keys)));
+    for (const [table, keys] of byTable) {
+      const all = [...keys];
+      for (let at = 0; at < all.length; at += READ_KEYS) {
+        await this.#loadKeys(table, all.slice(at, at + READ_KEYS));
+        await this.#tables.pace.rest();
+      }
+    }
   }
 
-  async #loadKeys(table: Table, keys: ReadonlyMap<string, Bytes>): Promise<void> {
+  async #loadKeys(table: Table, keys: readonly (readonly [id: string, key: Bytes])[]): Promise<void> {
     const rows = this.#rows.get(table.name) as Map<string, Row>;
     const froms = [table.data, table.stamps, table.overlay] as const;
-    const ids = [...keys.keys()];
-    // Reserves the places: a key that is named twice is read once.
-    for (const id of ids) rows.set(id, undefined as unknown as Row);
-    const found = ids.length < MANY_KEYS ? undefined : await Promise.all(froms.map((from) => this.#in(from).hasMany([...keys.values()])));
-    await Promise.all(ids.map(async (id, at) => {
-      const key = keys.get(id) as Bytes;
+    const found = keys.length < MANY_KEYS ? undefined : await Promise.all(froms.map((from) => this.#in(from).hasMany(keys.map(([, key]) => key))));
+    await Promise.all(keys.map(async ([id, key], at) => {
       const get = (nth: 0 | 1 | 2): Promise<Stored | undefined> | undefined => found?.[nth]?.[at] === false ? undefined : this.#in(froms[nth]).getEntry(key);
       const [entry, stamp, overlay] = await Promise.all([get(0), get(1), get(2)]);
       rows.set(id, new Row(table, key, { entry, stamp, overlay }, this.#now));
@@ -266,19 +274,30 @@ export class Model {
 
   /** Writes rows, whether they were loaded or not. */
   async write(changes: Iterable<Change>): Promise<void> {
-    const writes: Promise<unknown>[] = [];
-    const batches = new Map<Rows, { readonly sets: [Bytes, Bytes][]; readonly deletes: Bytes[] }>();
+    const batches = new Map<Rows, { readonly sets: [Bytes, Bytes][]; readonly deletes: Bytes[]; readonly expiring: (readonly [Bytes, NonNullable<BaseValue>])[] }>();
     for (const { rows: into, key, value } of changes) {
       let batch = batches.get(into);
-      if (batch === undefined) batches.set(into, batch = { sets: [], deletes: [] });
+      if (batch === undefined) batches.set(into, batch = { sets: [], deletes: [], expiring: [] });
       if (value === null) batch.deletes.push(key);
       else if (value.expiresAt === 0) batch.sets.push([key, value.value]);
-      else writes.push(this.#in(into).set(key, value.value, { expireAt: value.expiresAt }));
+      else batch.expiring.push([key, value]);
     }
-    for (const [into, { sets, deletes }] of batches) {
-      if (sets.length > 0) writes.push(this.#in(into).setMany(sets));
-      if (deletes.length > 0) writes.push(this.#in(into).deleteMany(deletes));
+    await Promise.all([...batches].flatMap(([into, { sets, deletes, expiring }]) => {
+      const rows = this.#in(into);
+      return [
+        this.#inSlices(sets, (slice) => rows.setMany(slice)),
+        this.#inSlices(deletes, (slice) => rows.deleteMany(slice)),
+        this.#inSlices(expiring, (slice) => Promise.all(slice.map(([key, { value, expiresAt }]) => rows.set(key, value, { expireAt: expiresAt })))),
+      ];
+    }));
+  }
+
+  async #inSlices<T>(list: readonly T[], write: (slice: readonly T[]) => Promise<unknown>): Promise<void> {
+    if (list.length === 0) return;
+    if (list.length <= WRITE_ROWS) return this.#tables.defer(write(list));
+    for (let at = 0; at < list.length; at += WRITE_ROWS) {
+      await write(list.slice(at, at + WRITE_ROWS));
+      await this.#tables.pace.rest();
     }
-    await Promise.all(writes);
   }
 }

@@ -8,7 +8,7 @@ import { fromHex, toHex } from './bytes.ts';
 import { tick } from './clock.ts';
 import { MAX_BODY_BYTES, captureFound, drainCommits, putRecords, scan } from './drain.ts';
 import type { BlobMaker } from './drain.ts';
-import { LocalFeed } from './local-feed.ts';
+import { LocalFeed, MAX_COMMITS } from './local-feed.ts';
 import { Model } from './model.ts';
 import { Mutex } from './mutex.ts';
 import { FENCE, REPAIR, crcOf, encodeTransactions, isRead } from './record.ts';
@@ -102,6 +102,16 @@ export class Replica {
   #isFenced = false;
   #isRescanNeeded = false;
   #isStopped = false;
+  #drained = 0;
+  /** As of the last commit; undefined if that is not known. */
+  #state: SyncState | undefined;
+  /** Size of the outbox, if it is known. */
+  #pending: number | undefined;
+  #changes = 0;
+  /** Whether the outbox may hold a strict record whose outcome is not known. */
+  #mayHaveStrict = true;
+  /** Whether there may be large values to put into the object store. */
+  #mayHaveBlobs = true;
   /** The log's position that was applied at the last commit taken from the feed. */
   #base: number | undefined;
   /** Writes past sync up to this version may have been undone. */
@@ -119,12 +129,20 @@ export class Replica {
     this.#clock = options.clock ?? Date.now;
     this.#events = events;
     this.#feed = new LocalFeed(db, () => versionOf(db), () => events.changed());
-    this.#blobs = this.#snapshots && ((value) => this.wire.blob(value));
+    this.#blobs = this.#snapshots && ((value) => {
+      this.#mayHaveBlobs = true;
+      return this.wire.blob(value);
+    });
   }
 
   /** Whether the log had nothing more when it was read last. */
   get isCaughtUp(): boolean {
     return this.#isCaughtUp;
+  }
+
+  /** How many commits of the application were looked at. */
+  get drained(): number {
+    return this.#drained;
   }
 
   /** Whether there are local commits that are not in the outbox, as far as is known. */
@@ -133,21 +151,37 @@ export class Replica {
   }
 
   async state(): Promise<SyncState> {
-    return this.#change('relaxed', async (_, state) => ({ state, result: state }));
+    return this.#state ?? this.#change('relaxed', async (_, state) => ({ state, result: state }));
   }
 
   /** Number of records that the log has not confirmed. */
-  pending(): Promise<number> {
-    return this.tables.outbox.size;
+  async pending(): Promise<number> {
+    if (this.#pending !== undefined) return this.#pending;
+    const changes = this.#changes;
+    const size = await this.tables.outbox.size;
+    if (changes === this.#changes) this.#pending = size;
+    return size;
   }
 
   #change<T>(durability: 'strict' | 'relaxed', work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>): Promise<T> {
-    return this.#local.run(() => this.tables.change(async (tx, state) => {
-      const changed = await work(tx, state);
-      // Another tab may synchronize already.
-      if (this.#isStopped) throw new KvError('KV_CLOSED', 'sync has ended in this tab');
-      return changed;
-    }, { durability }));
+    return this.#local.run(async () => {
+      let next: SyncState | undefined;
+      this.#state = undefined;
+      try {
+        const result = await this.tables.change(async (tx, state) => {
+          const changed = await work(tx, state);
+          // Another tab may synchronize already.
+          if (this.#isStopped) throw new KvError('KV_CLOSED', 'sync has ended in this tab');
+          next = changed.state;
+          return changed;
+        }, { durability });
+        this.#state = next;
+        return result;
+      } finally {
+        this.#pending = undefined;
+        this.#changes++;
+      }
+    });
   }
 
   /** Reads what the database has of sync; to be called once before everything else. */
@@ -412,7 +446,7 @@ export class Replica {
     if (commits === undefined) return true;
     const { length } = commits;
     if (length === 0) return false;
-    const batch = commits.slice(0, 1024);
+    const batch = commits.slice(0, MAX_COMMITS);
     const { count, base, violations, isRescanNeeded } = await this.#change('strict', async (tx, state) => {
       // Commits that were looked at since, and needed no commit themselves.
       const from = this.#base === undefined ? state : { ...state, drainedBase: this.#base };
@@ -420,11 +454,12 @@ export class Replica {
       return { state: next === from ? state : next, result };
     });
     this.#base = base;
+    for (const { isOwn } of batch.slice(0, count)) if (isOwn !== true) this.#drained++;
     this.#feed.taken(count);
     if (isRescanNeeded) this.#isRescanNeeded = true;
     if (violations.length > 0) this.#undone = (batch[count - 1] as typeof batch[number]).version;
     for (const violation of violations) this.#events.alarm(violation);
-    return length > count || isRescanNeeded;
+    return length > count || length >= MAX_COMMITS || isRescanNeeded;
   }
 
   async #rescan(): Promise<void> {
@@ -457,6 +492,8 @@ export class Replica {
     if (!this.#isCaughtUp) return false;
     if (this.#isFenced) throw fenced();
     if (!await this.#finishOpenStrict(signal)) return false;
+    // Nothing has a ticket after the one that was sent.
+    if ((await this.state()).nextTicket <= this.#sent + 1) return false;
     const next = await this.tables.outbox.first({ gt: this.#sent });
     if (next === undefined) return false;
     const [ticket, bytes] = next;
@@ -497,6 +534,7 @@ export class Replica {
 
   /** Objects come before the records that refer to them. */
   async #uploadBlobs(signal?: AbortSignal): Promise<void> {
+    if (!this.#mayHaveBlobs) return;
     for (let next = await this.tables.blobs.first(); next !== undefined; next = await this.tables.blobs.first()) {
       const [hash, bytes] = next;
       await this.#snapshots?.put(blobKey(hash), toStream(bytes), signal).catch((error: unknown) => {
@@ -508,6 +546,10 @@ export class Replica {
         return { state: { ...state }, result: undefined };
       });
     }
+    // While no commit is under way that would add one.
+    await this.#local.run(async () => {
+      if (await this.tables.blobs.first() === undefined) this.#mayHaveBlobs = false;
+    });
   }
 
   // Strict transactions and fences: records that have to follow the newest one.
@@ -543,6 +585,7 @@ export class Replica {
   offer(flags: number, ops: readonly SyncOp[], expect: number, { id }: { readonly id?: string; readonly signal?: AbortSignal } = {}): Promise<StrictRecord | undefined> {
     return this.#sending.run(async () => {
       if (this.#isFenced) throw fenced();
+      this.#mayHaveStrict = true;
       const record = await this.#change<StrictRecord | undefined>('strict', async (tx, state) => {
         const outbox = tx.collection(this.tables.outbox);
         if (await outbox.first() !== undefined) return { state, result: undefined };
@@ -656,8 +699,12 @@ export class Replica {
 
   /** A strict record whose outcome is not known, as before a restart: nothing may take a number after it. */
   async #finishOpenStrict(signal?: AbortSignal): Promise<boolean> {
+    if (!this.#mayHaveStrict) return true;
     const last = await this.tables.outbox.last();
-    if (last === undefined || decodeOutbox(last[1]).expect === undefined) return true;
+    if (last === undefined || decodeOutbox(last[1]).expect === undefined) {
+      this.#mayHaveStrict = false;
+      return true;
+    }
     await this.#finishStrict(last[0], signal);
     return !await this.tables.outbox.has(last[0]);
   }

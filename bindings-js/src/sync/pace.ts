@@ -1,0 +1,21 @@
+// Where the engine runs in this thread its replies are microtasks, and a chain of calls holds up
+// timers, files and the application's commits for up to 8 ms. The work of sync rests more often.
+import { performance } from '../base/platform.ts';
+
+/** A strict commit takes about as long. */
+const SLICE_MS = 0.5;
+
+/** In browsers, replies are messages of a worker: others have their turn between any two. */
+const { setImmediate } = globalThis as { setImmediate?: (callback: () => void) => unknown };
+
+/** Interrupts long work. */
+export class Pace {
+  #since = performance.now();
+
+  /** Between two steps of the work: lets others have their turn if they have waited for long enough. */
+  async rest(): Promise<void> {
+    if (setImmediate === undefined || performance.now() - this.#since < SLICE_MS) return;
+    await new Promise<void>((resolve) => void setImmediate(resolve));
+    this.#since = performance.now();
+  }
+}

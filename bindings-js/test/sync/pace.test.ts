@@ -1,0 +1,40 @@
+// Sync works in the thread of the application here, and lets it have its turn.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MemoryServer } from '../../src/sync/memory-log.ts';
+import { Pace } from '../../src/sync/pace.ts';
+import { Device, converge } from './device.ts';
+
+const entries = (count: number): [string, number][] => Array.from({ length: count }, (_, index) => [`key ${index}`, index]);
+
+test('a rest after long work lets others have their turn', async () => {
+  const pace = new Pace();
+  let turns = 0;
+  setImmediate(() => turns++);
+  for (const end = performance.now() + 2; performance.now() < end;);
+  await pace.rest();
+  assert.equal(turns, 1);
+});
+
+test('large transactions are sent and applied with rests', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server), await Device.start(server)];
+  await converge([a, b]);
+  let rests = 0;
+  for (const { replica: { tables: { pace } } } of [a, b]) {
+    const rest = pace.rest.bind(pace);
+    pace.rest = () => {
+      rests++;
+      return rest();
+    };
+  }
+  await a.db.collection('notes').setMany(entries(5000));
+  await a.replica.drain();
+  assert.ok(rests >= 50, `${rests} rests while 5,000 entries were taken`);
+  await a.sync();
+  rests = 0;
+  await b.replica.pull();
+  assert.equal(await b.db.collection('notes').size, 5000);
+  assert.ok(rests >= 50, `${rests} rests while 5,000 entries were applied`);
+  await Promise.all([a.stop(), b.stop()]);
+});
