@@ -8,8 +8,8 @@ export class Bell {
     this.#wake?.();
   }
 
-  /** Resolves when it was rung, or after a time. */
-  async wait(timeoutMs: number): Promise<void> {
+  /** Resolves when it was rung, or after a time; to whether it was rung. */
+  async wait(timeoutMs: number): Promise<boolean> {
     if (!this.#isRung) {
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, timeoutMs);
@@ -20,7 +20,9 @@ export class Bell {
         };
       });
     }
+    const isRung = this.#isRung;
     this.#isRung = false;
     this.#wake = undefined;
+    return isRung;
   }
 }

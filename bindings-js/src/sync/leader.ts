@@ -20,7 +20,9 @@ export interface LeaderEvents {
   alarm(error: KvError): void;
 }
 
-const POLL_MS = 30_000;
+/** A hint may be lost, most likely when a connection is new: after the last one the log is read again, less and less often. */
+const MIN_POLL_MS = 1000;
+const MAX_POLL_MS = 30_000;
 /** Commits of a burst gather for so long, counted from the record before. */
 const GATHER_MS = 50;
 export const MIN_BACKOFF_MS = 50;
@@ -140,11 +142,12 @@ export class Leader {
 
   /** Does work when the bell rings, and again, later and later, after failures. */
   async #loop(bell: Bell, work: () => Promise<void>): Promise<void> {
-    for (let backoff = MIN_BACKOFF_MS; !this.#isStopped;) {
+    let [backoff, poll] = [MIN_BACKOFF_MS, MIN_POLL_MS];
+    while (!this.#isStopped) {
       try {
         await work();
         backoff = MIN_BACKOFF_MS;
-        if (!this.#isStopped) await bell.wait(POLL_MS);
+        if (!this.#isStopped) poll = await bell.wait(poll) ? MIN_POLL_MS : Math.min(poll * 2, MAX_POLL_MS);
       } catch (error) {
         if (this.#isStopped) return;
         if (isFinal(error)) {

@@ -89,6 +89,22 @@ test('a hidden page sends bursts too, although its timers hardly run', async () 
   await stop(hidden, other);
 });
 
+test('a device whose wakes are lost reads the log again soon', async () => {
+  const server = new MemoryServer({ isWakeLost: () => true });
+  const { setTimeout: real } = globalThis;
+  // The poll of a device that was woken long ago never comes.
+  Object.assign(globalThis, { setTimeout: (fn: () => void, ms = 0): unknown => real(fn, ms > 5000 ? ms + 600_000 : ms) });
+  try {
+    const [a, b] = [await start(server), await start(server)];
+    await Promise.all([a, b].map(({ sync }) => until(sync, ({ status }) => status === 'live')));
+    await a.db.collection('notes').set('unheard', 1);
+    await arrives(b.db, 'unheard', 1);
+    await stop(a, b);
+  } finally {
+    Object.assign(globalThis, { setTimeout: real });
+  }
+});
+
 test('a database without a feed is compared at each start, and followed from then on', async () => {
   await withPath(async (path) => {
     const server = new MemoryServer();
