@@ -173,7 +173,7 @@ export class Leader {
   }
 
   async #refresh(change: Partial<SyncProgress>): Promise<void> {
-    const [pending, { cursor }] = await Promise.all([this.replica.pending(), this.replica.state()]);
+    const [pending, { cursor }] = await Promise.all([this.replica.pending(), this.replica.recall()]);
     if (!this.#isStopped) this.#events.state({ ...change, pending, position: cursor.position });
   }
 
@@ -190,7 +190,7 @@ export class Leader {
     const wait = this.#gatherUntil - performance.now();
     if (wait > 0 && !isHidden() && this.replica.hasCommits) await this.#pause(wait);
     const before = this.replica.drained;
-    while (!this.#isStopped && await this.replica.drain());
+    while (!this.#isStopped && this.replica.isDrainDue && await this.replica.drain());
     // Where each commit waits for an answer to the one before, none of them would gain anything.
     const isBurst = this.replica.drained > before + 1;
     this.#gatherUntil = isBurst ? performance.now() + GATHER_MS : 0;

@@ -80,6 +80,11 @@ export class LocalFeed {
     return this.#queue.some(({ isOwn }) => !isOwn);
   }
 
+  /** Whether it is time to take what was read. */
+  get isDue(): boolean {
+    return this.hasCommits || this.#queue.length >= MAX_OWN_COMMITS || this.#failure !== undefined;
+  }
+
   /** What is there now, or the front of it. A view: `taken` removes from its front. */
   async peek(): Promise<readonly LocalCommit[]> {
     this.#peeks++;

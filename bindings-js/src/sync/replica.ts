@@ -150,7 +150,19 @@ export class Replica {
     return this.#feed.hasCommits;
   }
 
+  /** Whether `drain` has something to do, as far as is known: `changed` was called for it. */
+  get isDrainDue(): boolean {
+    return this.#isRescanNeeded || this.#feed.isDue;
+  }
+
   async state(): Promise<SyncState> {
+    this.#checkRunning();
+    return await this.tables.state.get('state') ?? this.#change('relaxed', async (_, state) => ({ state, result: state }));
+  }
+
+  /** The state as this replica left it. Another tab that took over may have written a newer one. */
+  async recall(): Promise<SyncState> {
+    this.#checkRunning();
     return this.#state ?? this.#change('relaxed', async (_, state) => ({ state, result: state }));
   }
 
@@ -170,8 +182,7 @@ export class Replica {
       try {
         const result = await this.tables.change(async (tx, state) => {
           const changed = await work(tx, state);
-          // Another tab may synchronize already.
-          if (this.#isStopped) throw new KvError('KV_CLOSED', 'sync has ended in this tab');
+          this.#checkRunning();
           next = changed.state;
           return changed;
         }, { durability });
@@ -238,6 +249,11 @@ export class Replica {
     }
   }
 
+  /** Another tab may synchronize already. */
+  #checkRunning(): void {
+    if (this.#isStopped) throw new KvError('KV_CLOSED', 'sync has ended in this tab');
+  }
+
   /** Nothing is committed from here on. */
   stop(): void {
     this.#isStopped = true;
@@ -261,7 +277,7 @@ export class Replica {
 
   async #pull(signal?: AbortSignal): Promise<boolean> {
     if (!this.#isChecked) await this.#checkHistory();
-    const { cursor } = await this.state();
+    const { cursor } = await this.recall();
     const logged = await this.#log.read(cursor.position, READ_RECORDS, signal).catch(async (error: unknown) => {
       if (!isTruncated(error)) throw error;
       await this.#loadSnapshot();
@@ -269,7 +285,7 @@ export class Replica {
     });
     if (logged === undefined) return true;
     if (logged.length === 0) {
-      if ((await this.state()).rejoin !== undefined) await this.#reconcile();
+      if ((await this.recall()).rejoin !== undefined) await this.#reconcile();
       this.#isCaughtUp = true;
       // An acknowledged record that does not appear was lost, or is only late: sending it again does
       // no harm.
@@ -281,7 +297,8 @@ export class Replica {
     const records: ReadRecord[] = [];
     const alarms: KvError[] = [];
     for (const each of logged) records.push(await this.#read(each, alarms));
-    const applied = await this.#apply(records);
+    const applied = await this.#apply(cursor.position, records);
+    if (applied === undefined) return true;
     for (const alarm of alarms) this.#events.alarm(alarm);
     if (applied.isClone) this.#sent = 0;
     if (applied.conflicts.length > 0) this.#events.conflicts(applied.conflicts);
@@ -303,11 +320,13 @@ export class Replica {
     }
   }
 
-  async #apply(records: readonly ReadRecord[]): Promise<Applied> {
+  /** Applies the records after a position; undefined if the cursor is not there any more: another tab took over. */
+  async #apply(after: number, records: readonly ReadRecord[]): Promise<Applied | undefined> {
     const blobs = new Map<string, Uint8Array>();
     for (let isGapAccepted = false; ;) {
       try {
-        return await this.#change('relaxed', async (tx, state) => {
+        return await this.#change<Applied | undefined>('relaxed', async (tx, state) => {
+          if (state.cursor.position !== after) return { state, result: undefined };
           const applied = await applyRecords(tx, this.tables, state, records, { now: this.#clock(), blobs, isGapAccepted });
           await this.#keepConflicts(tx, state, applied.result.conflicts);
           return applied;
@@ -390,12 +409,15 @@ export class Replica {
   async #reconcile(): Promise<void> {
     let records = 0;
     const { rejoin: kind, epoch } = await this.state();
+    if (kind === undefined) return;
     for (const table of this.tables.byName.values()) {
       const keys = table.stamps.keys();
       for (;;) {
         const slice = await keys.nextMany(REPAIR_SLICE);
         if (slice.length === 0) break;
         records += await this.#change('strict', async (tx, state) => {
+          // Another tab took over.
+          if (state.rejoin !== kind || state.epoch !== epoch) return { state, result: 0 };
           const model = new Model(tx, this.tables, this.#clock());
           await model.load(slice.map((key) => ({ table, key })));
           const ops: SyncOp[] = [];
@@ -421,7 +443,7 @@ export class Replica {
         });
       }
     }
-    await this.#change('strict', async (_, state) => ({ state: { ...state, rejoin: undefined }, result: undefined }));
+    await this.#change('strict', async (_, state) => ({ state: state.epoch === epoch ? { ...state, rejoin: undefined } : state, result: undefined }));
     if (kind === 'lost') this.#events.repaired(records);
   }
 
@@ -493,13 +515,13 @@ export class Replica {
     if (this.#isFenced) throw fenced();
     if (!await this.#finishOpenStrict(signal)) return false;
     // Nothing has a ticket after the one that was sent.
-    if ((await this.state()).nextTicket <= this.#sent + 1) return false;
-    const next = await this.tables.outbox.first({ gt: this.#sent });
+    if ((await this.recall()).nextTicket <= this.#sent + 1) return false;
+    const [next, stored] = await Promise.all([this.tables.outbox.first({ gt: this.#sent }), this.state()]);
     if (next === undefined) return false;
     const [ticket, bytes] = next;
     const row = decodeOutbox(bytes);
     if (row.expect !== undefined) return this.#finishStrict(ticket, signal);
-    const state = await this.#withOffset(ticket);
+    const state = await this.#withOffset(stored, ticket);
     if (state.rejoin !== undefined) return false;
     const expect = this.#isExclusive ? Math.max(this.#end, state.cursor.position) : undefined;
     const position = await this.#append(state, ticket, row, expect, signal).catch(async (error: unknown) => {
@@ -516,8 +538,7 @@ export class Replica {
   }
 
   /** Sequence numbers of an id begin with 1, at the first ticket that it sends. */
-  async #withOffset(ticket: number): Promise<SyncState> {
-    const state = await this.state();
+  async #withOffset(state: SyncState, ticket: number): Promise<SyncState> {
     if (state.offset !== undefined) return state;
     return this.#change('strict', async (_, before) => {
       const next = before.offset === undefined ? { ...before, offset: ticket - 1 } : before;
@@ -671,10 +692,10 @@ export class Replica {
 
   /** Sends a record with `expect` until it is known whether it is in the log. */
   async #finishStrict(ticket: number, signal?: AbortSignal): Promise<boolean> {
-    const bytes = await this.tables.outbox.get(ticket);
+    const [bytes, stored] = await Promise.all([this.tables.outbox.get(ticket), this.state()]);
     if (bytes === undefined) return true;
     const row = decodeOutbox(bytes);
-    const state = await this.#withOffset(ticket);
+    const state = await this.#withOffset(stored, ticket);
     try {
       await this.#append(state, ticket, row, row.expect, signal);
     } catch (error) {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Database } from 'mangrove-kv';
-import { MemoryServer } from '../../src/sync/memory-log.ts';
+import { MemoryLog, MemoryServer } from '../../src/sync/memory-log.ts';
 import { STRICT } from '../../src/sync/record.ts';
 import { logUnavailable } from '../../src/sync/remote-log.ts';
 import type { StrictHost } from '../../src/sync/strict.ts';
@@ -11,7 +11,7 @@ import { runStrict } from '../../src/sync/strict.ts';
 import type { Call } from '../../src/sync/verbs.ts';
 import { hostOf, perform } from '../../src/sync/verbs.ts';
 import { chance, code } from '../support/kit.ts';
-import { Device } from './device.ts';
+import { Device, converge } from './device.ts';
 
 const collections = { accounts: { mode: 'strict' }, notes: {} } as const;
 
@@ -93,6 +93,42 @@ test('a record that was offered before a take-over has one outcome, whoever is a
   await origin.leader.replica.forget((id) => id.startsWith('tab/'));
   assert.equal(await origin.offered(), 0);
   await Promise.all([origin.leader.stop(), other.stop()]);
+});
+
+test('a tab that was replaced and does not know it yet skips nothing', async () => {
+  const server = new MemoryServer();
+  const [frozen, early] = [await Device.start(server), await Device.start(server)];
+  for (const key of ['a', 'b', 'c']) {
+    await early.db.collection('notes').set(key, 1);
+    await early.sync();
+  }
+  await frozen.sync();
+  // The log loses records 2 and 3, and gets others.
+  server.loseHistory(1);
+  for (const keys of [['d', 'e'], ['f']]) {
+    const device = await Device.start(server);
+    for (const key of keys) {
+      await device.db.collection('notes').set(key, 2);
+      await device.sync();
+    }
+    await device.stop();
+  }
+  // Another tab takes over, begins to read the log from its start, and gets no answer.
+  const log = new MemoryLog(server);
+  const taker = await Device.adopt(server, { log }, frozen.db);
+  log.read = () => Promise.reject(logUnavailable('no answer'));
+  await assert.rejects(taker.replica.pull(), { code: 'KV_LOG_UNAVAILABLE' });
+  assert.equal((await taker.replica.state()).cursor.position, 0);
+  // The frozen one still remembers position 3.
+  await frozen.replica.pull();
+  taker.replica.stop();
+  const next = await Device.adopt(server, {}, frozen.db);
+  early.replica.reconnect();
+  await converge([next, early]);
+  assert.equal(await next.digest(), await early.digest());
+  assert.deepEqual(await early.db.collection('notes').keys().toArray(), ['a', 'b', 'c', 'd', 'e', 'f']);
+  assert.deepEqual([frozen.alarms, next.alarms], [[], []]);
+  await Promise.all([next.stop(), early.stop()]);
 });
 
 for (const seed of [1, 2, 3, 4]) {
