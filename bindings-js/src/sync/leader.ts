@@ -6,6 +6,7 @@ import type { Database } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
 import { Bell } from './bell.ts';
 import { toKvError } from './failures.ts';
+import { GATHER_MS } from './local-feed.ts';
 import type { SyncConflict, SyncOptions, SyncProgress } from './options.ts';
 import type { RemoteLog } from './remote-log.ts';
 import { Replica } from './replica.ts';
@@ -23,8 +24,6 @@ export interface LeaderEvents {
 /** A hint may be lost, most likely when a connection is new: after the last one the log is read again, less and less often. */
 const MIN_POLL_MS = 1000;
 const MAX_POLL_MS = 30_000;
-/** Commits of a burst gather for so long, counted from the record before. */
-const GATHER_MS = 50;
 export const MIN_BACKOFF_MS = 50;
 export const MAX_BACKOFF_MS = 30_000;
 /** Failures after which trying again does not help. */
@@ -53,7 +52,7 @@ export class Leader {
   /** Of loops that wait after a failure. */
   readonly #pauses = new Set<Bell>();
   readonly #ended: Promise<void>;
-  /** When commits that follow a burst go on. */
+  /** Until when commits that follow a burst gather, counted from the record before. */
   #gatherUntil = 0;
   #failure: KvError | undefined;
 

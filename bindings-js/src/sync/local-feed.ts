@@ -18,11 +18,11 @@ const MAX_OWN_COMMITS = 256;
 /** Commits of which `peek` knows at least, if there are so many. */
 export const MAX_COMMITS = 1024;
 /**
- * After a commit of the application nothing is read for so long, unless somebody asks: many at once
- * take less time than one after the other, and the application's commits are not held up by it. The
- * feed keeps what comes meanwhile.
+ * Commits of a burst gather for so long. After a commit of the application nothing is read either,
+ * unless somebody asks: many at once take less time than one after the other, and the application's
+ * commits are not held up by it. The feed keeps what comes meanwhile.
  */
-const REST_MS = 50;
+export const GATHER_MS = 50;
 
 /** Every commit of sync writes its state, and no other does. */
 function toLocal({ version, changes }: Raw): LocalCommit {
@@ -40,7 +40,7 @@ export class LocalFeed {
   #queue: LocalCommit[] = [];
   #failure: unknown;
   /** Ends the rest after a commit of the application. */
-  #rest: { readonly timer: ReturnType<typeof setTimeout>; readonly over: () => void } | undefined;
+  #rest: ReturnType<typeof setTimeout> | undefined;
   /** How many calls want everything that there is. */
   #peeks = 0;
   /** Version of the newest commit that was read. */
@@ -69,7 +69,7 @@ export class LocalFeed {
   }
 
   stop(): void {
-    clearTimeout(this.#rest?.timer);
+    clearTimeout(this.#rest);
     this.#rest = undefined;
     this.#commits?.return().catch(() => undefined);
     this.#commits = undefined;
@@ -88,7 +88,7 @@ export class LocalFeed {
   /** What is there now, or the front of it. A view: `taken` removes from its front. */
   async peek(): Promise<readonly LocalCommit[]> {
     this.#peeks++;
-    this.#wake();
+    if (this.#rest !== undefined) this.#readOn();
     try {
       const newest = await this.#newest();
       // Replies come in order: commits that there are come before these. Those without changes never do.
@@ -104,18 +104,15 @@ export class LocalFeed {
     return this.#queue;
   }
 
-  #wake(): void {
-    clearTimeout(this.#rest?.timer);
-    this.#rest?.over();
+  #readOn(): void {
+    clearTimeout(this.#rest);
+    this.#rest = undefined;
+    this.#pull();
   }
 
   #readLater(): void {
-    const over = (): void => {
-      this.#rest = undefined;
-      this.#pull();
-    };
-    this.#rest = { timer: setTimeout(over, REST_MS), over };
-    (this.#rest.timer as { unref?: () => void }).unref?.();
+    this.#rest = setTimeout(() => this.#readOn(), GATHER_MS);
+    (this.#rest as { unref?: () => void }).unref?.();
   }
 
   /** Leaves out commits up to a version. */

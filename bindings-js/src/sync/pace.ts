@@ -1,12 +1,13 @@
 // Where the engine runs in this thread its replies are microtasks, and a chain of calls holds up
 // timers, files and the application's commits for up to 8 ms. The work of sync rests more often.
+import { turn } from '../base/async.ts';
 import { performance } from '../base/platform.ts';
 
 /** A strict commit takes about as long. */
 const SLICE_MS = 0.5;
 
 /** In browsers, replies are messages of a worker: others have their turn between any two. */
-const { setImmediate } = globalThis as { setImmediate?: (callback: () => void) => unknown };
+const isNeeded = 'setImmediate' in globalThis;
 
 /** Interrupts long work. */
 export class Pace {
@@ -14,8 +15,8 @@ export class Pace {
 
   /** Between two steps of the work: lets others have their turn if they have waited for long enough. */
   async rest(): Promise<void> {
-    if (setImmediate === undefined || performance.now() - this.#since < SLICE_MS) return;
-    await new Promise<void>((resolve) => void setImmediate(resolve));
+    if (!isNeeded || performance.now() - this.#since < SLICE_MS) return;
+    await turn();
     this.#since = performance.now();
   }
 }

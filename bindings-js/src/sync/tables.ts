@@ -8,8 +8,8 @@ import type { ValueCodec } from '../codec/values.ts';
 import type { Change, Collection, Database, IndexOptions, Transaction } from '../types/index.ts';
 import { fromHex, toHex } from './bytes.ts';
 import { Modes } from './modes.ts';
-import { Pace } from './pace.ts';
 import type { PrefixMode, SyncMode } from './modes.ts';
+import { Pace } from './pace.ts';
 import type { AppliedRow, OfferedRow, SyncState } from './rows.ts';
 
 /** In `mangrove:`, so that `collections()` leaves it out. */

@@ -27,6 +27,13 @@ async function stopAll(devices: readonly Device[]): Promise<void> {
   await Promise.all(devices.map((device) => device.stop()));
 }
 
+/** Writes an entry and sends it, without reading it back. */
+async function publish(device: Device, key: string): Promise<void> {
+  await device.db.collection('notes').set(key, key);
+  while (await device.replica.drain());
+  while (await device.replica.publish());
+}
+
 /** What a connection that was interrupted does. */
 async function reconnect(devices: readonly Device[]): Promise<void> {
   for (const device of devices) device.replica.reconnect();
@@ -211,11 +218,6 @@ test('another history is noticed, although its newest record is the same one at 
   const [a, b, c, d] = [await Device.start(server), await Device.start(server), await Device.start(server), await Device.start(server)];
   await a.db.collection('notes').set('first', 1);
   await converge([a, b, c, d]);
-  const publish = async (device: Device, key: string): Promise<void> => {
-    await device.db.collection('notes').set(key, key);
-    while (await device.replica.drain());
-    while (await device.replica.publish());
-  };
   await publish(a, 'lost');
   await publish(b, 'sent again');
   for (const device of [a, c]) await device.sync();
@@ -561,15 +563,10 @@ test('a record whose number a copy of the file used is sent again, although late
   const copy = await Device.start(server, options, original.disk.copy());
   // Caught up, so that they may send.
   for (const device of [original, copy]) while (await device.replica.pull());
-  const write = async (device: Device, key: string): Promise<void> => {
-    await device.db.collection('notes').set(key, key);
-    while (await device.replica.drain());
-    while (await device.replica.publish());
-  };
-  await write(copy, 'of the copy');
+  await publish(copy, 'of the copy');
   // The log takes it for a repetition of the copy's record.
-  await write(original, 'lost');
-  await write(original, 'not lost');
+  await publish(original, 'lost');
+  await publish(original, 'not lost');
   assert.equal(server.records.length, 3);
   await cutOff(server, other);
   await reconnect([original, copy, other]);
