@@ -14,6 +14,7 @@ import type { Lease } from './rxdb/databases.ts';
 import { MangroveStorageInstance } from './rxdb/instance.ts';
 import { toLayout } from './rxdb/layout.ts';
 import type { MangroveInternals } from './rxdb/layout.ts';
+import { inOrder } from './rxdb/order.ts';
 
 export type { MangroveInternals } from './rxdb/layout.ts';
 
@@ -86,6 +87,10 @@ export function getRxStorageMangrove(options: RxStorageMangroveOptions = {}): Rx
         await layout.documents.buildIndexes();
         const instance = new MangroveStorageInstance<D>(params, layout, held);
         addRxStorageMultiInstanceSupport(channelOf(held, opening), params, instance);
+        if (params.multiInstance) {
+          const merged = instance.changeStream;
+          instance.changeStream = () => inOrder(merged.call(instance));
+        }
         return instance;
       } catch (error) {
         await held.release();

@@ -158,6 +158,56 @@ test('two databases of one name hear of each other, and have one leader', async 
   await other.close();
 });
 
+test('an event that comes late takes no query back', async () => {
+  const name = `db-${randomToken(8)}`;
+  const again = { ...MEMORY, name: 'again' } as typeof MEMORY;
+  const dbs = [await create({ name, multiInstance: true }), await create({ name, storage: again, multiInstance: true })] as const;
+  const [late, prompt] = [await addPeople(dbs[0]), await addPeople(dbs[1])];
+  const both = [late, prompt];
+  const told: [number | undefined, number][][] = both.map(() => []);
+  const insertIsTold = Promise.all(both.map((people) => firstValueFrom(people.storageInstance.changeStream())));
+  for (const [at, people] of both.entries()) {
+    people.storageInstance.changeStream().subscribe(({ events }) => {
+      for (const { documentId, documentData, previousDocumentData } of events) if (documentId === 'a') told[at]!.push([previousDocumentData?.age, documentData.age!]);
+    });
+  }
+  await late.insert(person('a', { age: 36 }));
+  const old = both.map((people) => people.find({ selector: { age: { $gte: 60 } } }));
+  for (const query of old) query.$.subscribe();
+  const shows = (age: number): Promise<unknown> => Promise.all(both.map((people) => firstValueFrom(people.findOne('a').$.pipe(filter((document) => document?.age === age)))));
+  await insertIsTold;
+
+  // The answer to a commit is under way while the other database builds on that commit.
+  const { database } = late.storageInstance.internals as MangroveInternals;
+  const { transaction } = database;
+  let arrives!: () => void;
+  const arrival = new Promise<void>((resolve) => arrives = resolve);
+  let committed!: () => void;
+  const commit = new Promise<void>((resolve) => committed = resolve);
+  database.transaction = async (...args: never[]) => {
+    database.transaction = transaction;
+    const result = await (transaction as (...args: never[]) => Promise<never>).apply(database, args);
+    committed();
+    await arrival;
+    return result;
+  };
+  const first = late.findOne('a').exec(true).then((document) => document.incrementalPatch({ age: 60 }));
+  await commit;
+  await (await prompt.findOne('a').exec(true)).incrementalModify((data) => ({ ...data, age: data.age + 1 }));
+  await shows(61);
+  arrives();
+  await first;
+  // The event of another document comes after all the others.
+  await late.insert(person('b', { age: 70 }));
+  await firstValueFrom(old[1]!.$.pipe(filter((documents) => documents.length === 2)));
+  for (const [at, people] of both.entries()) {
+    assert.deepEqual(told[at], [[undefined, 36], [36, 61]]);
+    assert.equal((await people.findOne('a').exec(true)).age, 61);
+    assert.deepEqual((await old[at]!.exec()).map(({ id, age }) => [id, age]), [['a', 61], ['b', 70]]);
+  }
+  for (const db of dbs) await db.close();
+});
+
 test('two collections replicate to each other', async () => {
   const [server, client] = [await create(), await create()];
   const [there, here] = [await addPeople(server), await addPeople(client)];

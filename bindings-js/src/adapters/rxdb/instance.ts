@@ -3,8 +3,8 @@ import { KvError } from 'mangrove-kv';
 import type { Reader, Transaction, WriteOptions, Writer } from 'mangrove-kv';
 import { categorizeBulkWriteRows, now } from 'rxdb';
 import type {
-  BulkWriteRow, CategorizeBulkWriteRowsOutput, EventBulk, PreparedQuery, RxDocumentData, RxJsonSchema, RxStorageBulkWriteResponse, RxStorageChangeEvent,
-  RxStorageCountResult, RxStorageDefaultCheckpoint, RxStorageInstance, RxStorageInstanceCreationParams, RxStorageQueryResult, StringKeys,
+  BulkWriteRow, CategorizeBulkWriteRowsOutput, PreparedQuery, RxDocumentData, RxJsonSchema, RxStorageBulkWriteResponse, RxStorageCountResult,
+  RxStorageDefaultCheckpoint, RxStorageInstance, RxStorageInstanceCreationParams, RxStorageQueryResult, StringKeys,
 } from 'rxdb';
 import { Subject } from 'rxjs';
 import type { Observable } from 'rxjs';
@@ -12,6 +12,7 @@ import type { MangroveInstanceOptions } from '../rxdb.ts';
 import type { Lease } from './databases.ts';
 import { DELETED, indexName } from './layout.ts';
 import type { AttachmentKey, Layout, MangroveInternals, StoredAttachment } from './layout.ts';
+import type { Changes } from './order.ts';
 import { planScan } from './plan.ts';
 import { countDocuments, readDocuments, untilWhole } from './read.ts';
 import type { Source } from './read.ts';
@@ -21,7 +22,6 @@ const NO_DATA = 510;
 /** Documents that a call of `cleanup` removes. */
 const CLEANUP_BATCH = 1000;
 
-type Changes<D> = EventBulk<RxStorageChangeEvent<RxDocumentData<D>>, RxStorageDefaultCheckpoint>;
 type Attachments<D> = CategorizeBulkWriteRowsOutput<D>['attachmentsAdd'];
 
 async function toEntry({ documentId, attachmentId, attachmentData }: Attachments<unknown>[number]): Promise<[AttachmentKey, StoredAttachment]> {
