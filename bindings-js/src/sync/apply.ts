@@ -223,7 +223,7 @@ function withBlob(op: SyncOp, blobs: ReadonlyMap<string, Bytes>): SyncOp {
 
 export const toHexBytes = (bytes: Bytes): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 
-function applyTransactions(pass: Pass, record: ReadRecord, transactions: readonly SyncTransaction[], ticket: number | undefined): void {
+async function applyTransactions(pass: Pass, record: ReadRecord, transactions: readonly SyncTransaction[], ticket: number | undefined): Promise<void> {
   const { model, tables, now } = pass;
   const isRepair = (record.flags & REPAIR) !== 0;
   const isOwn = ticket !== undefined && !isRepair;
@@ -233,6 +233,7 @@ function applyTransactions(pass: Pass, record: ReadRecord, transactions: readonl
   for (const { base, hlc, ops } of transactions) {
     const write = { h: clamp(hlc, record.serverTime), device: record.device, base, position: record.position, isStrict: mode === 'strict', isRepair, isOwn, horizon };
     for (const given of ops) {
+      if (tables.pace.isDue) await tables.pace.rest();
       const table = tables.find(given.collection);
       // Repairs have stamps of both modes.
       if (table === undefined || !(isRepair || tables.takes(table, mode, given.type === 'clear' ? undefined : given.key))) continue;
@@ -256,6 +257,7 @@ function applyTransactions(pass: Pass, record: ReadRecord, transactions: readonl
   }
   if (!isOwn) return;
   for (const row of touched) {
+    if (tables.pace.isDue) await tables.pace.rest();
     if (row.isStrict) continue;
     settle(row, ticket, now, (mine, theirs) => pass.conflicts.push({ collection: row.table.name, key: row.key, mine, theirs }));
   }
@@ -305,7 +307,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     if (body === undefined) continue;
     const transactions = decodeTransactions(body);
     await loadAll(pass, transactions, ticket !== undefined);
-    applyTransactions(pass, record, transactions, ticket);
+    await applyTransactions(pass, record, transactions, ticket);
   }
   tables.defer(applied.setMany([...lasts]));
   await pass.model.save();

@@ -111,8 +111,10 @@ export class Capture {
   /** Puts the records into the outbox, and their keys into the overlay. */
   async save(tx: Transaction, state: SyncState, blobs: BlobMaker | undefined): Promise<SyncState> {
     if (this.transactions.length === 0) return state;
+    const { pace } = this.#tables;
     const last = await putRecords(tx, this.#tables, state.nextTicket, 0, this.transactions, blobs);
     for (const { row, version, value } of this.#latest.values()) {
+      if (pace.isDue) await pace.rest();
       const overlay = { ticket: last, captured: version, isDelete: value === null, expiresAt: value?.expiresAt ?? 0, base: row.overlay?.base };
       if (row.overlay === undefined && row.isEntryFromSync && row.entryVersion > version) {
         // Applied after the local write, which nobody had seen yet: the local write stays on top.
@@ -211,7 +213,6 @@ export async function drainCommits(tx: Transaction, tables: Tables, state: SyncS
   };
   for (const commit of commits) {
     if (isRescanNeeded) break;
-    await tables.pace.rest();
     count++;
     drained = commit.version;
     if (commit.isOwn) {
@@ -220,6 +221,7 @@ export async function drainCommits(tx: Transaction, tables: Tables, state: SyncS
     }
     let violated: { table: Table; key: Bytes | undefined } | undefined;
     for (const change of commit.changes) {
+      if (tables.pace.isDue) await tables.pace.rest();
       if (change.type === 'rename' && (tables.byName.has(change.collection) || tables.byName.has(change.to))) isRescanNeeded = true;
       const table = tables.byName.get(change.collection);
       if (table === undefined || change.type === 'rename') continue;

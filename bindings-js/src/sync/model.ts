@@ -177,7 +177,7 @@ const MANY_KEYS = 16;
 /** Keys that are read at once. */
 const READ_KEYS = 128;
 /** Rows that are written at once. */
-const WRITE_ROWS = 256;
+const WRITE_ROWS = 128;
 const NOTHING: RowParts = { entry: undefined, stamp: undefined, overlay: undefined };
 
 export class Model {
@@ -274,27 +274,30 @@ export class Model {
 
   /** Writes rows, whether they were loaded or not. */
   async write(changes: Iterable<Change>): Promise<void> {
+    const { pace } = this.#tables;
     const batches = new Map<Rows, { readonly sets: [Bytes, Bytes][]; readonly deletes: Bytes[]; readonly expiring: (readonly [Bytes, NonNullable<BaseValue>])[] }>();
+    let count = 0;
     for (const { rows: into, key, value } of changes) {
+      if (pace.isDue) await pace.rest();
+      count++;
       let batch = batches.get(into);
       if (batch === undefined) batches.set(into, batch = { sets: [], deletes: [], expiring: [] });
       if (value === null) batch.deletes.push(key);
       else if (value.expiresAt === 0) batch.sets.push([key, value.value]);
       else batch.expiring.push([key, value]);
     }
-    await Promise.all([...batches].flatMap(([into, { sets, deletes, expiring }]) => {
+    const isDeferred = count <= WRITE_ROWS;
+    for (const [into, { sets, deletes, expiring }] of batches) {
       const rows = this.#in(into);
-      return [
-        this.#inSlices(sets, (slice) => rows.setMany(slice)),
-        this.#inSlices(deletes, (slice) => rows.deleteMany(slice)),
-        this.#inSlices(expiring, (slice) => Promise.all(slice.map(([key, { value, expiresAt }]) => rows.set(key, value, { expireAt: expiresAt })))),
-      ];
-    }));
+      await this.#inSlices(sets, isDeferred, (slice) => rows.setMany(slice));
+      await this.#inSlices(deletes, isDeferred, (slice) => rows.deleteMany(slice));
+      await this.#inSlices(expiring, isDeferred, (slice) => Promise.all(slice.map(([key, { value, expiresAt }]) => rows.set(key, value, { expireAt: expiresAt }))));
+    }
   }
 
-  async #inSlices<T>(list: readonly T[], write: (slice: readonly T[]) => Promise<unknown>): Promise<void> {
+  async #inSlices<T>(list: readonly T[], isDeferred: boolean, write: (slice: readonly T[]) => Promise<unknown>): Promise<void> {
     if (list.length === 0) return;
-    if (list.length <= WRITE_ROWS) return this.#tables.defer(write(list));
+    if (isDeferred) return this.#tables.defer(write(list));
     for (let at = 0; at < list.length; at += WRITE_ROWS) {
       await write(list.slice(at, at + WRITE_ROWS));
       await this.#tables.pace.rest();

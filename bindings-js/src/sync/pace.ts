@@ -13,9 +13,14 @@ const isNeeded = 'setImmediate' in globalThis;
 export class Pace {
   #since = performance.now();
 
-  /** Between two steps of the work: lets others have their turn if they have waited for long enough. */
+  /** Whether others have waited for long enough. Asked in loops: a `rest` that is not due costs a microtask. */
+  get isDue(): boolean {
+    return isNeeded && performance.now() - this.#since >= SLICE_MS;
+  }
+
+  /** Between two steps of the work: lets others have their turn if it is due. */
   async rest(): Promise<void> {
-    if (!isNeeded || performance.now() - this.#since < SLICE_MS) return;
+    if (!this.isDue) return;
     await turn();
     this.#since = performance.now();
   }

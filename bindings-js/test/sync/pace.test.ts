@@ -20,8 +20,14 @@ test('large transactions are sent and applied with rests', async () => {
   const server = new MemoryServer();
   const [a, b] = [await Device.start(server), await Device.start(server)];
   await converge([a, b]);
-  let rests = 0;
+  let [rests, looks] = [0, 0];
   for (const { replica: { tables: { pace } } } of [a, b]) {
+    Object.defineProperty(pace, 'isDue', {
+      get: () => {
+        looks++;
+        return Reflect.get(Pace.prototype, 'isDue', pace) as boolean;
+      },
+    });
     const rest = pace.rest.bind(pace);
     pace.rest = () => {
       rests++;
@@ -31,10 +37,14 @@ test('large transactions are sent and applied with rests', async () => {
   await a.db.collection('notes').setMany(entries(5000));
   await a.replica.drain();
   assert.ok(rests >= 50, `${rests} rests while 5,000 entries were taken`);
+  // In each loop over them: for the record, for the overlay, and for the rows.
+  assert.ok(looks >= 15_000, `${looks} looks at the clock while 5,000 entries were taken`);
   await a.sync();
-  rests = 0;
+  rests = looks = 0;
   await b.replica.pull();
   assert.equal(await b.db.collection('notes').size, 5000);
   assert.ok(rests >= 50, `${rests} rests while 5,000 entries were applied`);
+  // Once for an entry and once for each of its rows.
+  assert.ok(looks >= 15_000, `${looks} looks at the clock while 5,000 entries were applied`);
   await Promise.all([a.stop(), b.stop()]);
 });
