@@ -177,7 +177,7 @@ const MANY_KEYS = 16;
 /** Keys that are read at once. */
 const READ_KEYS = 128;
 /** Rows that are written at once. */
-const WRITE_ROWS = 128;
+const WRITE_ROWS = 256;
 const NOTHING: RowParts = { entry: undefined, stamp: undefined, overlay: undefined };
 
 export class Model {
