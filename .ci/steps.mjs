@@ -79,5 +79,5 @@ export const STEPS = [
   { name: 'e2e demo sync', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--config', 'sync.config.ts'] },
   { name: 'e2e examples', suite: 'rest', alone: true, cwd: EXAMPLES, command: ['playwright', 'test'] },
   { name: 'matrix', suite: 'rest', alone: true, cwd: MATRIX, command: ['playwright', 'test'] },
-  { name: 'chaos', suite: 'rest', alone: true, command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '2'] },
+  { name: 'chaos', suite: 'rest', alone: true, command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '1'] },
 ];

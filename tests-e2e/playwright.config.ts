@@ -18,8 +18,14 @@ function serve(name: string, url: string, command: string) {
  */
 const CHROMIUM_ONLY = ['**/quota.spec.ts', '**/eviction.spec.ts', '**/demo-pwa.spec.ts', '**/get-files.spec.ts'];
 
+/** What needs the package's API alone is tested in Chromium; `firefox-all` runs it in Firefox. */
+const API_ALONE = ['**/demo*.spec.ts', '**/frameworks.spec.ts', '**/inspector.spec.ts', '**/migrate.spec.ts', '**/react.spec.ts'];
+
 /** sync.config.ts runs it. */
 const NEEDS_SERVER = '**/demo-sync.spec.ts';
+
+const inChromium = { testIgnore: [NEEDS_SERVER], use: { browserName: 'chromium' as const, launchOptions } };
+const inFirefox = { testIgnore: [...CHROMIUM_ONLY, NEEDS_SERVER], use: { browserName: 'firefox' as const, launchOptions: firefoxOptions } };
 
 export default defineConfig({
   testDir: 'specs',
@@ -33,10 +39,11 @@ export default defineConfig({
   expect: { timeout: 20_000 },
   use: { baseURL: BASE_URL, trace: 'retain-on-failure' },
   projects: [
-    { name: 'chromium', testIgnore: NEEDS_SERVER, use: { browserName: 'chromium', launchOptions } },
-    { name: 'firefox', grepInvert: /@long/, testIgnore: [...CHROMIUM_ONLY, NEEDS_SERVER], use: { browserName: 'firefox', launchOptions: firefoxOptions } },
-    // Tests that take Firefox many minutes; not run in CI.
-    { name: 'firefox-long', grep: /@long/, testIgnore: [...CHROMIUM_ONLY, NEEDS_SERVER], use: { browserName: 'firefox', launchOptions: firefoxOptions } },
+    { name: 'chromium', grepInvert: /@long/, ...inChromium },
+    { name: 'firefox', grepInvert: /@long/, ...inFirefox, testIgnore: [...inFirefox.testIgnore, ...API_ALONE] },
+    // With the tests that take minutes; not run in CI.
+    { name: 'chromium-all', ...inChromium },
+    { name: 'firefox-all', ...inFirefox },
     // Drives a browser that Playwright does not know.
     { name: 'webkitgtk', testDir: 'engines' },
   ],
