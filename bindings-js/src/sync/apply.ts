@@ -202,6 +202,7 @@ async function loadAll(pass: Pass, transactions: readonly SyncTransaction[], isO
   const missing: Bytes[] = [];
   for (const { ops } of transactions) {
     for (const op of ops) {
+      if (pass.tables.pace.isDue) await pass.tables.pace.rest();
       const table = pass.tables.find(op.collection);
       if (table === undefined) continue;
       if (op.type === 'clear') await pass.model.loadRange(table, op.lower, op.upper);
@@ -305,6 +306,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     }
     const body = record.flags & CHUNK ? await joinChunks(chunks, device, record) : record.body;
     if (body === undefined) continue;
+    await tables.pace.rest();
     const transactions = decodeTransactions(body);
     await loadAll(pass, transactions, ticket !== undefined);
     await applyTransactions(pass, record, transactions, ticket);

@@ -18,8 +18,9 @@ import type { Bytes, Table, Tables } from './tables.ts';
 
 /** Bodies are cut into parts of this size; compressed and sealed they fit into a record. */
 export const MAX_BODY_BYTES = 900 << 10;
-/** A record gets no further commits beyond this. */
+/** A record gets no further commits beyond these: sync writes two rows for each operation, in one commit. */
 const GOOD_BODY_BYTES = 128 << 10;
+const GOOD_OPS = 256;
 /** What an operation takes beside key and value, about. */
 const OP_BYTES = 16;
 
@@ -149,7 +150,9 @@ export async function putRecords(tx: Transaction, tables: Tables, first: number,
   const transactions = blobs === undefined ? given : await Promise.all(given.map(async (each) => ({
     ...each, ops: await Promise.all(each.ops.map((op) => withBlobs(tx, tables, op, blobs))),
   })));
+  await tables.pace.rest();
   const body = encodeTransactions(transactions);
+  await tables.pace.rest();
   const outbox = tx.collection(tables.outbox);
   if (body.length <= MAX_BODY_BYTES) {
     tables.defer(outbox.set(first, encodeOutbox({ flags, expect: undefined, body })));
@@ -170,12 +173,13 @@ function describe(table: Table, key: Bytes): string {
 
 /** As many commits from the front of the list as one record should have: at least one. */
 function oneRecordOf(tables: Tables, commits: readonly LocalCommit[]): readonly LocalCommit[] {
-  let bytes = 0;
+  let [bytes, ops] = [0, 0];
   const end = commits.findIndex((commit) => {
-    if (bytes > GOOD_BODY_BYTES) return true;
+    if (bytes > GOOD_BODY_BYTES || ops >= GOOD_OPS) return true;
     if (commit.isOwn) return false;
     for (const change of commit.changes) {
       if (!tables.byName.has(change.collection)) continue;
+      ops++;
       bytes += OP_BYTES;
       if (change.type === 'set') bytes += change.key.length + change.value.length;
       else if (change.type === 'delete') bytes += change.key.length;
@@ -197,6 +201,7 @@ export async function drainCommits(tx: Transaction, tables: Tables, state: SyncS
   for (const commit of commits) {
     if (commit.isOwn) continue;
     for (const change of commit.changes) {
+      if (tables.pace.isDue) await tables.pace.rest();
       const table = tables.byName.get(change.collection);
       if (table === undefined) continue;
       if (change.type === 'set' || change.type === 'delete') points.push({ table, key: change.key });

@@ -22,7 +22,7 @@ export const MAX_COMMITS = 1024;
  * unless somebody asks: many at once take less time than one after the other, and the application's
  * commits are not held up by it. The feed keeps what comes meanwhile.
  */
-export const GATHER_MS = 50;
+export const GATHER_MS = 100;
 
 /** Every commit of sync writes its state, and no other does. */
 function toLocal({ version, changes }: Raw): LocalCommit {

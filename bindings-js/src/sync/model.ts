@@ -198,7 +198,9 @@ export class Model {
   /** Reads rows of keys. */
   async load(wanted: Iterable<{ readonly table: Table; readonly key: Bytes }>): Promise<void> {
     const byTable = new Map<Table, Map<string, Bytes>>();
+    const { pace } = this.#tables;
     for (const { table, key } of wanted) {
+      if (pace.isDue) await pace.rest();
       const id = keyId(key);
       if (this.#rows.get(table.name)?.has(id) === true) continue;
       let keys = byTable.get(table);
@@ -209,7 +211,7 @@ export class Model {
       const all = [...keys];
       for (let at = 0; at < all.length; at += READ_KEYS) {
         await this.#loadKeys(table, all.slice(at, at + READ_KEYS));
-        await this.#tables.pace.rest();
+        await pace.rest();
       }
     }
   }

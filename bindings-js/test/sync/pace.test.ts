@@ -3,6 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MemoryServer } from '../../src/sync/memory-log.ts';
 import { Pace } from '../../src/sync/pace.ts';
+import { decodeTransactions } from '../../src/sync/record.ts';
+import { decodeOutbox } from '../../src/sync/rows.ts';
 import { Device, converge } from './device.ts';
 
 const entries = (count: number): [string, number][] => Array.from({ length: count }, (_, index) => [`key ${index}`, index]);
@@ -46,5 +48,24 @@ test('large transactions are sent and applied with rests', async () => {
   assert.ok(rests >= 50, `${rests} rests while 5,000 entries were applied`);
   // Once for an entry and once for each of its rows.
   assert.ok(looks >= 15_000, `${looks} looks at the clock while 5,000 entries were applied`);
+  await Promise.all([a.stop(), b.stop()]);
+});
+
+test('a burst becomes records of a few hundred operations, none of which splits a commit', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server), await Device.start(server)];
+  await converge([a, b]);
+  const notes = a.db.collection('notes');
+  for (const [key, value] of entries(600)) await notes.set(key, value);
+  await notes.setMany(entries(600));
+  while (await a.replica.drain());
+  const sizes: number[] = [];
+  for await (const [, bytes] of a.replica.tables.outbox) {
+    const { body } = decodeOutbox(bytes);
+    sizes.push(decodeTransactions(body).reduce((sum, { ops }) => sum + ops.length, 0));
+  }
+  assert.deepEqual(sizes, [256, 256, 688]);
+  await converge([a, b]);
+  assert.equal(await b.db.collection('notes').size, 600);
   await Promise.all([a.stop(), b.stop()]);
 });
