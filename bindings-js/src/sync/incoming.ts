@@ -1,0 +1,161 @@
+// From the log to the base: reading, checking the log's history, and snapshots where it begins with one.
+import { KvError } from '../base/errors.ts';
+import type { Transaction } from '../types/index.ts';
+import { MissingBlobs, applyRecords, toHexBytes } from './apply.ts';
+import type { Applied, RawConflict, ReadRecord } from './apply.ts';
+import type { LocalCommits } from './local-commits.ts';
+import type { Link, Parts } from './parts.ts';
+import { crcOf, isRead } from './record.ts';
+import { reconcile, rejoin } from './rejoin.ts';
+import { isTruncated } from './remote-log.ts';
+import type { LoggedRecord } from './remote-log.ts';
+import type { SyncState } from './rows.ts';
+import { loadSnapshot, readManifest } from './snapshot.ts';
+
+const READ_RECORDS = 256;
+/** A gap or an unreadable record is passed over if the log still has it after this many reads. */
+const MAX_ATTEMPTS = 5;
+/** More than one commit can have. */
+const MAX_CONFLICTS = 1_000_000;
+const MAX_UNSEEN = 20;
+
+export interface IncomingOptions {
+  /** See `ReplicaOptions`. */
+  readonly isCopy: boolean;
+  readonly keepsConflicts: boolean;
+}
+
+export class Incoming {
+  readonly #parts: Parts;
+  readonly #local: LocalCommits;
+  readonly #link: Link;
+  readonly #options: IncomingOptions;
+  /** How often the log had nothing more, although acknowledged records had not appeared. */
+  #unseen = 0;
+  readonly #attempts = new Map<string, number>();
+
+  constructor(parts: Parts, options: IncomingOptions) {
+    this.#parts = parts;
+    this.#local = parts.local;
+    this.#link = parts.link;
+    this.#options = options;
+  }
+
+  /** Reads and applies what the log has, up to a limit; resolves to whether there may be more. */
+  async pull(signal?: AbortSignal): Promise<boolean> {
+    if (!this.#link.isChecked) await this.#checkHistory();
+    const { cursor } = await this.#local.recall();
+    const logged = await this.#parts.log.read(cursor.position, READ_RECORDS, signal).catch(async (error: unknown) => {
+      if (!isTruncated(error)) throw error;
+      await this.#loadSnapshot();
+      return undefined;
+    });
+    if (logged === undefined) return true;
+    if (logged.length === 0) {
+      if ((await this.#local.recall()).rejoin !== undefined) await reconcile(this.#parts);
+      this.#link.isCaughtUp = true;
+      // An acknowledged record that does not appear was lost, or is only late: sending it again does
+      // no harm.
+      if (await this.#local.pending() === 0) this.#unseen = 0;
+      else if (this.#link.sent > 0 && ++this.#unseen % MAX_UNSEEN === 0) this.#link.sent = 0;
+      return false;
+    }
+    this.#unseen = 0;
+    const records: ReadRecord[] = [];
+    const alarms: KvError[] = [];
+    for (const each of logged) records.push(await this.#read(each, alarms));
+    const applied = await this.#apply(cursor.position, records);
+    if (applied === undefined) return true;
+    for (const alarm of alarms) this.#parts.events.alarm(alarm);
+    if (applied.isClone) this.#link.sent = 0;
+    if (applied.conflicts.length > 0) this.#parts.events.conflicts(applied.conflicts);
+    for (const { device, from, to } of applied.gaps) {
+      this.#parts.events.alarm(new KvError('KV_SYNC_GAP', `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`));
+    }
+    if (applied.fencedBy !== undefined && this.#link.isOwner) this.#link.isFenced = true;
+    return true;
+  }
+
+  async #read(logged: LoggedRecord, alarms: KvError[]): Promise<ReadRecord> {
+    try {
+      return await this.#parts.wire.unpack(logged);
+    } catch (error) {
+      if ((error as Partial<KvError>).code !== 'KV_CORRUPT' || !this.#isLastAttempt(`unreadable ${logged.position}`)) throw error;
+      alarms.push(error as KvError);
+      const { position, serverTime, record } = logged;
+      return { position, serverTime, crc: crcOf(record), isPassedOver: true, flags: 0, device: 0n, seq: 0, body: new Uint8Array(0) };
+    }
+  }
+
+  /** Applies the records after a position; undefined if the cursor is not there any more: another tab took over. */
+  async #apply(after: number, records: readonly ReadRecord[]): Promise<Applied | undefined> {
+    const blobs = new Map<string, Uint8Array>();
+    for (let isGapAccepted = false; ;) {
+      try {
+        return await this.#local.change<Applied | undefined>('relaxed', async (tx, state) => {
+          if (state.cursor.position !== after) return { state, result: undefined };
+          const applied = await applyRecords(tx, this.#local.tables, state, records, { now: this.#parts.clock(), blobs, isGapAccepted });
+          await this.#keepConflicts(tx, state, applied.result.conflicts);
+          return applied;
+        });
+      } catch (error) {
+        if (error instanceof MissingBlobs) {
+          for (const hash of error.hashes) blobs.set(toHexBytes(hash), await this.#parts.wire.fetchBlob(this.#parts.snapshots, hash));
+        } else {
+          if ((error as Partial<KvError>).code !== 'KV_SYNC_GAP' || isGapAccepted) throw error;
+          const { cursor } = await this.#local.state();
+          if (!this.#isLastAttempt(`gap after ${cursor.position}`)) throw error;
+          isGapAccepted = true;
+        }
+      }
+    }
+  }
+
+  async #keepConflicts(tx: Transaction, { serial }: SyncState, conflicts: readonly RawConflict[]): Promise<void> {
+    if (!this.#options.keepsConflicts || conflicts.length === 0) return;
+    await tx.collection(this.#local.tables.conflicts).setMany(conflicts.map((conflict, index) => [serial * MAX_CONFLICTS + index, conflict] as const));
+  }
+
+  #isLastAttempt(what: string): boolean {
+    const attempts = (this.#attempts.get(what) ?? 0) + 1;
+    this.#attempts.set(what, attempts);
+    return attempts >= MAX_ATTEMPTS;
+  }
+
+  /** Looks whether the log still has what this device read last. */
+  async #checkHistory(): Promise<void> {
+    const { cursor } = await this.#local.state();
+    if (cursor.position === 0) {
+      if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
+    } else {
+      try {
+        if (!isRead(cursor, await this.#parts.log.at(cursor.position))) await this.#rejoinLost();
+      } catch (error) {
+        // Only the log says whether a record was purged or lost: a manifest can lag behind it.
+        if (!isTruncated(error)) throw error;
+        await this.#loadSnapshot();
+      }
+    }
+    this.#link.isChecked = true;
+  }
+
+  async #rejoinLost(): Promise<void> {
+    await this.#local.change('strict', async (tx, state) => ({ state: await rejoin(this.#local.tables, tx, state, 'lost'), result: undefined }));
+    this.#link.sent = 0;
+    this.#link.isCaughtUp = false;
+    if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
+  }
+
+  async #loadSnapshot(): Promise<void> {
+    const snapshots = this.#parts.snapshots;
+    if (snapshots === undefined) throw new KvError('KV_LOG_TRUNCATED', 'the log begins with a snapshot, which the option `snapshots` has to provide');
+    await loadSnapshot({
+      tables: this.#local.tables, log: this.#parts.log, store: snapshots, wire: this.#parts.wire, now: this.#parts.clock, isCopy: this.#options.isCopy,
+      change: (work) => this.#local.change('relaxed', work),
+      conflicts: (conflicts) => this.#parts.events.conflicts(conflicts),
+      rejoin: (tx, state) => rejoin(this.#local.tables, tx, state, 'lost'),
+    });
+    // What is still pending may have another number now.
+    this.#link.sent = 0;
+  }
+}

@@ -1,0 +1,178 @@
+// Records that have to follow the newest one: strict transactions and fences. All calls run one after
+// another, and while nothing else is sent.
+import { KvError } from '../base/errors.ts';
+import { fromHex, toHex } from './bytes.ts';
+import { tick } from './clock.ts';
+import { MAX_BODY_BYTES } from './drain.ts';
+import type { LocalCommits } from './local-commits.ts';
+import type { Link, Parts } from './parts.ts';
+import { encodeTransactions } from './record.ts';
+import type { SyncOp } from './record.ts';
+import { decodeOutbox, encodeOutbox } from './rows.ts';
+import type { OfferedRow } from './rows.ts';
+import type { Sender } from './sender.ts';
+
+export const SETTLE_MS = 5;
+
+/** A strict record that is sent. Its function must not run again before its outcome is known. */
+export interface StrictRecord {
+  /** Its number in the outbox. */
+  readonly ticket: number;
+  /** The device's id when it was offered. */
+  readonly device: string;
+  /** Under which its outcome is in the database. Without one only the replica that took it knows. */
+  readonly id?: string | undefined;
+  /** Something else follows the record that it had to follow. */
+  isRefused: boolean;
+}
+
+/** Row of an id whose record was not taken, and will not be. */
+const VOID: OfferedRow = { ticket: 0, device: '', isRefused: true };
+
+export class StrictRecords {
+  readonly #parts: Parts;
+  readonly #local: LocalCommits;
+  readonly #link: Link;
+  readonly #sender: Sender;
+  /** Reads the log on. */
+  readonly #pull: (signal?: AbortSignal) => Promise<boolean>;
+  /** The newest record that was offered. */
+  #offered: StrictRecord | undefined;
+  /** Whether the outbox may hold a strict record whose outcome is not known. */
+  #mayHaveStrict = true;
+
+  constructor(parts: Parts, sender: Sender, pull: (signal?: AbortSignal) => Promise<boolean>) {
+    this.#parts = parts;
+    this.#local = parts.local;
+    this.#link = parts.link;
+    this.#sender = sender;
+    this.#pull = pull;
+  }
+
+  /**
+   * Takes a record that has to follow the one at `expect` for sending; `undefined` if something else
+   * has to be sent first, or the id was given up. `outcomeOf` sends it.
+   */
+  async offer(flags: number, ops: readonly SyncOp[], expect: number, { id }: { readonly id?: string }): Promise<StrictRecord | undefined> {
+    if (this.#link.isFenced) throw fenced();
+    this.#mayHaveStrict = true;
+    const record = await this.#local.change<StrictRecord | undefined>('strict', async (tx, state) => {
+      const outbox = tx.collection(this.#local.tables.outbox);
+      if (await outbox.first() !== undefined) return { state, result: undefined };
+      const hlc = tick(fromHex(state.hlc), this.#parts.clock());
+      const body = encodeTransactions([{ base: expect, hlc, ops }]);
+      if (body.length > MAX_BODY_BYTES) {
+        throw new KvError('KV_VALUE_TOO_LARGE', `a strict transaction may write 900 KiB, this one writes ${body.length} bytes; split it`);
+      }
+      const ticket = state.nextTicket;
+      if (id !== undefined) {
+        const offered = tx.collection(this.#local.tables.offered);
+        if (await offered.has(id)) return { state, result: undefined };
+        await offered.set(id, { ticket, device: state.device, isRefused: false });
+      }
+      await outbox.set(ticket, encodeOutbox({ flags, expect, body }));
+      return { state: { ...state, hlc: toHex(hlc), nextTicket: ticket + 1 }, result: { ticket, device: state.device, id, isRefused: false } };
+    });
+    // Of an earlier one it has to be known that it was refused.
+    if (record !== undefined) this.#offered = record;
+    return record;
+  }
+
+  /**
+   * The same for a record that was offered under an id, maybe to another tab that synchronized. If
+   * none was, the id is given up: an offer that is still on its way is refused.
+   */
+  async outcomeOfId(id: string, signal?: AbortSignal): Promise<boolean> {
+    const row = await this.#local.change('relaxed', async (tx, state) => {
+      const offered = tx.collection(this.#local.tables.offered);
+      const found = await offered.get(id);
+      if (found !== undefined) return { state, result: found };
+      await offered.set(id, VOID);
+      return { state: { ...state }, result: VOID };
+    });
+    return row.isRefused ? false : this.outcomeOf({ ...row, id }, signal);
+  }
+
+  /** Removes ids whose outcome nobody will ask for again. Those that were given up stay as long as their tab. */
+  forget(isOver: (id: string, isVoid: boolean) => boolean): Promise<void> {
+    return this.#local.change('relaxed', async (tx, state) => {
+      const offered = tx.collection(this.#local.tables.offered);
+      const ids = (await offered.entries().toArray()).filter(([id, row]) => isOver(id, row.ticket === 0)).map(([id]) => id);
+      if (ids.length === 0) return { state, result: undefined };
+      await offered.deleteMany(ids);
+      return { state: { ...state }, result: undefined };
+    });
+  }
+
+  /**
+   * Whether a record is in the log and applied; if not, it never will be. After a failure of the log
+   * that is unknown, and this has to be called again.
+   */
+  async outcomeOf(record: StrictRecord, signal?: AbortSignal): Promise<boolean> {
+    for (;;) {
+      signal?.throwIfAborted();
+      // Sending in the background may have finished it since.
+      if (await this.#isRefused(record)) return false;
+      await this.#checkDevice(record);
+      const isDone = await this.finish(record.ticket, signal);
+      await this.#checkDevice(record);
+      if (isDone) return true;
+      // The log has refused it and does not show why yet.
+      if (!await this.#isRefused(record)) await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+    }
+  }
+
+  async #isRefused({ id, isRefused }: StrictRecord): Promise<boolean> {
+    return isRefused || (id !== undefined && (await this.#local.tables.offered.get(id))?.isRefused === true);
+  }
+
+  /** Fails if the device began to read the log again under a new id: then its records are another's. */
+  async #checkDevice(record: StrictRecord): Promise<void> {
+    if ((await this.#local.state()).device === record.device) return;
+    throw new KvError('KV_CONFLICT', 'the log lost its history while this transaction was sent, which may have taken effect; read what it should have written before you call it again');
+  }
+
+  /** Sends a record with `expect` until it is known whether it is in the log. */
+  async finish(ticket: number, signal?: AbortSignal): Promise<boolean> {
+    const [bytes, stored] = await Promise.all([this.#local.tables.outbox.get(ticket), this.#local.state()]);
+    if (bytes === undefined) return true;
+    const row = decodeOutbox(bytes);
+    const state = await this.#sender.withOffset(stored, ticket);
+    try {
+      await this.#sender.append(state, ticket, row, row.expect, signal);
+    } catch (error) {
+      if ((error as Partial<KvError>).code !== 'KV_LOG_CONFLICT') throw error;
+    }
+    // Whatever the answer was: the log decides.
+    while (await this.#pull(signal));
+    if (!await this.#local.tables.outbox.has(ticket)) return true;
+    const { cursor } = await this.#local.state();
+    if (cursor.position === row.expect) return false;
+    // Something else followed `expect`: the record cannot get into the log any more, and its number
+    // was not used.
+    await this.#local.change('strict', async (tx, before) => {
+      await tx.collection(this.#local.tables.outbox).delete(ticket);
+      const offered = tx.collection(this.#local.tables.offered);
+      for (const [id, each] of await offered.entries().toArray()) if (each.ticket === ticket) await offered.set(id, { ...each, isRefused: true });
+      return { state: { ...before, nextTicket: ticket }, result: undefined };
+    });
+    if (this.#offered?.ticket === ticket) this.#offered.isRefused = true;
+    return false;
+  }
+
+  /** A strict record whose outcome is not known, as before a restart: nothing may take a number after it. */
+  async finishOpen(signal?: AbortSignal): Promise<boolean> {
+    if (!this.#mayHaveStrict) return true;
+    const last = await this.#local.tables.outbox.last();
+    if (last === undefined || decodeOutbox(last[1]).expect === undefined) {
+      this.#mayHaveStrict = false;
+      return true;
+    }
+    await this.finish(last[0], signal);
+    return !await this.#local.tables.outbox.has(last[0]);
+  }
+}
+
+export function fenced(): KvError {
+  return new KvError('KV_SYNC_FENCED', 'another server became the only writer of this log; what is pending here stays here. Stop this server, or start sync again to take over');
+}

@@ -1,0 +1,274 @@
+// Snapshots, which take the place of the log before them.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { keyCodecs, open } from 'mangrove-kv';
+import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { decodeStamp } from '../../src/sync/rows.ts';
+import { runStrict } from '../../src/sync/strict.ts';
+import { code } from '../support/kit.ts';
+import { Device, converge } from './device.ts';
+import type { DeviceOptions } from './device.ts';
+import { collections, equal, reconnect, stopAll } from './helpers.ts';
+
+test('a snapshot takes the place of the log before it', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const options: DeviceOptions = { collections, snapshots };
+  const [a, sleeper] = [await Device.start(server, options), await Device.start(server, options)];
+  const notes = a.db.collection('notes');
+  await notes.setMany(Array.from({ length: 700 }, (_, index) => [index, `note ${index}`] as const));
+  await runStrict(a.replica, (tx) => tx.collection('accounts').set('x', 1), {});
+  await converge([a, sleeper]);
+  // It goes on without the log.
+  await sleeper.db.collection('notes').set('offline', 'from the sleeper');
+  await sleeper.db.collection('notes').set(7, 'also from the sleeper');
+  while (await sleeper.replica.drain());
+  for (let round = 0; round < 4; round++) {
+    await notes.delete(round);
+    await notes.set(100 + round, 'changed');
+    await notes.set('expiring', round, { expireAt: Date.now() + 1e6 });
+    await runStrict(a.replica, (tx) => tx.collection('accounts').set('x', round + 2), {});
+    const made = await a.replica.compact();
+    assert.ok(made !== undefined && made.position > 0);
+  }
+  assert.equal((await snapshots.list('snapshot/')).length, 2);
+  assert.ok((server.records[0]?.position ?? 0) > 1, 'the log was cut off');
+  assert.equal(await a.replica.compact(), undefined, 'nothing new');
+  await notes.set('after the snapshot', 1);
+  await a.sync();
+  const fresh = await Device.start(server, options);
+  await converge([fresh, sleeper, a]);
+  await equal([a, sleeper, fresh]);
+  assert.equal(await fresh.db.collection('notes').get('offline'), 'from the sleeper');
+  assert.equal(await fresh.db.collection('notes').get(7), 'also from the sleeper');
+  assert.equal(await sleeper.db.collection('notes').get(0), undefined);
+  assert.equal(await fresh.db.collection('accounts').get('x'), 5);
+  // What came from a snapshot can be changed like everything else.
+  await fresh.db.collection('notes').set(500, 'by the fresh one');
+  await runStrict(fresh.replica, (tx) => tx.collection<string, number>('accounts').update('x', (old = 0) => old + 1), {});
+  await converge([fresh, a, sleeper]);
+  await equal([a, sleeper, fresh]);
+  assert.deepEqual([a, sleeper, fresh].flatMap(({ alarms }) => alarms), []);
+  const without = await Device.start(server, { collections });
+  await assert.rejects(without.sync(), code('KV_LOG_TRUNCATED'));
+  await stopAll([a, sleeper, fresh, without]);
+});
+
+test('rows of a snapshot are the same in an empty database and in one that has others', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const start = Date.now();
+  let now = start;
+  const options: DeviceOptions = { collections, snapshots, clock: () => now };
+  const [a, used] = [await Device.start(server, options), await Device.start(server, options)];
+  const notes = a.db.collection<string, string>('notes');
+  await notes.set('b', 'first');
+  await runStrict(a.replica, (tx) => tx.collection('accounts').set('b', 1), {});
+  await converge([a, used]);
+  await notes.setMany([['a', 'kept'], ['c', 'deleted'], ['d', '']]);
+  await notes.set('soon', 'gone', { expireAt: start + 60_000 });
+  await notes.set('later', 'there', { expireAt: start + 600_000 });
+  await runStrict(a.replica, (tx) => {
+    tx.collection('accounts').set('a', 1);
+    tx.collection('accounts').set('c', 1);
+  }, {});
+  await notes.delete('c');
+  await a.replica.compact();
+  await runStrict(a.replica, (tx) => tx.collection('accounts').delete('c'), {});
+  await a.replica.compact();
+  assert.ok((server.records[0]?.position ?? 0) > (await used.replica.state()).cursor.position, 'the log begins later');
+  now = start + 120_000;
+  const fresh = await Device.start(server, options);
+  await reconnect([used, fresh]);
+  for (const table of fresh.replica.tables.byName.values()) {
+    const [mine, theirs] = await Promise.all([fresh, used].map(async ({ db, replica }) => {
+      const rows = replica.tables.byName.get(table.name) as typeof table;
+      const stamps = await rows.stamps.entries().toArray();
+      return {
+        entries: (await db.collection(table.name).entries({ meta: true }).toArray()).map(({ key, value, expiresAt }) => ({ key, value, expiresAt })),
+        stamps: stamps.map(([key, bytes]) => ({ key, ...decodeStamp(bytes), dataVersion: 0 })),
+        overlay: await rows.overlay.entries().toArray(),
+      };
+    }));
+    assert.deepEqual(mine, theirs, table.name);
+  }
+  assert.deepEqual(await fresh.db.collection('notes').keys().toArray(), ['a', 'b', 'd', 'later']);
+  // A write past sync is undone by the copy.
+  await fresh.db.collection('accounts').set('a', 2);
+  await fresh.sync();
+  assert.equal(await fresh.db.collection('accounts').get('a'), 1);
+  await stopAll([a, used, fresh]);
+});
+
+for (const key of [undefined, keyCodecs.string, keyCodecs.tuple<readonly string[]>()] as const) {
+  test(`what was written before sync began is not lost to a snapshot (keys: ${key?.id ?? 'default'})`, async () => {
+    const server = new MemoryServer();
+    const snapshots = new MemorySnapshotStore();
+    const options = { snapshots, collections: { notes: { key } } } as DeviceOptions;
+    const named = (text: string): unknown => (key?.id === 'tuple' ? [text] : text);
+    const a = await Device.start(server, options);
+    const theirs = a.db.collection<unknown, string>('notes', { key: key as never });
+    for (const text of ['a', 'k', 'z']) await theirs.set(named(text), 'theirs');
+    await a.replica.compact();
+    await theirs.set(named('last'), 'theirs');
+    await a.replica.compact();
+    const db = await open('device', { storage: 'memory', feed: true });
+    const mine = db.collection<unknown, string>('notes', { key: key as never });
+    for (const text of ['k', 'm']) await mine.set(named(text), 'mine');
+    const b = await Device.adopt(server, options, db);
+    // The snapshot arrives before the scan has captured the local entries.
+    while (await b.replica.pull());
+    assert.equal(await mine.get(named('k')), 'mine');
+    await converge([b, a]);
+    for (const notes of [mine, theirs]) assert.deepEqual(await notes.values().toArray(), ['theirs', 'mine', 'theirs', 'mine', 'theirs']);
+    await stopAll([a, b]);
+  });
+}
+
+test('a record that was sent before a snapshot and never came back is confirmed by it', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const [a, sleeper] = [await Device.start(server, { snapshots }), await Device.start(server, { snapshots })];
+  await converge([a, sleeper]);
+  await sleeper.db.collection('notes').set('sent', 1);
+  while (await sleeper.replica.drain());
+  await sleeper.replica.publish();
+  await sleeper.db.collection('notes').set('not sent', 2);
+  while (await sleeper.replica.drain());
+  for (let round = 0; round < 3; round++) {
+    await a.db.collection('notes').set('round', round);
+    await a.replica.compact();
+  }
+  assert.ok((server.records[0]?.position ?? 0) > 2);
+  await reconnect([sleeper, a]);
+  await equal([sleeper, a]);
+  assert.equal(await a.db.collection('notes').get('not sent'), 2);
+  assert.deepEqual(sleeper.conflicts, []);
+  await stopAll([a, sleeper]);
+});
+
+test('a device that slept while a tombstone was forgotten deletes the entry', async () => {
+  let now = 1000 * 86_400_000;
+  const server = new MemoryServer({ serverTime: () => now });
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore(), clock: () => now };
+  const [a, sleeper] = [await Device.start(server, options), await Device.start(server, options)];
+  await a.db.collection('notes').setMany([['gone', 1], ['kept', 2]]);
+  await converge([a, sleeper]);
+  await a.db.collection('notes').delete('gone');
+  await a.sync();
+  now += 100 * 86_400_000;
+  for (let round = 0; round < 3; round++) {
+    await a.db.collection('notes').set('round', round);
+    await a.replica.compact();
+  }
+  const fresh = await Device.start(server, options);
+  await converge([sleeper, a, fresh]);
+  await equal([a, sleeper, fresh]);
+  assert.deepEqual(await sleeper.db.collection('notes').keys().toArray(), ['kept', 'round']);
+  assert.equal(await fresh.replica.tables.byName.get('notes')?.stamps.size, 2, 'the tombstone is forgotten');
+  await stopAll([a, sleeper, fresh]);
+});
+
+for (const heard of [0, 1, 2]) {
+  test(`a manifest that lags behind, of ${heard} snapshots out of three, is no lost history: what was deleted stays deleted`, async () => {
+    let now = 1000 * 86_400_000;
+    const server = new MemoryServer({ serverTime: () => now });
+    const options: DeviceOptions = { snapshots: new MemorySnapshotStore(), clock: () => now };
+    const log = new MemoryLog(server);
+    const [a, sleeper] = [await Device.start(server, options), await Device.start(server, { ...options, log })];
+    await a.db.collection('notes').setMany([['gone', 1], ['kept', 2]]);
+    await converge([a, sleeper]);
+    await a.db.collection('notes').delete('gone');
+    await a.sync();
+    now += 100 * 86_400_000;
+    let stale = await log.manifest();
+    for (let round = 1; round <= 3; round++) {
+      await a.db.collection('notes').set('round', round);
+      await a.replica.compact();
+      if (round === heard) stale = await log.manifest();
+    }
+    log.manifest = async () => stale;
+    sleeper.replica.reconnect();
+    // The snapshot before the newest one still does.
+    if (heard < 2) await assert.rejects(sleeper.sync(), { code: 'KV_LOG_UNAVAILABLE', retryable: true });
+    else await sleeper.sync();
+    delete (log as Partial<MemoryLog>).manifest;
+    await converge([sleeper, a]);
+    await equal([a, sleeper]);
+    assert.deepEqual(await sleeper.db.collection('notes').keys().toArray(), ['kept', 'round']);
+    assert.deepEqual([sleeper.repairs, sleeper.alarms], [[], []]);
+    await stopAll([a, sleeper]);
+  });
+}
+
+test('loading a snapshot can be interrupted at every operation of the disk', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const a = await Device.start(server, { snapshots });
+  await a.db.collection('notes').setMany(Array.from({ length: 50 }, (_, index) => [index, index] as const));
+  for (let round = 0; round < 3; round++) {
+    await a.db.collection('notes').set('round', round);
+    await a.replica.compact();
+  }
+  let isDone = false;
+  for (let operations = 0; !isDone; operations++) {
+    const first = await Device.start(server, { snapshots });
+    first.disk.left = operations;
+    isDone = await first.sync().then(() => true, () => false);
+    first.replica.stop();
+    const disk = first.disk.afterPowerCut();
+    await first.stop();
+    const again = await Device.start(server, { snapshots }, disk);
+    await again.sync();
+    await equal([a, again]);
+    await again.stop();
+  }
+  await a.stop();
+});
+
+test('a damaged snapshot is refused', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const a = await Device.start(server, { snapshots });
+  await a.db.collection('notes').setMany(Array.from({ length: 200 }, (_, index) => [index, 'x'.repeat(100)] as const));
+  await a.replica.compact();
+  const [name = ''] = await snapshots.list('snapshot/');
+  const bytes = new Uint8Array(await new Response(await snapshots.get(name) as ReadableStream<Uint8Array<ArrayBuffer>>).arrayBuffer());
+  const put = async (changed: Uint8Array): Promise<void> => {
+    await snapshots.delete(name);
+    await snapshots.put(name, new Blob([changed as Uint8Array<ArrayBuffer>]).stream());
+  };
+  const header = 8 + new DataView(bytes.buffer).getUint32(0);
+  for (const changed of [bytes.subarray(0, bytes.length - 5), bytes.subarray(0, 0), bytes.subarray(0, header), bytes.map((byte, index) => (index === 700 ? byte ^ 1 : byte))]) {
+    await put(changed);
+    const b = await Device.start(server, { snapshots });
+    await assert.rejects(b.sync(), code('KV_CORRUPT'));
+    await b.stop();
+  }
+  await put(bytes);
+  const b = await Device.start(server, { snapshots });
+  await converge([a, b]);
+  await equal([a, b]);
+  await stopAll([a, b]);
+});
+
+test('databases that share an object store keep their snapshots', async () => {
+  const snapshots = new MemorySnapshotStore();
+  const servers = [new MemoryServer(), new MemoryServer()];
+  const devices = await Promise.all(servers.map((server) => Device.start(server, { snapshots })));
+  for (let round = 0; round < 4; round++) {
+    for (const [at, device] of devices.entries()) {
+      await device.db.collection('notes').set(`of ${at}`, round);
+      await device.replica.compact();
+    }
+    // The newest of each and the one before it.
+    assert.equal((await snapshots.list('snapshot/')).length, 2 * Math.min(round + 1, 2));
+  }
+  for (const [at, server] of servers.entries()) {
+    const late = await Device.start(server, { snapshots });
+    await late.sync();
+    assert.equal(await late.digest(), await (devices[at] as Device).digest());
+    await late.stop();
+  }
+  await Promise.all(devices.map((device) => device.stop()));
+});
