@@ -16,7 +16,6 @@ export class Outgoing {
   readonly #link: Link;
   readonly #sender: Sender;
   readonly #strict: StrictRecords;
-  readonly #pull: (signal?: AbortSignal) => Promise<boolean>;
   readonly #isExclusive: boolean;
   readonly #feed: LocalFeed;
   #isRescanNeeded = false;
@@ -26,15 +25,13 @@ export class Outgoing {
   /** Writes past sync up to this version may have been undone. */
   #undone = -1;
 
-  /** `pull` reads the log on. */
-  constructor(parts: Parts, sender: Sender, strict: StrictRecords, isExclusive: boolean, pull: (signal?: AbortSignal) => Promise<boolean>) {
+  constructor(parts: Parts, sender: Sender, strict: StrictRecords, isExclusive: boolean) {
     const { db } = parts.local.tables;
     this.#parts = parts;
     this.#local = parts.local;
     this.#link = parts.link;
     this.#sender = sender;
     this.#strict = strict;
-    this.#pull = pull;
     this.#isExclusive = isExclusive;
     this.#feed = new LocalFeed(db, () => versionOf(db), () => parts.events.changed());
   }
@@ -136,7 +133,7 @@ export class Outgoing {
       if ((error as Partial<KvError>).code !== 'KV_LOG_CONFLICT') throw error;
       // Somebody else has written: the new owner of the log, or a device that does not know of fences.
       this.#link.end = 0;
-      while (await this.#pull(signal));
+      while (await this.#parts.pull(signal));
       return undefined;
     });
     if (position === undefined) return true;

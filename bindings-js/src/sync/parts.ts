@@ -49,4 +49,6 @@ export interface Parts {
   readonly events: ReplicaEvents;
   /** Milliseconds since 1970. */
   readonly clock: () => number;
+  /** Reads the log on, one call after the other; resolves to whether there may be more. */
+  readonly pull: (signal?: AbortSignal) => Promise<boolean>;
 }

@@ -55,17 +55,17 @@ export class Replica {
     this.#local = new LocalCommits(this.tables);
     const parts: Parts = {
       local: this.#local, log, link: this.#link, wire: this.wire, snapshots, events, clock,
+      pull: (signal) => this.pull(signal),
       blobs: snapshots && ((value) => {
         sender.mayHaveBlobs = true;
         return this.wire.blob(value);
       }),
     };
-    const pull = (signal?: AbortSignal): Promise<boolean> => this.pull(signal);
     const sender = new Sender(parts);
     this.#parts = parts;
     this.#incoming = new Incoming(parts, { isCopy, keepsConflicts });
-    this.#strict = new StrictRecords(parts, sender, pull);
-    this.#outgoing = new Outgoing(parts, sender, this.#strict, isExclusive, pull);
+    this.#strict = new StrictRecords(parts, sender);
+    this.#outgoing = new Outgoing(parts, sender, this.#strict, isExclusive);
   }
 
   /** Whether the log had nothing more when it was read last. */

@@ -34,19 +34,16 @@ export class StrictRecords {
   readonly #local: LocalCommits;
   readonly #link: Link;
   readonly #sender: Sender;
-  /** Reads the log on. */
-  readonly #pull: (signal?: AbortSignal) => Promise<boolean>;
   /** The newest record that was offered. */
   #offered: StrictRecord | undefined;
   /** Whether the outbox may hold a strict record whose outcome is not known. */
   #mayHaveStrict = true;
 
-  constructor(parts: Parts, sender: Sender, pull: (signal?: AbortSignal) => Promise<boolean>) {
+  constructor(parts: Parts, sender: Sender) {
     this.#parts = parts;
     this.#local = parts.local;
     this.#link = parts.link;
     this.#sender = sender;
-    this.#pull = pull;
   }
 
   /**
@@ -144,7 +141,7 @@ export class StrictRecords {
       if ((error as Partial<KvError>).code !== 'KV_LOG_CONFLICT') throw error;
     }
     // Whatever the answer was: the log decides.
-    while (await this.#pull(signal));
+    while (await this.#parts.pull(signal));
     if (!await this.#local.tables.outbox.has(ticket)) return true;
     const { cursor } = await this.#local.state();
     if (cursor.position === row.expect) return false;

@@ -39,6 +39,13 @@ function create({ name = `db-${randomToken(8)}`, storage = MEMORY, multiInstance
   return createRxDatabase({ name, storage, multiInstance, closeDuplicates: false, ...(password === undefined ? {} : { password }) }) as Promise<RxDatabase>;
 }
 
+/** Two of one name, which hear of each other. RxDB opens them in one thread only if their storages are called differently. */
+function createTwo(): Promise<[RxDatabase, RxDatabase]> {
+  const name = `db-${randomToken(8)}`;
+  const again = { ...MEMORY, name: 'again' } as typeof MEMORY;
+  return Promise.all([create({ name, multiInstance: true }), create({ name, storage: again, multiInstance: true })]);
+}
+
 async function addPeople(db: RxDatabase, schema: object = PERSON): Promise<People> {
   const { people } = await db.addCollections({ people: { schema: schema as typeof PERSON } });
   return people as unknown as People;
@@ -136,10 +143,7 @@ test('a new version of a schema migrates the documents', () => withPath(async (p
 }));
 
 test('two databases of one name hear of each other, and have one leader', async () => {
-  const name = `db-${randomToken(8)}`;
-  // RxDB opens two of one name in one thread only if their storages are called differently.
-  const again = { ...MEMORY, name: 'again' } as typeof MEMORY;
-  const [one, other] = [await create({ name, multiInstance: true }), await create({ name, storage: again, multiInstance: true })];
+  const [one, other] = await createTwo();
   const [people, elsewhere] = [await addPeople(one), await addPeople(other)];
   const shown = firstValueFrom(elsewhere.find({ selector: { age: 5 } }).$.pipe(filter((documents) => documents.length === 1)));
   await people.insert(person('a', { age: 5 }));
@@ -159,9 +163,7 @@ test('two databases of one name hear of each other, and have one leader', async 
 });
 
 test('an event that comes late takes no query back', async () => {
-  const name = `db-${randomToken(8)}`;
-  const again = { ...MEMORY, name: 'again' } as typeof MEMORY;
-  const dbs = [await create({ name, multiInstance: true }), await create({ name, storage: again, multiInstance: true })] as const;
+  const dbs = await createTwo();
   const [late, prompt] = [await addPeople(dbs[0]), await addPeople(dbs[1])];
   const both = [late, prompt];
   const told: [number | undefined, number][][] = both.map(() => []);
