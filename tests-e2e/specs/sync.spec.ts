@@ -131,6 +131,30 @@ test('tabs close, reload and freeze: another one takes over, nothing is lost and
   expect(await Promise.all([...tabs, other].map((page) => page.evaluate(() => window.synced.errors)))).toEqual([[], [], [], []]);
 });
 
+test('a strict transaction runs again if the tab that kept its reads is gone', async ({ context, cluster }) => {
+  test.setTimeout(120_000);
+  // The first tab has the database's files, and synchronizes.
+  const leader = await open(context, cluster);
+  const tab = await open(context, cluster);
+  await shows(leader, /^live/);
+  const runs = tab.evaluate(async () => {
+    let count = 0;
+    await window.synced.sync.transaction(async (tx) => {
+      const accounts = tx.collection<string, number>('accounts');
+      const old = await accounts.get('n') ?? 0;
+      if (++count === 1) await new Promise((resolve) => { Object.assign(window, { go: resolve }); });
+      await accounts.set('n', old + 1);
+    });
+    return count;
+  });
+  await tab.waitForFunction(() => 'go' in window);
+  await leader.close();
+  await tab.evaluate(() => (window as unknown as { go(): void }).go());
+  expect(await runs).toBe(2);
+  await shows(tab, /^live/);
+  expect(await tab.evaluate(() => window.synced.db.collection('accounts').get('n'))).toBe(1);
+});
+
 test('offline, tabs go on, and a strict transaction of a waiting tab takes effect once the log answers', async ({ context, cluster }) => {
   test.setTimeout(120_000);
   const tabs = [await open(context, cluster), await open(context, cluster)] as const;

@@ -131,6 +131,32 @@ test('snapshots and iterators of a follower survive a change of leader if nothin
   expect(found).toEqual([4990, 10, 5000]);
 });
 
+for (const mode of ['readwrite', 'readonly'] as const) {
+  test(`a ${mode} transaction runs again if the tab that kept it is gone`, async ({ profile }) => {
+    const context = await profile.launch();
+    const leader = await openTab(context);
+    const other = await openTab(context);
+    const writing = await openTab(context);
+    await leader.evaluate(() => window.db.setMany(Array.from({ length: 5000 }, (_, index) => [index, index] as const)));
+    const found = other.evaluate((chosen) => {
+      window.seen = [];
+      return window.db.transaction(async (tx) => {
+        const keys = tx.keys();
+        const front = await keys.nextMany(10);
+        window.seen.push(front.length);
+        if (window.seen.length === 1) await new Promise((resolve) => { Object.assign(window, { go: resolve }); });
+        return (await keys.toArray()).length;
+      }, { mode: chosen });
+    }, mode);
+    await other.waitForFunction(() => 'go' in window);
+    await set(writing, 'new', 1);
+    await leader.close();
+    await other.evaluate(() => (window as unknown as { go(): void }).go());
+    expect(await found).toBe(4991);
+    expect(await other.evaluate(() => window.seen)).toEqual([10, 10]);
+  });
+}
+
 test('ten tabs open a database at the same instant', async ({ profile }) => {
   test.setTimeout(120_000);
   const context = await profile.launch();

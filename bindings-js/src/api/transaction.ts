@@ -347,8 +347,9 @@ export async function runTransaction<K, V, I, T>(
       const version = tx.status === 'active' ? (await tx.commit()).version : await tx.baseVersion;
       return { value, version };
     } catch (error) {
-      const isConflict = error instanceof KvError && error.code === 'KV_CONFLICT';
-      if (!isConflict || attempts >= maxRetries) throw tx.failure ?? error;
+      // A snapshot, as that of a transaction to read, can be lost with the tab that kept it.
+      const isSuperseded = error instanceof KvError && (error.code === 'KV_CONFLICT' || error.code === 'KV_SNAPSHOT_LOST');
+      if (!isSuperseded || attempts >= maxRetries) throw tx.failure ?? error;
     } finally {
       tx[dispose]();
     }

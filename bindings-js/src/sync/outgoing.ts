@@ -2,8 +2,10 @@
 import type { KvError } from '../base/errors.ts';
 import type { Database } from '../types/index.ts';
 import { captureFound, drainCommits, scan } from './drain.ts';
+import { isSnapshotLost } from './failures.ts';
 import type { LocalCommits } from './local-commits.ts';
 import { LocalFeed, MAX_COMMITS } from './local-feed.ts';
+import type { LocalCommit } from './local-feed.ts';
 import type { Link, Parts } from './parts.ts';
 import { decodeOutbox } from './rows.ts';
 import type { Sender } from './sender.ts';
@@ -66,14 +68,13 @@ export class Outgoing {
   async drain(): Promise<boolean> {
     if (!await this.#strict.finishOpen()) return false;
     if (this.#isRescanNeeded) {
-      await this.#rescan();
+      // The tab that kept the snapshot may be gone; the next call does it then.
+      await this.#rescan().catch((error: unknown) => {
+        if (!isSnapshotLost(error)) throw error;
+      });
       return true;
     }
-    const commits = await this.#feed.peek().catch((error: unknown) => {
-      if ((error as Partial<KvError>).code !== 'KV_TRUNCATED_FEED') throw error;
-      this.#isRescanNeeded = true;
-      return undefined;
-    });
+    const commits = await this.#peek();
     if (commits === undefined) return true;
     const { length } = commits;
     if (length === 0) return false;
@@ -91,6 +92,17 @@ export class Outgoing {
     if (violations.length > 0) this.#undone = (batch[count - 1] as typeof batch[number]).version;
     for (const violation of violations) this.#parts.events.alarm(violation);
     return length > count || length >= MAX_COMMITS || isRescanNeeded;
+  }
+
+  /** Undefined: some commits are lost, so everything has to be compared. */
+  async #peek(): Promise<readonly LocalCommit[] | undefined> {
+    try {
+      return await this.#feed.peek();
+    } catch (error) {
+      if ((error as Partial<KvError>).code !== 'KV_TRUNCATED_FEED') throw error;
+      this.#isRescanNeeded = true;
+      return undefined;
+    }
   }
 
   async #rescan(): Promise<void> {
@@ -147,8 +159,8 @@ export class Outgoing {
    * strict collections that went past sync: they are undone, or were undone since.
    */
   async isDisturbed(version: number, drained: number): Promise<boolean> {
-    const commits = await this.#feed.peek();
-    return this.#undone > drained || commits.some((commit) => commit.version <= version && !commit.isOwn
+    const commits = await this.#peek();
+    return commits === undefined || this.#undone > drained || commits.some((commit) => commit.version <= version && !commit.isOwn
       && commit.changes.some((change) => this.#local.tables.isStrictChange(change)));
   }
 }

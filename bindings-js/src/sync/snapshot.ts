@@ -8,6 +8,7 @@ import { OFFLINE_LIMIT_MS, putBase, settle } from './apply.ts';
 import type { RawConflict } from './apply.ts';
 import { ByteSink, ByteSource, compareBytes, crc32c, fromHex } from './bytes.ts';
 import { toHlc } from './clock.ts';
+import { isSnapshotLost } from './failures.ts';
 import { Model } from './model.ts';
 import type { Change } from './model.ts';
 import { isRead } from './record.ts';
@@ -99,8 +100,9 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
       const blocks = snapshotBlocks(context, key, state);
       await store.put(key, streamOf(blocks), signal);
     } catch (error) {
-      if (!(error instanceof Busy) && !((error as { cause?: unknown }).cause instanceof Busy)) throw error;
-      if (attempt === ATTEMPTS) throw new KvError('KV_LOG_UNAVAILABLE', 'sync.compact found writes that the log has not confirmed, at every attempt; call it when fewer are made', { retryable: true });
+      const reason = [error, (error as { cause?: unknown }).cause].find((each) => each instanceof Busy || isSnapshotLost(each));
+      if (reason === undefined) throw error;
+      if (attempt === ATTEMPTS) throw isSnapshotLost(reason) ? reason : new KvError('KV_LOG_UNAVAILABLE', 'sync.compact found writes that the log has not confirmed, at every attempt; call it when fewer are made', { retryable: true });
       continue;
     }
     const position = state.cursor?.position ?? 0;

@@ -4,9 +4,11 @@ import { KvError } from '../base/errors.ts';
 import { keyText } from '../codec/key-text.ts';
 import type { Key } from '../codec/keys.ts';
 import type { Collection, Reader, Transaction, Writer } from '../types/index.ts';
+import { isSuperseded } from './failures.ts';
 import { keyId } from './model.ts';
 import { STRICT } from './record.ts';
 import type { SyncOp } from './record.ts';
+import type { SyncState } from './rows.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
 
 /** A transaction on the newest state of the log. */
@@ -21,7 +23,10 @@ export interface StrictTransaction {
 
 /** Options of `Sync.transaction`. */
 export interface StrictOptions {
-  /** How often the function runs again after conflicts. Default: 100. */
+  /**
+   * How often the function runs again after conflicts, or because what it read is lost with the tab
+   * that kept it. Default: 100.
+   */
   readonly maxRetries?: number | undefined;
   /** Gives up waiting. If the record was sent already, it may still take effect. */
   readonly signal?: AbortSignal | undefined;
@@ -155,6 +160,29 @@ async function isInLog<T, R>(host: StrictHost<R>, sent: Sent<T, R>, record: R, s
   return isIn;
 }
 
+/** A run of the function, and what it wrote. */
+interface Run<T> {
+  readonly result: T;
+  readonly ops: readonly SyncOp[];
+  /** Of the database when it began. */
+  readonly version: number;
+  /** Undefined before the database was synchronized. */
+  readonly state: SyncState | undefined;
+}
+
+async function execute<T>(tables: Tables, fn: (tx: StrictTransaction) => T | Promise<T>, signal?: AbortSignal): Promise<Run<T>> {
+  const tx = tables.db.begin({ timeout: Infinity, ...(signal && { signal }) });
+  try {
+    const version = await tx.baseVersion;
+    const state = await tx.collection(tables.state).get('state');
+    const recorder = new Recorder(tx, tables);
+    const result = await fn(recorder);
+    return { result, ops: await recorder.ops(), version, state };
+  } finally {
+    tx.rollback();
+  }
+}
+
 /** After a failure of the log it is called again with the same `sent`. */
 export async function runStrict<T, R>(host: StrictHost<R>, fn: (tx: StrictTransaction) => T | Promise<T>, { maxRetries = 100, signal }: StrictOptions, sent: Sent<T, R> = {}): Promise<T> {
   const { tables } = host;
@@ -162,24 +190,20 @@ export async function runStrict<T, R>(host: StrictHost<R>, fn: (tx: StrictTransa
   if (open !== undefined && await isInLog(host, sent, open.record, signal)) return open.result;
   for (let attempt = 0; attempt <= maxRetries; attempt++) {
     await host.settle(signal);
-    const tx = tables.db.begin({ timeout: Infinity, ...(signal && { signal }) });
-    try {
-      const version = await tx.baseVersion;
-      const state = await tx.collection(tables.state).get('state');
-      const recorder = new Recorder(tx, tables);
-      const result = await fn(recorder);
-      const ops = await recorder.ops();
-      // A write that went past sync is undone; this run may have read it.
-      if (state !== undefined && state.rejoin === undefined && !await host.isDisturbed(version, state.drained, signal)) {
-        if (ops.length === 0) return result;
-        const record = await host.offer(STRICT, ops, state.cursor.position, { ...(signal && { signal }) });
-        if (record !== undefined) {
-          sent.open = { record, result };
-          if (await isInLog(host, sent, record, signal)) return result;
-        }
+    const run = await execute(tables, fn, signal).catch((error: unknown) => {
+      // Nothing was offered: the tab that kept what was read may be gone.
+      if (!isSuperseded(error) || attempt === maxRetries) throw error;
+      return undefined;
+    });
+    // A write that went past sync is undone; this run may have read it.
+    if (run?.state !== undefined && run.state.rejoin === undefined && !await host.isDisturbed(run.version, run.state.drained, signal)) {
+      const { result, ops, state } = run;
+      if (ops.length === 0) return result;
+      const record = await host.offer(STRICT, ops, state.cursor.position, { ...(signal && { signal }) });
+      if (record !== undefined) {
+        sent.open = { record, result };
+        if (await isInLog(host, sent, record, signal)) return result;
       }
-    } finally {
-      tx.rollback();
     }
     await new Promise((resolve) => setTimeout(resolve, Math.random() * Math.min(MAX_WAIT_MS, 2 ** attempt)));
   }

@@ -109,7 +109,8 @@ export class Sync extends EventTarget {
    * snapshot's position, or to undefined if there was nothing new.
    *
    * @throws KvError KV_LOG_UNAVAILABLE (retryable) if local writes never paused long enough;
-   * KV_LOG_CONFLICT (retryable) if another device compacted at the same time.
+   * KV_LOG_CONFLICT (retryable) if another device compacted at the same time; KV_SNAPSHOT_LOST
+   * (retryable) if other tabs took over the database's files again and again.
    */
   compact({ signal }: { readonly signal?: AbortSignal | undefined } = {}): Promise<{ readonly position: Position } | undefined> {
     return this.#online((stop) => this.#call('compact', [], stop), signal, false);

@@ -74,7 +74,10 @@ export interface TransactionOptions extends WriteOptions {
    * - "snapshot": a later commit wrote a key that this transaction writes.
    */
   isolation?: 'serializable' | 'snapshot' | undefined;
-  /** How many times a callback is retried after conflicts. Default: 10. */
+  /**
+   * How many times a callback is retried after conflicts, or because what it read is lost with the
+   * tab that kept it. Default: 10.
+   */
   maxRetries?: number | undefined;
   /**
    * Milliseconds until the transaction is rolled back, or `Infinity`. `transaction` rejects with
