@@ -13,7 +13,7 @@ const ROOTS = [
   /Session::refresh\b/,
   ...['delete_indexed', 'clear_indexed', 'drop_indexes', 'apply_indexed'].map((name) => new RegExp(`WriteTransaction>::${name}\\b`)),
   ...['unindex_key', 'unindex_keys', 'forget_indexes', 'refuse_unindexed', 'apply_declared', 'check_unique_keys'].map((name) => new RegExp(`Transaction>::${name}\\b`)),
-  /transaction::indexed::lacking\b/,
+  /transaction::indexed::entries::lacking\b/,
   ...['put_in_group', 'put_in_transaction', 'since_declared', 'resume_index'].map((name) => new RegExp(`state::indexes::${name}\\b`)),
   /State>::write_apart\b/,
   ...['advance', 'seek', 'place', 'write'].map((name) => new RegExp(`IndexItems::${name}\\b`)),

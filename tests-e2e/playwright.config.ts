@@ -25,7 +25,10 @@ const API_ALONE = ['**/demo*.spec.ts', '**/frameworks.spec.ts', '**/inspector.sp
 const NEEDS_SERVER = '**/demo-sync.spec.ts';
 
 const inChromium = { testIgnore: [NEEDS_SERVER], use: { browserName: 'chromium' as const, launchOptions } };
-const inFirefox = { testIgnore: [...CHROMIUM_ONLY, NEEDS_SERVER], use: { browserName: 'firefox' as const, launchOptions: firefoxOptions } };
+/** In Firefox the screenshots and snapshots of a trace take a quarter of a test's time. */
+const lightTrace = { mode: 'retain-on-failure' as const, screenshots: false, snapshots: false };
+
+const inFirefox = { testIgnore: [...CHROMIUM_ONLY, NEEDS_SERVER], use: { browserName: 'firefox' as const, launchOptions: firefoxOptions, trace: lightTrace } };
 
 export default defineConfig({
   testDir: 'specs',

@@ -9,18 +9,16 @@
 //! makes the frozen version durable, and every later version gets the new trees in place of the old
 //! trees and the frozen memtables.
 
-#[cfg(feature = "encryption")]
-use super::Credentials;
 use super::lending::{Loan, Returned};
 use super::{Shared, Version, Writer};
 use crate::error::{Error, Result};
-use crate::log::{Log, Position};
+use crate::log::Position;
 use crate::memtable::{Memtable, MemtableCursor};
-use crate::node::LeafCell;
-use crate::pages::{Draft, Extent, FreeSpace, Superblock};
+use crate::pages::{Draft, Extent, FreeSpace};
+use crate::tree::Editor;
 use crate::tree::merge::{Change, Changes, Merge};
-use crate::tree::{Editor, value};
 
+mod freezing;
 mod sealing;
 
 use sealing::Sealing;
@@ -475,135 +473,6 @@ impl Writer {
         self.merging.as_ref().is_some_and(|merging| merging.is_stalled) && self.fill(shared) >= FULL
     }
 
-    /// Freezes the newest version. No version may be frozen already.
-    #[inline(never)]
-    fn freeze(&mut self, shared: &Shared) -> Result<()> {
-        debug_assert!(self.frozen().is_none(), "one version is frozen at a time");
-        self.switch_log(shared)?;
-        // Otherwise, versions staged for a flush that has since ended would be absorbed into a copy
-        // of the active memtables.
-        shared.publish_durable();
-        let newest = shared.newest().version;
-        shared.published().relayout(newest, Version::absorb);
-        let target = (*shared.newest()).clone();
-        shared.published().relayout(newest, |version| {
-            for collection in version.collections.values_mut() {
-                collection.layers.frozen = std::mem::take(&mut collection.layers.active);
-            }
-        });
-        self.space.freeze();
-        let log = self.log.as_ref();
-        let unlogged = std::mem::take(&mut self.unlogged);
-        // If the log leads from the last checkpoint to this version, it also leads there from any
-        // state in between.
-        let has_log = log.is_some_and(|log| !log.checkpoint_first) && !unlogged;
-        let logged = target.collections.values().filter(|_| has_log);
-        let partial = logged.filter(|collection| self.has_durable_tree(collection));
-        let frozen_entries: Vec<_> = target
-            .collections
-            .values()
-            .map(|entry| (entry.id, entry.layers.active.len()))
-            .collect();
-        let mut merging = Merging {
-            partial: partial.map(|entry| entry.id).collect(),
-            log: log.map_or(self.superblock.log, Log::position),
-            frozen: Frozen {
-                log_fill: log.map_or(0, Log::fill),
-                unlogged,
-            },
-            entries: frozen_entries.iter().map(|(_, entries)| entries).sum(),
-            merged: 0,
-            frozen_entries,
-            working: target.clone(),
-            target,
-            order: Vec::new(),
-            next: 0,
-            run: None,
-            draft: Draft::default(),
-            written: 0,
-            round_bytes: self.round_bytes(shared),
-            is_stalled: false,
-            paused: None,
-            sealing: None,
-        };
-        merging.order_collections();
-        self.merging = Some(merging);
-        if HAS_THREADS {
-            shared.lending.announce();
-        }
-        Ok(())
-    }
-
-    /// Switches to the log's other half, if much of this one is used and the other is not needed.
-    fn switch_log(&mut self, shared: &Shared) -> Result<()> {
-        let newest = &self.superblock.log;
-        let Some(log) = self
-            .log
-            .as_ref()
-            .filter(|log| log.should_switch() && log.needs_only_this_half(newest))
-        else {
-            return Ok(());
-        };
-        if !self.older_log.is_some_and(|older| log.needs_only_this_half(&older)) {
-            match self.write_twin(shared) {
-                // The log stays in this half for now.
-                Err(Error::StorageFull { .. }) => return Ok(()),
-                written => written?,
-            }
-        }
-        // A power cut that lost the end of this half but kept the start of the other would look
-        // like damage.
-        shared.flush.flush_appended(shared.pager.blocks.file())?;
-        let generation = self.superblock.generation;
-        if let Some(log) = &mut self.log {
-            log.switch(generation);
-        }
-        Ok(())
-    }
-
-    /// States another encryption in both superblocks, one after the other, so that one is intact at all
-    /// times. `adopt` runs once the first is durable; before that, a failure changes nothing.
-    #[cfg(feature = "encryption")]
-    pub(crate) fn replace_encryption(
-        &mut self,
-        shared: &Shared,
-        credentials: Credentials,
-        adopt: impl FnOnce(&mut Self),
-    ) -> Result<()> {
-        self.recall(shared)?;
-        let old = self.superblock.encryption.replace(credentials.encryption.clone());
-        if let Err(error) = self.write_twin(shared) {
-            self.superblock.encryption = old;
-            return Err(error);
-        }
-        shared.set_credentials(Some(credentials));
-        adopt(self);
-        self.write_twin(shared)
-    }
-
-    /// Writes the newest superblock once more, over the older one. What only the older one reached
-    /// is then free. After [`Error::StorageFull`] the newest superblock is intact.
-    pub(super) fn write_twin(&mut self, shared: &Shared) -> Result<()> {
-        let twin = Superblock {
-            generation: self.superblock.generation + 1,
-            ..self.superblock.clone()
-        };
-        let file = shared.pager.blocks.file();
-        self.older_log = None;
-        if let Err(error) = twin.write(file) {
-            if !matches!(error, Error::StorageFull { .. }) {
-                shared.flush.fail(&error.message());
-            }
-            return Err(error);
-        }
-        shared.flush.flush_alone(file)?;
-        self.older_log = Some(self.superblock.log);
-        self.superblock = twin;
-        let oldest = shared.published().oldest();
-        let released = self.space.release(&shared.pager, self.superblock.generation, oldest);
-        released.inspect_err(|error| shared.flush.fail(&error.message()))
-    }
-
     /// Merges until the goal is reached; returns whether all frozen entries are merged. A failure
     /// undoes what was merged since the last checkpoint, and the next attempt starts there.
     fn advance(&mut self, shared: &Shared, goal: Goal) -> Result<bool> {
@@ -687,62 +556,5 @@ impl Writer {
         }
         self.advance(shared, Goal::Part(FULL))?;
         self.seal(shared, true, closing)
-    }
-
-    /// Abandons the merge: frozen entries that are not merged become part of the active memtables
-    /// again.
-    ///
-    /// # Errors
-    /// Errors from reading the index of a long value that was replaced; nothing has changed then.
-    #[inline(never)]
-    pub(crate) fn thaw(&mut self, shared: &Shared) -> Result<()> {
-        self.recall(shared)?;
-        let Some(mut merging) = self.merging.take() else {
-            return Ok(());
-        };
-        let mut replaced = Vec::new();
-        let mut newest = (*shared.newest()).clone();
-        newest.absorb();
-        for collection in newest.collections.values() {
-            for reference in collection.layers.replaced() {
-                let references = value::references(&shared.pager.blocks, collection.id, &LeafCell::decode(reference));
-                match references {
-                    Ok(references) => replaced.extend(references.iter().map(Extent::of)),
-                    Err(error) => {
-                        self.merging = Some(merging);
-                        return Err(error);
-                    }
-                }
-            }
-        }
-        let taken = merging.reset();
-        self.give_back(shared, taken);
-        self.unlogged |= merging.frozen.unlogged;
-        self.space.thaw();
-        self.space.commit(std::iter::empty(), replaced.into_iter());
-        shared.published().relayout(merging.target.version, |version| {
-            version.absorb();
-            for collection in version.collections.values_mut() {
-                collection.layers.thaw();
-            }
-        });
-        Ok(())
-    }
-
-    /// Installs what was merged since a transaction began in its state.
-    pub(crate) fn catch_up(shared: &Shared, state: &mut Version) {
-        let newest = shared.newest();
-        state.moves = newest.moves;
-        for collection in state.collections.values_mut() {
-            if collection.layers.frozen.is_empty() {
-                continue;
-            }
-            let Some(other) = newest.collections.values().find(|other| other.id == collection.id) else {
-                continue;
-            };
-            collection.root = other.root;
-            collection.packing = other.packing;
-            collection.layers.frozen = other.layers.frozen.clone();
-        }
     }
 }

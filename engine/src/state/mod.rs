@@ -15,6 +15,7 @@ mod room;
 mod settle;
 mod shared;
 mod stale;
+mod twin;
 mod version;
 mod writer;
 

@@ -5,6 +5,8 @@
 
 mod batch;
 pub(crate) mod capture;
+mod catalog;
+mod clear;
 pub(crate) mod clients;
 mod commit;
 pub(crate) mod expiry;
@@ -13,6 +15,7 @@ mod optimistic;
 mod records;
 mod replay;
 mod restore;
+mod settle;
 mod staged;
 mod write;
 

@@ -4,17 +4,14 @@ use std::ops::Range;
 
 use super::capture::Capture;
 use super::{CommitInfo, WriteBatch};
-use crate::error::{Error, Message, Result};
+use crate::error::{Error, Result};
 use crate::log::{Log, Operation};
-use crate::memtable::{Found, Layers, Memtable};
+use crate::memtable::{Found, Layers};
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::node::{LeafCell, ValuePlace};
-use crate::pages::{Draft, Extent};
-
-use crate::range::{Direction, KeyRange};
-use crate::state::check_name;
+use crate::pages::Draft;
 use crate::state::feed::FEED;
-use crate::state::{Collection, Entry, MAX_CODEC_BYTES, Shared, Version, Writer, expiry};
+use crate::state::{Entry, Shared, Version, Writer, expiry};
 use crate::sync::MutexGuard;
 use crate::tree::Editor;
 use crate::tree::value::{self, ValuePart};
@@ -26,12 +23,6 @@ fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
     }
     shared.feed().is_wanted().then(Capture::volatile)
 }
-
-/// Ranges with more records are cut out of the tree, rather than removed record by record.
-const MAX_SINGLE_REMOVALS: u64 = 1000;
-
-/// If the removed keys are longer in total, the log names the range instead.
-const MAX_LOGGED_KEY_BYTES: usize = 1 << 10;
 
 /// Maximum length of the list of changes kept for other transactions if there is no log.
 const MAX_RECORD_BYTES: usize = 4 << 20;
@@ -366,212 +357,6 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Removes all records of a range; returns how many there were, including expired ones. Copies
-    /// O(log n) pages. Of the pages it frees, it reads the inner nodes and those leaves that lead
-    /// to out-of-line values. Where the collection has indexes and the range is a part of it, it
-    /// visits every record's index keys.
-    ///
-    /// # Errors
-    /// Storage errors end the transaction.
-    pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
-        if self.indexes(collection).is_empty() {
-            self.clear_records(collection, range)
-        } else {
-            self.clear_indexed(collection, range)
-        }
-    }
-
-    /// As [`clear`](Self::clear), but leaves the indexes as they are.
-    pub(super) fn clear_records(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
-        self.check_usable()?;
-        let Some(entry) = self.state.collections.get(collection) else {
-            return Ok(0);
-        };
-        let (from, to) = entry.records(&self.shared.pager).positions(&range)?;
-        let removed = to - from;
-        if removed == 0 {
-            return Ok(0);
-        }
-        let (id, bounds) = (entry.id, range);
-        let operation = Operation::Clear {
-            collection: id,
-            lower: bounds.lower,
-            upper: bounds.upper,
-        };
-        if range.is_all() {
-            self.empty(collection)?;
-            self.log(collection, |_| operation);
-            return Ok(removed);
-        }
-        if removed <= MAX_SINGLE_REMOVALS {
-            let keys = self.remove_one_by_one(collection, &range)?;
-            if keys.iter().map(|key| key.len() + 8).sum::<usize>() > MAX_LOGGED_KEY_BYTES {
-                self.record(&operation);
-            } else {
-                // Replay applies these without searching the tree.
-                for key in &keys {
-                    self.record(&Operation::Delete { collection: id, key });
-                }
-            }
-            self.changed = true;
-            self.capture(id, collection, &operation);
-            self.settle_if_large()?;
-            return Ok(removed);
-        }
-        // Cuts the range out of the tree; the commit will be a checkpoint.
-        self.settle()?;
-        self.edit(collection, |editor| editor.cut(&range))?;
-        self.log(collection, |_| operation);
-        self.record = None;
-        self.settle_if_large()?;
-        Ok(removed)
-    }
-
-    /// Removes the records of a range one by one in the fresh memtable; returns their keys.
-    #[inline(never)]
-    pub(super) fn remove_one_by_one(&mut self, collection: &str, range: &KeyRange<'_>) -> Result<Vec<Vec<u8>>> {
-        let mut keys = Vec::new();
-        if let Some(entry) = self.state.collections.get(collection) {
-            let mut cursor = entry.cursor(range, Direction::Forward);
-            while cursor.advance(&self.shared.pager)? {
-                keys.push(cursor.key().to_vec());
-            }
-        }
-        for key in &keys {
-            self.change(collection, key, None, None)?;
-        }
-        Ok(keys)
-    }
-
-    /// Removes all records of a collection.
-    #[inline(never)]
-    pub(super) fn empty(&mut self, collection: &str) -> Result<()> {
-        let Some(entry) = self.state.collections.get(collection) else {
-            return Ok(());
-        };
-        if !entry.layers.frozen.is_empty() {
-            // Otherwise the tree that it is merged into would have to be given up as well.
-            self.thaw()?;
-        }
-        let Some(entry) = self.state.collections.get_mut(collection) else {
-            return Ok(());
-        };
-        let layers = std::mem::take(&mut entry.layers);
-        entry.emptied_at = self.state.version + 1;
-        self.memory_bytes -= layers.bytes();
-        self.edit(collection, |editor| {
-            let nothing = Memtable::default();
-            for (memtable, above) in [(&layers.fresh, &nothing), (&layers.active, &layers.fresh)] {
-                for entry in memtable.entries() {
-                    if let Some(reference) = entry.reference().filter(|_| above.get(entry.key).is_none()) {
-                        editor.retire_value(&LeafCell::decode(reference))?;
-                    }
-                }
-            }
-            editor.clear_all()
-        })?;
-        Ok(())
-    }
-
-    /// Renames a collection; returns whether it existed.
-    ///
-    /// # Errors
-    /// [`Error::AlreadyExists`] if the new name is taken, [`Error::InvalidArgument`] for bad names.
-    pub fn rename_collection(&mut self, from: &str, to: &str) -> Result<bool> {
-        self.check_usable()?;
-        check_name(to, self.shared)?;
-        if from == to || !self.state.collections.contains_key(from) {
-            return Ok(self.state.collections.contains_key(from));
-        }
-        if self.state.collections.contains_key(to) {
-            return Err(Error::AlreadyExists {
-                what: ["the collection ", to].concat().into(),
-            });
-        }
-        if let Some(collection) = self.state.collections.remove(from) {
-            let id = collection.id;
-            self.state.collections.insert(to.to_owned(), collection);
-            self.log_as(to, from, |_| Operation::Rename {
-                collection: id,
-                name: to,
-            });
-        }
-        Ok(true)
-    }
-
-    /// Codec ids of a collection's keys and values; empty if none were recorded, `None` if the
-    /// collection does not exist.
-    #[must_use]
-    pub fn codecs(&self, collection: &str) -> Option<(String, String)> {
-        let found = self.state.collections.get(collection)?;
-        Some((found.key_codec.clone(), found.value_codec.clone()))
-    }
-
-    /// Records the codec ids of a collection, creating it if necessary.
-    ///
-    /// # Errors
-    /// [`Error::CodecMismatch`] if it already has others, [`Error::InvalidArgument`] for bad names
-    /// or ids.
-    pub fn set_codecs(&mut self, collection: &str, key_codec: &str, value_codec: &str) -> Result<()> {
-        if key_codec.len().max(value_codec.len()) > MAX_CODEC_BYTES {
-            return Err(Error::InvalidArgument {
-                what: Message::default()
-                    .text("a codec id has at most ")
-                    .number(MAX_CODEC_BYTES as u64)
-                    .text(" bytes")
-                    .end()
-                    .into(),
-            });
-        }
-        self.create(collection)?;
-        let entry = self.state.collections.get_mut(collection).expect("it was just created");
-        let unset = entry.key_codec.is_empty() && entry.value_codec.is_empty();
-        if unset && !(key_codec.is_empty() && value_codec.is_empty()) {
-            key_codec.clone_into(&mut entry.key_codec);
-            value_codec.clone_into(&mut entry.value_codec);
-            self.log(collection, |collection| Operation::Codecs {
-                collection,
-                key_codec,
-                value_codec,
-            });
-        } else if entry.key_codec != key_codec || entry.value_codec != value_codec {
-            return Err(Error::codec_mismatch(
-                collection,
-                [&entry.key_codec, "/", &entry.value_codec].concat(),
-                [key_codec, "/", value_codec].concat(),
-            ));
-        }
-        Ok(())
-    }
-
-    /// Removes a collection with all its records; returns whether it existed.
-    ///
-    /// # Errors
-    /// Storage errors end the transaction.
-    pub fn drop_collection(&mut self, name: &str) -> Result<bool> {
-        self.check_usable()?;
-        let dropped = self.state.collections.contains_key(name);
-        if dropped {
-            if !self.indexes(name).is_empty() {
-                self.drop_indexes(name)?;
-            }
-            self.empty(name)?;
-            self.log(name, |collection| Operation::Drop { collection });
-            self.remove_collection(name)?;
-        }
-        Ok(dropped)
-    }
-
-    /// Removes an emptied collection and the hints for its records.
-    pub(super) fn remove_collection(&mut self, name: &str) -> Result<()> {
-        if let Some(entry) = self.state.collections.remove(name) {
-            let hints = expiry::hints_of(entry.id);
-            self.empty(&hints)?;
-            self.state.collections.remove(&hints);
-        }
-        Ok(())
-    }
-
     /// Reads a record, including this transaction's own writes.
     ///
     /// # Errors
@@ -691,36 +476,13 @@ impl<'a> WriteTransaction<'a> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    pub(super) fn create(&mut self, name: &str) -> Result<()> {
-        self.check_usable()?;
-        if self.state.collections.contains_key(name) {
-            return Ok(());
-        }
-        check_name(name, self.shared)?;
-        self.create_unchecked(name)
-    }
-
-    pub(super) fn create_unchecked(&mut self, name: &str) -> Result<()> {
-        if self.state.collections.contains_key(name) {
-            return Ok(());
-        }
-        let id = self.writer.take_collection_id()?;
-        self.add_collection(id, name);
-        self.log(name, |collection| Operation::Create { collection, name });
-        Ok(())
-    }
-
-    pub(super) fn add_collection(&mut self, id: u32, name: &str) {
-        self.state.collections.insert(name.to_owned(), Collection::new(id));
-    }
-
     /// Records a change that was made.
     pub(super) fn log<'o>(&mut self, name: &str, operation: impl FnOnce(u32) -> Operation<'o>) {
         self.log_as(name, name, operation);
     }
 
     /// As [`log`](Self::log), for a collection that was named `before`.
-    fn log_as<'o>(&mut self, name: &str, before: &str, operation: impl FnOnce(u32) -> Operation<'o>) {
+    pub(super) fn log_as<'o>(&mut self, name: &str, before: &str, operation: impl FnOnce(u32) -> Operation<'o>) {
         self.changed = true;
         if self.record.is_none() && self.capture.is_none() {
             return;
@@ -743,82 +505,6 @@ impl<'a> WriteTransaction<'a> {
         if record.len() > max {
             self.record = None;
         }
-    }
-
-    /// Merges the memtables into the trees once they take most of the cache. Only the draft refers
-    /// to the blocks written here, so dropping it still undoes everything. The log cannot describe
-    /// them, so the commit will be a checkpoint.
-    pub(super) fn settle_if_large(&mut self) -> Result<()> {
-        self.write_chunks()?;
-        let bytes = self.memory_bytes;
-        self.shared.pager.reserve(bytes);
-        if bytes <= self.shared.config.max_memtable_bytes() {
-            return Ok(());
-        }
-        self.record = None;
-        self.settle()
-    }
-
-    #[inline(never)]
-    pub(super) fn settle(&mut self) -> Result<()> {
-        self.record = None;
-        self.finish_merging()?;
-        self.release_spilled()?;
-        let result = self.writer.settle(self.shared, &mut self.state, &mut self.draft);
-        self.memory_bytes = 0;
-        self.shared.pager.reserve(0);
-        result.inspect_err(|error| self.failed = Some(error.clone()))
-    }
-
-    /// Makes a checkpoint of earlier commits, in which the extents that this transaction has
-    /// allocated are free.
-    pub(super) fn before_checkpoint(
-        &mut self,
-        checkpoint: impl FnOnce(&mut Writer, &Shared) -> Result<()>,
-    ) -> Result<()> {
-        self.writer.space.in_flight = self.draft.unpublished().collect();
-        let result = checkpoint(&mut self.writer, self.shared);
-        self.writer.space.in_flight.clear();
-        result
-    }
-
-    /// Abandons the merge in progress.
-    #[inline(never)]
-    fn thaw(&mut self) -> Result<()> {
-        // The merging thread may have made a checkpoint meanwhile, or ended the merge. Then the
-        // trees are no longer those of this transaction, and their replaced nodes are retired
-        // already.
-        self.writer.recall(self.shared)?;
-        Writer::catch_up(self.shared, &mut self.state);
-        for (name, collection) in &self.state.collections {
-            let layers = &collection.layers;
-            for entry in layers.fresh.entries() {
-                let frozen = layers.frozen.reference(entry.key);
-                // A value that an earlier commit replaced was retired by that commit.
-                let is_replaced = layers.active.get(entry.key).is_some();
-                if let Some(reference) = frozen.filter(|_| !is_replaced) {
-                    let cell = LeafCell::decode(reference);
-                    let references = value::references(&self.shared.pager.blocks, collection.id, &cell);
-                    let references = references.map_err(|error| error.in_collection(name))?;
-                    self.draft.retired_extents.extend(references.iter().map(Extent::of));
-                }
-            }
-        }
-        self.writer.thaw(self.shared)?;
-        for collection in self.state.collections.values_mut() {
-            collection.layers.thaw();
-        }
-        self.memory_bytes = self.state.memory_bytes();
-        Ok(())
-    }
-
-    /// Finishes the merge in progress.
-    #[inline(never)]
-    pub(super) fn finish_merging(&mut self) -> Result<()> {
-        self.before_checkpoint(Writer::finish_merging)?;
-        Writer::catch_up(self.shared, &mut self.state);
-        self.memory_bytes = self.state.memory_bytes();
-        Ok(())
     }
 
     /// Edits a collection's tree; `None` if the collection does not exist.

@@ -9,33 +9,25 @@
 //! and Searching", 1973, which keeps nodes two thirds full by the same means; with nine neighbours
 //! it is nine tenths.
 
-use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use cut::Cut;
+use level::{Level, RUN_NODES};
 pub(crate) use packing::Packing;
 
 use super::{Editor, Pages};
 use crate::block::{BlockInfo, BlockRef, Compression, Kind};
 use crate::error::{Error, Result};
-use crate::node::{Child, HEADER_BYTES, LeafCell, Node, SLOT_BYTES, ValuePlace, common_prefix};
+use crate::node::{Child, Node, SLOT_BYTES};
 use crate::pages::{Access, BlockBuffer, Extent, WRITE_BYTES};
-use crate::range::KeyRange;
 
+mod cut;
+mod level;
 mod packing;
-
-/// A run of at least this many nodes can be spread over one more, leaving all of them nine tenths
-/// full.
-const RUN_NODES: usize = 9;
 
 /// A merge with fewer than one change in this many records is sparse: many leaves have neighbors
 /// without changes, and packing a leaf with its neighbors rewrites those as well.
 const SPARSE: u64 = 50;
-/// Minimum fill of a run in percent, in a dense merge, and in a sparse one where a node was split.
-const DENSE_FILL: usize = 90;
-const SPLIT_FILL: usize = 80;
-/// Minimum fill of a run that a sparse merge has not made longer. It is lower than `SPLIT_FILL`, so
-/// that a node that shrinks or grows a little is rewritten alone.
-const LEAST_FILL: usize = 50;
 
 /// A change to one record.
 pub(crate) struct Change<'c> {
@@ -51,209 +43,6 @@ pub(crate) trait Changes {
     fn peek(&self) -> Option<Change<'_>>;
     /// Moves past the change that `peek` returns.
     fn step(&mut self);
-}
-
-/// A sequence of cells in one buffer.
-#[derive(Default)]
-struct Cells {
-    bytes: Vec<u8>,
-    /// Start of key, start of payload and end of each cell. The cells are adjacent.
-    spans: Vec<[usize; 3]>,
-}
-
-impl Cells {
-    fn len(&self) -> usize {
-        self.spans.len()
-    }
-
-    fn push(&mut self, key: &[u8], payload: &[u8]) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        let middle = self.bytes.len();
-        self.bytes.extend_from_slice(payload);
-        self.spans.push([start, middle, self.bytes.len()]);
-    }
-
-    fn key(&self, index: usize) -> &[u8] {
-        let [start, middle, _] = self.spans[index];
-        &self.bytes[start..middle]
-    }
-
-    fn payload(&self, index: usize) -> &[u8] {
-        let [_, middle, end] = self.spans[index];
-        &self.bytes[middle..end]
-    }
-
-    /// Bytes that cells `from..to` take in a node without a common prefix, slots included.
-    fn bytes(&self, from: usize, to: usize) -> usize {
-        if from == to {
-            return 0;
-        }
-        self.spans[to - 1][2] - self.spans[from][0] + (to - from) * SLOT_BYTES
-    }
-
-    fn drop_front(&mut self, count: usize) {
-        let end = self.spans.get(count).map_or(self.bytes.len(), |span| span[0]);
-        self.bytes.drain(..end);
-        self.spans.drain(..count);
-        for span in self.spans.iter_mut().flatten() {
-            *span -= end;
-        }
-    }
-}
-
-/// The fence between two cells. Between leaves it is the shortest key that separates them. Between
-/// inner nodes it is a child's fence, unchanged.
-fn separator<'a>(level: u8, left: &[u8], right: &'a [u8]) -> &'a [u8] {
-    if level > 0 {
-        return right;
-    }
-    let shared = common_prefix(left, right);
-    &right[..(shared + 1).min(right.len())]
-}
-
-/// The unwritten part of one level of the new tree.
-#[derive(Default)]
-struct Level {
-    number: u8,
-    /// Lower fence of the next node.
-    lower: Vec<u8>,
-    cells: Cells,
-    /// Number of old nodes whose cells are held here.
-    taken: usize,
-}
-
-impl Level {
-    fn fence(&self, at: usize) -> &[u8] {
-        if at == 0 {
-            &self.lower
-        } else {
-            separator(self.number, self.cells.key(at - 1), self.cells.key(at))
-        }
-    }
-
-    /// Upper fence of a node that ends before cell `at`; the last node ends at `end`.
-    fn upper<'a>(&'a self, at: usize, end: Option<&'a [u8]>) -> Option<&'a [u8]> {
-        if at == self.cells.len() {
-            end
-        } else {
-            Some(self.fence(at))
-        }
-    }
-
-    fn node_bytes(&self, from: usize, to: usize, end: Option<&[u8]>) -> usize {
-        let (lower, upper) = (self.fence(from), self.upper(to, end));
-        let prefix = upper.map_or(0, |upper| common_prefix(lower, upper));
-        let mut bytes = HEADER_BYTES + lower.len() + upper.map_or(0, <[u8]>::len);
-        bytes += self.cells.bytes(from, to) - (to - from) * prefix;
-        if self.number > 0 && from < to {
-            // The first child's key is the lower fence.
-            bytes -= self.cells.key(from).len() - prefix;
-        }
-        bytes
-    }
-
-    /// End of a full node that starts with cell `from`.
-    fn full_end(&self, from: usize, end: Option<&[u8]>, capacity: usize) -> usize {
-        let len = self.cells.len();
-        let mut to = from + 1;
-        // This much fits even without a common prefix.
-        while to < len && self.cells.bytes(from, to + 1) + HEADER_BYTES + self.lower.len() < capacity / 2 {
-            to += 1;
-        }
-        let mut last_fit = from + 1;
-        while to <= len {
-            if self.node_bytes(from, to, end) <= capacity {
-                last_fit = to;
-            } else if to > last_fit + 8 {
-                // A shorter separator may make a longer node fit again, but only a little further.
-                break;
-            }
-            to += 1;
-        }
-        last_fit
-    }
-
-    /// Ends of the nodes if each is filled before the next one starts.
-    fn packed(&self, end: Option<&[u8]>, capacity: usize) -> Vec<usize> {
-        let mut ends = Vec::new();
-        let mut from = 0;
-        while from < self.cells.len() {
-            from = self.full_end(from, end, capacity);
-            ends.push(from);
-        }
-        ends
-    }
-
-    /// Ends of `count` nodes, as many as `packed` returns, with the cells spread evenly; `None` if
-    /// a node would overflow or be empty.
-    fn spread(&self, count: usize, end: Option<&[u8]>, capacity: usize) -> Option<Vec<usize>> {
-        let len = self.cells.len();
-        let total = self.cells.bytes(0, len);
-        let mut ends = Vec::with_capacity(count);
-        let mut from = 0;
-        for node in 1..=count {
-            let to = if node == count {
-                len
-            } else {
-                let target = total * node / count;
-                let mut to = from + 1;
-                while to < len && self.cells.bytes(0, to) < target {
-                    to += 1;
-                }
-                to
-            };
-            if from >= to || self.node_bytes(from, to, end) > capacity {
-                return None;
-            }
-            ends.push(to);
-            from = to;
-        }
-        Some(ends)
-    }
-
-    /// Whether a run may end at `boundary`: it is empty and no node is needed, or it is full
-    /// enough.
-    fn may_end(&self, boundary: &[u8], capacity: usize, is_dense: bool) -> bool {
-        if self.cells.len() == 0 {
-            return self.lower == boundary;
-        }
-        let ends = self.packed(Some(boundary), capacity);
-        let full = ends.len() - 1;
-        let last = self.node_bytes(
-            full.checked_sub(1).map_or(0, |before| ends[before]),
-            self.cells.len(),
-            Some(boundary),
-        );
-        let least_fill = match is_dense {
-            true => DENSE_FILL,
-            false if ends.len() > self.taken => SPLIT_FILL,
-            false => LEAST_FILL,
-        };
-        full >= RUN_NODES || (full * capacity + last) * 100 >= ends.len() * capacity * least_fill
-    }
-
-    fn build(&self, from: usize, to: usize, end: Option<&[u8]>, capacity: usize) -> Node {
-        let capacity = capacity.max(self.node_bytes(from, to, end));
-        let mut node = Node::new(capacity, self.number, self.fence(from), self.upper(to, end));
-        for index in from..to {
-            let payload = self.cells.payload(index);
-            if has_overflow(self.number, payload) {
-                node.mark_overflow();
-            }
-            let inserted = node.insert(index - from, self.cells.key(index), payload);
-            assert!(inserted, "cells that fit by their sums fit in a node");
-        }
-        node
-    }
-}
-
-fn has_overflow(level: u8, payload: &[u8]) -> bool {
-    if level == 0 {
-        matches!(LeafCell::decode(payload).place, ValuePlace::OutOfLine(_))
-    } else {
-        Child::decode(payload).is_some_and(|child| child.has_overflow)
-    }
 }
 
 /// An inner node of the old tree and its next child.
@@ -281,71 +70,6 @@ pub(crate) struct Merge {
     packing: Option<Packing>,
     /// The records in this range are removed.
     cut: Option<Cut>,
-}
-
-/// A range of keys.
-struct Cut {
-    lower: Bound<Vec<u8>>,
-    upper: Bound<Vec<u8>>,
-}
-
-impl Cut {
-    fn has(&self, key: &[u8]) -> bool {
-        let lower = self.lower.as_ref().map(Vec::as_slice);
-        (lower, self.upper.as_ref().map(Vec::as_slice)).contains(key)
-    }
-
-    /// Whether the range contains all keys with `lower <= key < upper`.
-    fn covers(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
-        let begins_before = match &self.lower {
-            Bound::Unbounded => true,
-            Bound::Included(key) => lower >= key.as_slice(),
-            Bound::Excluded(key) => lower > key.as_slice(),
-        };
-        let ends_behind = match &self.upper {
-            Bound::Unbounded => true,
-            Bound::Included(key) | Bound::Excluded(key) => upper.is_some_and(|upper| upper <= key.as_slice()),
-        };
-        begins_before && ends_behind
-    }
-
-    /// Whether the range may contain a key with `lower <= key < upper`.
-    fn touches(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
-        let ends_before = match (&self.lower, upper) {
-            (Bound::Included(key) | Bound::Excluded(key), Some(upper)) => upper <= key.as_slice(),
-            _ => false,
-        };
-        let begins_behind = match &self.upper {
-            Bound::Unbounded => false,
-            Bound::Included(key) => lower > key.as_slice(),
-            Bound::Excluded(key) => lower >= key.as_slice(),
-        };
-        !(ends_before || begins_behind)
-    }
-}
-
-/// An empty sequence of changes.
-struct NoChanges;
-
-impl Changes for NoChanges {
-    fn peek(&self) -> Option<Change<'_>> {
-        None
-    }
-
-    fn step(&mut self) {}
-}
-
-impl Editor<'_> {
-    /// Removes the records in a range. Subtrees inside it are retired whole; the nodes at its two
-    /// ends are joined.
-    pub(crate) fn cut(&mut self, range: &KeyRange<'_>) -> Result<()> {
-        let mut merge = Merge::new(*self.root, 0);
-        merge.cut = Some(Cut {
-            lower: range.lower.map(<[u8]>::to_vec),
-            upper: range.upper.map(<[u8]>::to_vec),
-        });
-        merge.run(self, &mut NoChanges)
-    }
 }
 
 impl Merge {

@@ -1,10 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, RangeBounds};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::block::{BlockFile, Compression};
-use crate::node::Limits;
+use crate::node::{LeafCell, Limits, ValuePlace};
 use crate::pages::{Draft, FreeSpace, Pager};
 use crate::range::{Direction, KeyRange};
 use crate::storage::{MemoryStorage, Storage};

@@ -1,0 +1,86 @@
+//! Merging the memtables into the trees within a transaction, and merges in progress beside it.
+
+use super::WriteTransaction;
+use crate::error::Result;
+use crate::node::LeafCell;
+use crate::pages::Extent;
+use crate::state::{Shared, Writer};
+use crate::tree::value;
+
+impl WriteTransaction<'_> {
+    /// Merges the memtables into the trees once they take most of the cache. Only the draft refers
+    /// to the blocks written here, so dropping it still undoes everything. The log cannot describe
+    /// them, so the commit will be a checkpoint.
+    pub(super) fn settle_if_large(&mut self) -> Result<()> {
+        self.write_chunks()?;
+        let bytes = self.memory_bytes;
+        self.shared.pager.reserve(bytes);
+        if bytes <= self.shared.config.max_memtable_bytes() {
+            return Ok(());
+        }
+        self.record = None;
+        self.settle()
+    }
+
+    #[inline(never)]
+    pub(super) fn settle(&mut self) -> Result<()> {
+        self.record = None;
+        self.finish_merging()?;
+        self.release_spilled()?;
+        let result = self.writer.settle(self.shared, &mut self.state, &mut self.draft);
+        self.memory_bytes = 0;
+        self.shared.pager.reserve(0);
+        result.inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// Makes a checkpoint of earlier commits, in which the extents that this transaction has
+    /// allocated are free.
+    pub(super) fn before_checkpoint(
+        &mut self,
+        checkpoint: impl FnOnce(&mut Writer, &Shared) -> Result<()>,
+    ) -> Result<()> {
+        self.writer.space.in_flight = self.draft.unpublished().collect();
+        let result = checkpoint(&mut self.writer, self.shared);
+        self.writer.space.in_flight.clear();
+        result
+    }
+
+    /// Abandons the merge in progress.
+    #[inline(never)]
+    pub(super) fn thaw(&mut self) -> Result<()> {
+        // The merging thread may have made a checkpoint meanwhile, or ended the merge. Then the
+        // trees are no longer those of this transaction, and their replaced nodes are retired
+        // already.
+        self.writer.recall(self.shared)?;
+        Writer::catch_up(self.shared, &mut self.state);
+        for (name, collection) in &self.state.collections {
+            let layers = &collection.layers;
+            for entry in layers.fresh.entries() {
+                let frozen = layers.frozen.reference(entry.key);
+                // A value that an earlier commit replaced was retired by that commit.
+                let is_replaced = layers.active.get(entry.key).is_some();
+                if let Some(reference) = frozen.filter(|_| !is_replaced) {
+                    let cell = LeafCell::decode(reference);
+                    let references = value::references(&self.shared.pager.blocks, collection.id, &cell);
+                    let references = references.map_err(|error| error.in_collection(name))?;
+                    self.draft.retired_extents.extend(references.iter().map(Extent::of));
+                }
+            }
+        }
+        self.writer.thaw(self.shared)?;
+        for collection in self.state.collections.values_mut() {
+            collection.layers.thaw();
+        }
+        self.memory_bytes = self.state.memory_bytes();
+        Ok(())
+    }
+
+    /// Finishes the merge in progress.
+    #[inline(never)]
+    pub(super) fn finish_merging(&mut self) -> Result<()> {
+        self.before_checkpoint(Writer::finish_merging)?;
+        Writer::catch_up(self.shared, &mut self.state);
+        self.memory_bytes = self.state.memory_bytes();
+        Ok(())
+    }
+}
