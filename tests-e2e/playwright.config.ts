@@ -24,10 +24,13 @@ const API_ALONE = ['**/demo*.spec.ts', '**/frameworks.spec.ts', '**/inspector.sp
 /** sync.config.ts runs it. */
 const NEEDS_SERVER = '**/demo-sync.spec.ts';
 
-const inChromium = { testIgnore: [NEEDS_SERVER], use: { browserName: 'chromium' as const, launchOptions } };
+/** Skipped without a log server, which only the longer suite installs. */
+const NEEDS_LOG = '**/sync.spec.ts';
+
 /** In Firefox the screenshots and snapshots of a trace take a quarter of a test's time. */
 const lightTrace = { mode: 'retain-on-failure' as const, screenshots: false, snapshots: false };
 
+const inChromium = { testIgnore: [NEEDS_SERVER], use: { browserName: 'chromium' as const, launchOptions } };
 const inFirefox = { testIgnore: [...CHROMIUM_ONLY, NEEDS_SERVER], use: { browserName: 'firefox' as const, launchOptions: firefoxOptions, trace: lightTrace } };
 
 export default defineConfig({
@@ -42,7 +45,8 @@ export default defineConfig({
   expect: { timeout: 20_000 },
   use: { baseURL: BASE_URL, trace: 'retain-on-failure' },
   projects: [
-    { name: 'chromium', grepInvert: /@long/, ...inChromium },
+    { name: 'chromium', grepInvert: /@long/, ...inChromium, testIgnore: [...inChromium.testIgnore, NEEDS_LOG] },
+    { name: 'chromium-sync', testMatch: NEEDS_LOG, ...inChromium },
     { name: 'firefox', grepInvert: /@long/, ...inFirefox, testIgnore: [...inFirefox.testIgnore, ...API_ALONE] },
     // With the tests that take minutes; not run in CI.
     { name: 'chromium-all', ...inChromium },
