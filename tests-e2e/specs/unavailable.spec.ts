@@ -226,6 +226,45 @@ for (const [storage, hasWorkers] of [['opfs', true], ['indexeddb', true], ['inde
   });
 }
 
+test('an open is aborted and times out although Chromium has not registered the request for its lock', async ({ profile }) => {
+  const context = await profile.launch();
+  const holder = await context.newPage();
+  await holder.goto(HARNESS_URL);
+  await holder.evaluate(async () => {
+    const held = await window.mangrove.open('shared', { storage: 'indexeddb', thread: 'same' });
+    Object.assign(window, { held });
+  });
+  const waiter = await context.newPage();
+  for (const isTimeout of [false, true]) {
+    // A page's first request takes a moment, in which Chromium forgets an abort.
+    await waiter.goto(HARNESS_URL);
+    const outcome = await waiter.evaluate((isTimeout) => {
+      const controller = new AbortController();
+      const { request } = LockManager.prototype;
+      const { setTimeout } = window;
+      let expire = (): unknown => undefined;
+      LockManager.prototype.request = function (this: LockManager, ...args: Parameters<typeof request>) {
+        const lock = request.apply(this, args);
+        if (isTimeout) expire();
+        else controller.abort(new Error('enough'));
+        return lock;
+      } as typeof request;
+      if (isTimeout) {
+        window.setTimeout = ((call: () => unknown, ms?: number) => {
+          if (ms === 12_345) expire = call;
+          return setTimeout(call, ms);
+        }) as typeof window.setTimeout;
+      }
+      const opening = window.mangrove.open('shared', { storage: 'indexeddb', thread: 'same', lockTimeout: 12_345, signal: controller.signal });
+      return opening.then(() => 'opened', ({ code, message }: { code?: string; message: string }) => code ?? message);
+    }, isTimeout);
+    expect(outcome).toBe(isTimeout ? 'KV_LOCKED' : 'enough');
+  }
+  // The request that was given up takes no lock.
+  await holder.evaluate(() => (window as unknown as { held: { close(): Promise<void> } }).held.close());
+  await waiter.evaluate(async () => (await window.mangrove.open('shared', { storage: 'indexeddb', thread: 'same' })).close());
+});
+
 test('the end of a worker fires an error event, and another worker takes its place', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);

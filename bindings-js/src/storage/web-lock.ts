@@ -20,15 +20,19 @@ export async function lockByName(name: string, timeoutMs: number, signal?: Abort
   signal?.throwIfAborted();
   const abort = (): void => controller.abort();
   signal?.addEventListener('abort', abort, { once: true });
-  const timer = timeoutMs > MAX_TIMER_MS ? undefined : setTimeout(abort, timeoutMs);
-  // With a timeout of 0, the abort could arrive before the lock is granted.
-  const options = timeoutMs > 0 ? { signal: controller.signal } : { ifAvailable: true };
+  const isWaiting = timeoutMs > 0;
+  const timer = isWaiting && timeoutMs <= MAX_TIMER_MS ? setTimeout(abort, timeoutMs) : undefined;
+  const options = isWaiting ? { signal: controller.signal } : { ifAvailable: true };
   try {
     return await new Promise<() => void>((resolve, reject) => {
       const held = (lock: Lock | null): Promise<void> | undefined => {
         if (lock === null) return void reject(isLocked(name));
+        if (controller.signal.aborted) return undefined;
         return new Promise((release) => resolve(release));
       };
+      // Chromium forgets an abort that comes before it has registered a page's first request, and
+      // may grant the lock later.
+      controller.signal.addEventListener('abort', () => reject(controller.signal.reason));
       locks.request(`mangrove-kv:${name}`, options, held).catch(reject);
     });
   } catch (error) {
