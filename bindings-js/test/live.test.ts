@@ -2,8 +2,8 @@
 // are notified of another.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { open } from 'mangrove-kv';
-import type { Key } from 'mangrove-kv';
+import { KvError, open } from 'mangrove-kv';
+import type { Database, Key } from 'mangrove-kv';
 import { liveQuery } from 'mangrove-kv/live';
 import type { LiveQuery } from 'mangrove-kv/live';
 import { code, withMemory } from './support/kit.ts';
@@ -116,6 +116,31 @@ test('a failure is a result', async () => {
   await until(query, () => query.getSnapshot().status === 'failed');
   const { error } = query.getSnapshot();
   assert.ok(code('KV_CLOSED')(error));
+});
+
+test('a view reads again if what it reads is lost with another tab', async () => {
+  await withMemory<Key, number>({}, async (db) => {
+    await db.set('a', 1);
+    let losses = 2;
+    const shared = new Proxy(db, {
+      get: (target, name) => {
+        if (name === 'entries' && losses > 0) {
+          losses--;
+          return () => ({ toArray: () => Promise.reject(new KvError('KV_SNAPSHOT_LOST', 'the tab is gone', { retryable: true })) });
+        }
+        const member: unknown = Reflect.get(target, name, target);
+        return typeof member === 'function' ? member.bind(target) as unknown : member;
+      },
+    }) as Database<Key, number>;
+    const query = liveQuery(shared);
+    const view = render(query);
+    await until(query, () => query.getSnapshot().status !== 'loading');
+    await db.set('b', 2);
+    await until(query, () => query.getSnapshot().entries.length === 2);
+    view.unmount();
+    assert.equal(losses, 0);
+    assert.deepEqual(view.drawn.map((drawn) => (drawn as { status: string }).status), ['loading', 'ready', 'ready']);
+  });
 });
 
 test('a view of an index follows entries into its range and out of it, and is not drawn otherwise', async () => {

@@ -7,6 +7,7 @@ import type { Chunk, StorageAdapterInterface, StorageKey } from '@automerge/auto
 import { KvError } from 'mangrove-kv';
 import type { Collection } from 'mangrove-kv';
 import { isCollection } from '../base/names.ts';
+import { untilWhole } from './shared/until-whole.ts';
 
 /**
  * Storage adapter of a Repo. Its collection has keys of the codec `tuple` (or the default codec)
@@ -36,7 +37,7 @@ export class MangroveStorageAdapter implements StorageAdapterInterface {
 
   /** In key order. */
   loadRange(keyPrefix: StorageKey): Promise<Chunk[]> {
-    return this.#collection.prefix(keyPrefix).map(([key, data]) => ({ key: [...key], data })).toArray();
+    return untilWhole(() => this.#collection.prefix(keyPrefix).map(([key, data]) => ({ key: [...key], data })).toArray());
   }
 
   removeRange(keyPrefix: StorageKey): Promise<void> {

@@ -9,6 +9,7 @@ import { KvError, keyCodecs, open, openSync, valueCodecs } from 'mangrove-kv';
 import type { Bounds, Database, KvIterator, OpenOptions, Reader, Snapshot, SyncReader, WriteOptions } from 'mangrove-kv';
 import { nearest } from '../base/names.ts';
 import type { Names } from '../base/names.ts';
+import { untilWhole } from './shared/until-whole.ts';
 
 type Bytes = Uint8Array;
 
@@ -324,7 +325,8 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
     const bounds = toBounds(options);
     if (options.limit === -1 && options.snapshot === undefined) return this.#open.clear(bounds, toWriteOptions(options));
     const limit = options.limit === -1 ? Infinity : options.limit;
-    const keys = await this.#reader(options).keys({ ...bounds, reverse: options.reverse, limit }).toArray();
+    const list = (): Promise<Bytes[]> => this.#reader(options).keys({ ...bounds, reverse: options.reverse, limit }).toArray();
+    const keys = await (options.snapshot === undefined ? untilWhole(list) : list());
     await this.#open.deleteMany(keys, toWriteOptions(options));
   }
 

@@ -8,6 +8,7 @@ import type { Collection } from 'mangrove-kv';
 import type { Driver, StorageMeta, StorageValue, TransactionOptions } from 'unstorage';
 import { isCollection, misnamed } from '../base/names.ts';
 import type { Names } from '../base/names.ts';
+import { untilWhole } from './shared/until-whole.ts';
 
 /** Options of the driver. */
 export interface MangroveDriverOptions {
@@ -79,7 +80,7 @@ export function mangroveDriver(options: MangroveDriverOptions) {
       return expiresAt === undefined ? { version } : { version, ttl: Math.max(0, (expiresAt - Date.now()) / 1000) };
     },
 
-    getKeys: (base = ''): Promise<string[]> => collection.keys({ prefix: base }).toArray(),
+    getKeys: (base = ''): Promise<string[]> => untilWhole(() => collection.keys({ prefix: base }).toArray()),
 
     clear: (base = ''): Promise<void> => collection.clear({ prefix: base }),
   } satisfies Driver<MangroveDriverOptions, Collection<string, unknown>>;

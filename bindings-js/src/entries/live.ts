@@ -95,8 +95,9 @@ class Live<K, V, R> {
       if (stop.signal.aborted) return;
       stop.abort();
       this.#stop = undefined;
-      // Commits were missed, but the current entries can be read.
-      if ((error as { code?: unknown } | undefined)?.code === 'KV_TRUNCATED_FEED') return this.#start();
+      // Commits were missed, or what was read is lost with another tab; the entries can be read again.
+      const { code } = (error ?? {}) as { readonly code?: unknown };
+      if (code === 'KV_TRUNCATED_FEED' || code === 'KV_SNAPSHOT_LOST') return this.#start();
       // The next subscription tries again.
       this.#publish({ status: 'failed', entries: this.#result.entries, error });
     };

@@ -9,12 +9,13 @@ import type {
 import { Subject } from 'rxjs';
 import type { Observable } from 'rxjs';
 import type { MangroveInstanceOptions } from '../rxdb.ts';
+import { untilWhole } from '../shared/until-whole.ts';
 import type { Lease } from './databases.ts';
 import { DELETED, indexName } from './layout.ts';
 import type { AttachmentKey, Layout, MangroveInternals, StoredAttachment } from './layout.ts';
 import type { Changes } from './order.ts';
 import { planScan } from './plan.ts';
-import { countDocuments, readDocuments, untilWhole } from './read.ts';
+import { countDocuments, readDocuments } from './read.ts';
 import type { Source } from './read.ts';
 
 /** Status of the error for an attachment without data. */
@@ -135,7 +136,7 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
       const deletedUntil = now() - minimumDeletedTime;
       const removed = await this.#transact(async (tx) => {
         const documents = tx.collection(this.#layout.documents);
-        const ids = await documents.index(DELETED).keys({ lte: deletedUntil, limit: CLEANUP_BATCH }).toArray();
+        const ids = await untilWhole(() => documents.index(DELETED).keys({ lte: deletedUntil, limit: CLEANUP_BATCH }).toArray());
         await documents.deleteMany(ids);
         const { attachments } = this.#layout;
         if (attachments !== undefined) await Promise.all(ids.map((id) => tx.collection(attachments).clear({ prefix: [id] })));

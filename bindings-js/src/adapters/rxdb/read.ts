@@ -2,31 +2,19 @@
 import type { Collection, Database } from 'mangrove-kv';
 import { getQueryMatcher, getSortComparator } from 'rxdb';
 import type { FilledMangoQuery, QueryMatcher, RxDocumentData, RxJsonSchema } from 'rxdb';
+import { untilWhole } from '../shared/until-whole.ts';
 import type { Scan } from './plan.ts';
 
 const BATCH = 256;
 /** Documents of the first part of a range that may not be needed to its end, and of the largest. */
 const FIRST_PART = 16;
 const LARGEST_PART = 2048;
-/** How often a read begins anew when the tab that kept its state is gone. */
-const ATTEMPTS = 10;
 
 /** Where queries of a storage instance are run. */
 export interface Source<D> {
   readonly database: Database;
   readonly documents: Collection<string, RxDocumentData<D>>;
   readonly schema: RxJsonSchema<RxDocumentData<D>>;
-}
-
-/** Reads again if another tab takes the database over meanwhile, which ends iterators. */
-export async function untilWhole<T>(read: () => Promise<T>): Promise<T> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await read();
-    } catch (error) {
-      if ((error as { code?: unknown }).code !== 'KV_SNAPSHOT_LOST' || attempt === ATTEMPTS) throw error;
-    }
-  }
 }
 
 function matcher<D>({ schema }: Source<D>, { isExact }: Scan, query: FilledMangoQuery<D>): QueryMatcher<RxDocumentData<D>> | undefined {

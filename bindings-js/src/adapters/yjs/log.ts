@@ -10,6 +10,7 @@
 // of one writer are in order; those of several need none, since Yjs applies updates in any order.
 import { KvError, keyCodecs, valueCodecs } from 'mangrove-kv';
 import type { Batch, Collection, Database, Durability, Entry, Key } from 'mangrove-kv';
+import { untilWhole } from '../shared/until-whole.ts';
 import { forgetRescued } from './rescue.ts';
 
 /** Key of an entry in the collection of updates. */
@@ -26,8 +27,6 @@ export interface Contents {
 }
 
 const FORMAT = 1;
-/** Reading starts over when the tab whose engine served it ends. */
-const MAX_READS = 10;
 
 /** Where a log is, and how it is written. */
 export interface LogOptions {
@@ -113,14 +112,8 @@ export class UpdateLog {
     forgetRescued(this.place);
   }
 
-  async #entries(): Promise<Entry<UpdateKey, Uint8Array>[]> {
-    for (let reads = 1; ; reads++) {
-      try {
-        return await this.updates.entries({ prefix: [this.#document], meta: true }).toArray();
-      } catch (error) {
-        if ((error as Partial<KvError>).code !== 'KV_SNAPSHOT_LOST' || reads === MAX_READS) throw error;
-      }
-    }
+  #entries(): Promise<Entry<UpdateKey, Uint8Array>[]> {
+    return untilWhole(() => this.updates.entries({ prefix: [this.#document], meta: true }).toArray());
   }
 
   #batch(): Batch<UpdateKey, Uint8Array> {
