@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { KvError, open } from 'mangrove-kv';
-import type { Database, Key } from 'mangrove-kv';
+import type { Key } from 'mangrove-kv';
 import { liveQuery } from 'mangrove-kv/live';
 import type { LiveQuery } from 'mangrove-kv/live';
-import { code, withMemory } from './support/kit.ts';
+import { code, overriding, withMemory } from './support/kit.ts';
 
 /** Waits until the listener of a query was called and the result is right. */
 async function until<K, V>(query: LiveQuery<K, V>, isRight: () => boolean): Promise<void> {
@@ -122,16 +122,11 @@ test('a view reads again if what it reads is lost with another tab', async () =>
   await withMemory<Key, number>({}, async (db) => {
     await db.set('a', 1);
     let losses = 2;
-    const shared = new Proxy(db, {
-      get: (target, name) => {
-        if (name === 'entries' && losses > 0) {
-          losses--;
-          return () => ({ toArray: () => Promise.reject(new KvError('KV_SNAPSHOT_LOST', 'the tab is gone', { retryable: true })) });
-        }
-        const member: unknown = Reflect.get(target, name, target);
-        return typeof member === 'function' ? member.bind(target) as unknown : member;
-      },
-    }) as Database<Key, number>;
+    const shared = overriding(db, (name) => {
+      if (name !== 'entries' || losses === 0) return undefined;
+      losses--;
+      return () => ({ toArray: () => Promise.reject(new KvError('KV_SNAPSHOT_LOST', 'the tab is gone', { retryable: true })) });
+    });
     const query = liveQuery(shared);
     const view = render(query);
     await until(query, () => query.getSnapshot().status !== 'loading');

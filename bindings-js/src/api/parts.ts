@@ -1,6 +1,7 @@
 // Values in parts: Blobs, streams and ranges. A file of its own in the package, loaded at the first
 // call that needs it.
 import { KvError } from '../base/errors.ts';
+import { isSnapshotLost } from '../base/superseded.ts';
 import { abortable, checkSignal, ignore } from '../base/async.ts';
 import { ReadableStream } from '../base/platform.ts';
 import { ENCODED, MAX_HEAD_BYTES, decodeHead, encodeHead, headOf, isBlob, toBlob } from '../codec/blob.ts';
@@ -49,10 +50,6 @@ interface Part {
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-function isLost(error: unknown): boolean {
-  return (error as Partial<KvError> | undefined)?.code === 'KV_SNAPSHOT_LOST';
-}
-
 /** The body of a request about a value in parts. */
 function readPart({ target, view, key }: Place, start: number, end: number, id = view.id): Promise<Part | undefined> {
   checkOpen(view);
@@ -72,7 +69,7 @@ async function inState<T>({ target: { connection }, view }: Place, work: (id: nu
     try {
       return await work(id);
     } catch (error) {
-      if (!isLost(error) || restarts === MAX_RESTARTS) throw error;
+      if (!isSnapshotLost(error) || restarts === MAX_RESTARTS) throw error;
     } finally {
       connection.post((writer) => writer.u8(Op.snapshotClose).uv(id), ignore);
     }
@@ -247,7 +244,7 @@ async function write(place: Place, goal: Goal, open: () => PartSource, restarts:
     try {
       return await writeOnce(place, goal, open());
     } catch (error) {
-      if (!isLost(error)) throw error;
+      if (!isSnapshotLost(error)) throw error;
       if (left === 0) {
         throw new KvError('KV_SNAPSHOT_LOST', 'another tab took over the database while the value was written; nothing of it is stored, write it again', { cause: error, retryable: true });
       }

@@ -1,6 +1,7 @@
 // Transactions, which the engine keeps under an id, and the loop that runs a callback until one
 // commits.
 import { KvError } from '../base/errors.ts';
+import { isSuperseded } from '../base/superseded.ts';
 import type {
   Collection, CommitInfo, Durability, Reader, Result, Savepoint, Transaction, TransactionOptions, WriteOptions, Writer,
 } from '../types/index.ts';
@@ -347,9 +348,7 @@ export async function runTransaction<K, V, I, T>(
       const version = tx.status === 'active' ? (await tx.commit()).version : await tx.baseVersion;
       return { value, version };
     } catch (error) {
-      // A snapshot, as that of a transaction to read, can be lost with the tab that kept it.
-      const isSuperseded = error instanceof KvError && (error.code === 'KV_CONFLICT' || error.code === 'KV_SNAPSHOT_LOST');
-      if (!isSuperseded || attempts >= maxRetries) throw tx.failure ?? error;
+      if (!(error instanceof KvError && isSuperseded(error)) || attempts >= maxRetries) throw tx.failure ?? error;
     } finally {
       tx[dispose]();
     }

@@ -7,6 +7,7 @@ import type { Key } from '../codec/keys.ts';
 import { RANGE, checkNames, onlyBounds } from '../api/names.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController, queueMicrotask } from '../base/platform.ts';
+import { isSnapshotLost } from '../base/superseded.ts';
 import type { CommitIterator, WatchOptions } from '../types/feed.ts';
 import type { Bounds, Entry, IndexRange, KvIterator, LiveIndex, Range, RangeOptions, SignalOptions, WithMeta } from '../types/index.ts';
 
@@ -95,9 +96,8 @@ class Live<K, V, R> {
       if (stop.signal.aborted) return;
       stop.abort();
       this.#stop = undefined;
-      // Commits were missed, or what was read is lost with another tab; the entries can be read again.
-      const { code } = (error ?? {}) as { readonly code?: unknown };
-      if (code === 'KV_TRUNCATED_FEED' || code === 'KV_SNAPSHOT_LOST') return this.#start();
+      // The feed dropped commits, or another tab took over during the read: start over from the current state.
+      if ((error as { code?: unknown } | undefined)?.code === 'KV_TRUNCATED_FEED' || isSnapshotLost(error)) return this.#start();
       // The next subscription tries again.
       this.#publish({ status: 'failed', entries: this.#result.entries, error });
     };

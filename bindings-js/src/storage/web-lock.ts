@@ -30,8 +30,8 @@ export async function lockByName(name: string, timeoutMs: number, signal?: Abort
         if (controller.signal.aborted) return undefined;
         return new Promise((release) => resolve(release));
       };
-      // Chromium forgets an abort that comes before it has registered a page's first request, and
-      // may grant the lock later.
+      // Chromium drops an abort that precedes the registration of a page's first request, and may
+      // grant that lock later.
       controller.signal.addEventListener('abort', () => reject(controller.signal.reason));
       locks.request(`mangrove-kv:${name}`, options, held).catch(reject);
     });

@@ -7,11 +7,6 @@ export function toKvError(error: unknown): KvError {
   return new KvError('KV_IO', `sync failed: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
 }
 
-export const isSnapshotLost = (error: unknown): boolean => (error as Partial<KvError> | undefined)?.code === 'KV_SNAPSHOT_LOST';
-
-/** Whether a transaction has to run again: what it read was changed, or is lost with the tab that kept it. */
-export const isSuperseded = (error: unknown): boolean => isSnapshotLost(error) || (error as Partial<KvError>).code === 'KV_CONFLICT';
-
 /** In the form that crosses tabs. */
 export function toPlain(error: unknown): PlainError {
   const { code, message, retryable } = toKvError(error);

@@ -1,8 +1,8 @@
 // From the database's commits to the log: through the outbox.
 import type { KvError } from '../base/errors.ts';
+import { isSnapshotLost } from '../base/superseded.ts';
 import type { Database } from '../types/index.ts';
 import { captureFound, drainCommits, scan } from './drain.ts';
-import { isSnapshotLost } from './failures.ts';
 import type { LocalCommits } from './local-commits.ts';
 import { LocalFeed, MAX_COMMITS } from './local-feed.ts';
 import type { LocalCommit } from './local-feed.ts';
@@ -68,7 +68,7 @@ export class Outgoing {
   async drain(): Promise<boolean> {
     if (!await this.#strict.finishOpen()) return false;
     if (this.#isRescanNeeded) {
-      // The tab that kept the snapshot may be gone; the next call does it then.
+      // If the tab that kept the snapshot is gone, the next call rescans.
       await this.#rescan().catch((error: unknown) => {
         if (!isSnapshotLost(error)) throw error;
       });

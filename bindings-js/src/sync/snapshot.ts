@@ -3,12 +3,12 @@
 // A snapshot is a sequence of blocks: length u32, CRC-32C u32, bytes, which are sealed if records
 // are. The first block is the header, the last one says how many rows there were.
 import { KvError } from '../base/errors.ts';
+import { isSnapshotLost } from '../base/superseded.ts';
 import type { Snapshot, Transaction } from '../types/index.ts';
 import { OFFLINE_LIMIT_MS, putBase, settle } from './apply.ts';
 import type { RawConflict } from './apply.ts';
 import { ByteSink, ByteSource, compareBytes, crc32c, fromHex } from './bytes.ts';
 import { toHlc } from './clock.ts';
-import { isSnapshotLost } from './failures.ts';
 import { Model } from './model.ts';
 import type { Change } from './model.ts';
 import { isRead } from './record.ts';

@@ -1,10 +1,10 @@
 // Strict transactions: run on the log's newest state, and are in the log only if nothing came
 // between.
 import { KvError } from '../base/errors.ts';
+import { isSuperseded } from '../base/superseded.ts';
 import { keyText } from '../codec/key-text.ts';
 import type { Key } from '../codec/keys.ts';
 import type { Collection, Reader, Transaction, Writer } from '../types/index.ts';
-import { isSuperseded } from './failures.ts';
 import { keyId } from './model.ts';
 import { STRICT } from './record.ts';
 import type { SyncOp } from './record.ts';
@@ -191,7 +191,7 @@ export async function runStrict<T, R>(host: StrictHost<R>, fn: (tx: StrictTransa
   for (let attempt = 0; attempt <= maxRetries; attempt++) {
     await host.settle(signal);
     const run = await execute(tables, fn, signal).catch((error: unknown) => {
-      // Nothing was offered: the tab that kept what was read may be gone.
+      // Nothing was offered yet, so the function may run again.
       if (!isSuperseded(error) || attempt === maxRetries) throw error;
       return undefined;
     });

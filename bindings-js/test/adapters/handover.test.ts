@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { KvError, keyCodecs, open, valueCodecs } from 'mangrove-kv';
-import type { Collection } from 'mangrove-kv';
+import type { Collection, KvIterator } from 'mangrove-kv';
 import { MangroveStorageAdapter } from 'mangrove-kv/automerge';
 import { mangroveDriver } from 'mangrove-kv/unstorage';
-import { code } from '../support/kit.ts';
+import { code, overriding } from '../support/kit.ts';
 
 /** A collection whose next iterators end after their first entry. */
 class Losing<K, V, I> {
@@ -14,18 +14,14 @@ class Losing<K, V, I> {
   readonly collection: Collection<K, V, I>;
 
   constructor(collection: Collection<K, V, I>) {
-    this.collection = new Proxy(collection, {
-      get: (target, name) => {
-        const member: unknown = Reflect.get(target, name, target);
-        if (typeof member !== 'function') return member;
-        const call = member.bind(target) as (...args: unknown[]) => { map(fn: (item: unknown, index: number) => unknown): unknown };
-        if (!['entries', 'keys', 'values', 'prefix'].includes(String(name)) || this.losses === 0) return call;
-        this.losses--;
-        return (...args: unknown[]) => call(...args).map((item, index) => {
-          if (index > 0) throw new KvError('KV_SNAPSHOT_LOST', 'the tab is gone', { retryable: true });
-          return item;
-        });
-      },
+    this.collection = overriding(collection, (name) => {
+      if ((name !== 'keys' && name !== 'prefix') || this.losses === 0) return undefined;
+      this.losses--;
+      const list = collection[name].bind(collection) as (...args: unknown[]) => KvIterator<unknown>;
+      return (...args: unknown[]) => list(...args).map((item, index) => {
+        if (index > 0) throw new KvError('KV_SNAPSHOT_LOST', 'the tab is gone', { retryable: true });
+        return item;
+      });
     });
   }
 }

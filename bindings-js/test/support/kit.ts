@@ -45,6 +45,16 @@ export async function rejects(promise: Promise<unknown>, expected: KvErrorCode):
   await assert.rejects(promise, code(expected));
 }
 
+/** An object that has other members of some names: those for which `own` returns one. */
+export function overriding<T extends object>(target: T, own: (name: string | symbol) => unknown): T {
+  return new Proxy(target, {
+    get: (_, name) => {
+      const member: unknown = own(name) ?? Reflect.get(target, name, target);
+      return typeof member === 'function' ? member.bind(target) as unknown : member;
+    },
+  });
+}
+
 /** Numbers in [0, 1), the same in every run with the same seed. */
 export function chance(seed: number): () => number {
   let state = seed >>> 0;

@@ -7,7 +7,7 @@ import { KvError } from '../../src/base/errors.ts';
 import type { KvErrorCode } from '../../src/base/errors.ts';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { runStrict } from '../../src/sync/strict.ts';
-import { code } from '../support/kit.ts';
+import { code, overriding } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
 import { collections, equal, stopAll } from './helpers.ts';
 
@@ -28,12 +28,7 @@ class Shared {
       snapshot: () => this.#snapshot(db),
       changes: (...args: Parameters<Database['changes']>) => this.#changes(db.changes(...args)),
     };
-    this.db = new Proxy(db, {
-      get: (target, name) => {
-        const member: unknown = own[name] ?? Reflect.get(target, name, target);
-        return typeof member === 'function' ? member.bind(target) as unknown : member;
-      },
-    });
+    this.db = overriding(db, (name) => own[name]);
   }
 
   /** The feed's commits died with the tab. */
@@ -54,28 +49,20 @@ class Shared {
   #snapshot(db: Database): Snapshot {
     const snapshot = db.snapshot();
     let reads = 0;
-    return new Proxy(snapshot, {
-      get: (target, name) => {
-        if (name === 'collection' && reads++ > 0 && this.snapshots > 0) {
-          this.snapshots--;
-          throw gone('KV_SNAPSHOT_LOST');
-        }
-        const member: unknown = Reflect.get(target, name, target);
-        return typeof member === 'function' ? member.bind(target) as unknown : member;
-      },
+    return overriding(snapshot, (name) => {
+      if (name === 'collection' && reads++ > 0 && this.snapshots > 0) {
+        this.snapshots--;
+        throw gone('KV_SNAPSHOT_LOST');
+      }
+      return undefined;
     });
   }
 
   #changes(commits: ReturnType<Database['changes']>): ReturnType<Database['changes']> {
     const ended = new Promise<never>((_, reject) => { this.#endFeed = reject; });
     ended.catch(() => undefined);
-    return new Proxy(commits, {
-      get: (target, name) => {
-        if (name === 'next') return (): ReturnType<CommitIterator<unknown, unknown>['next']> => Promise.race([target.next(), ended]);
-        const member: unknown = Reflect.get(target, name, target);
-        return typeof member === 'function' ? member.bind(target) as unknown : member;
-      },
-    });
+    const next = (): ReturnType<CommitIterator<unknown, unknown>['next']> => Promise.race([commits.next(), ended]);
+    return overriding(commits, (name) => (name === 'next' ? next : undefined));
   }
 }
 

@@ -1,6 +1,7 @@
 // Reads of many entries at once while tabs come and go.
+import { isSnapshotLost } from '../../base/superseded.ts';
 
-/** How often a read begins anew. Each time another tab has taken the database over. */
+/** Attempts per read. Each failed one means that another tab took over the database. */
 const ATTEMPTS = 10;
 
 /**
@@ -12,7 +13,7 @@ export async function untilWhole<T>(read: () => Promise<T>): Promise<T> {
     try {
       return await read();
     } catch (error) {
-      if ((error as { code?: unknown }).code !== 'KV_SNAPSHOT_LOST' || attempt === ATTEMPTS) throw error;
+      if (!isSnapshotLost(error) || attempt === ATTEMPTS) throw error;
     }
   }
 }

@@ -1,0 +1,13 @@
+// Failures of reads and transactions after which the same work can run again. They are told by their
+// code, since the class may be loaded more than once.
+import type { KvError } from './errors.ts';
+
+/** Whether what was read is lost with the tab that kept it. */
+export function isSnapshotLost(error: unknown): boolean {
+  return (error as Partial<KvError> | undefined)?.code === 'KV_SNAPSHOT_LOST';
+}
+
+/** Whether a transaction has to run again: its reads are outdated or lost. */
+export function isSuperseded(error: unknown): boolean {
+  return (error as Partial<KvError> | undefined)?.code === 'KV_CONFLICT' || isSnapshotLost(error);
+}
