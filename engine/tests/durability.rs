@@ -179,6 +179,28 @@ fn a_relaxed_commit_without_its_value_never_happened() {
     assert_eq!(survivors(&storage), (3, 3));
 }
 
+/// Regression: such a record, left where a half of the log ended, looked like damage in front of the
+/// other half.
+#[test]
+fn a_record_without_its_value_may_be_the_last_of_its_half() {
+    let (storage, database) = begun(options());
+    for _ in 0..110 {
+        commit(&database, Strict);
+    }
+    set(&database, 5000, Relaxed);
+    let mut image = storage.files();
+    let data = storage.crash(CrashPolicy::Nothing, 0).remove("data");
+    image.insert("data".to_owned(), data.expect("it is there"));
+    drop(database);
+    let storage = SimStorage::from_files(image);
+    let database = open(&storage, options()).expect("every image opens");
+    assert_eq!(database.version(), 111);
+    database.checkpoint().expect("the storage works");
+    commit(&database, Strict);
+    drop(database);
+    assert_eq!(survivors(&storage), (112, 112));
+}
+
 /// Regression: without its log, a database silently opened in an older state. The superblock of a
 /// database that was created or closed, and then written to, still said that the log has no
 /// records.

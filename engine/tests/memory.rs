@@ -1,6 +1,7 @@
 //! Bounds the memory of a database on files while it writes and reads data several times the size
-//! of its cache.
+//! of its cache, and of the opening after a death.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,6 +80,75 @@ fn memory_is_bounded_by_the_cache() {
                 "{} MiB with {durability:?}, a thread that merges: {has_background}",
                 peak >> 20
             );
+        }
+    }
+}
+
+/// A value that compresses to little.
+fn long_value(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(500)
+}
+
+/// Writes values that compress well, and stops as a process that dies does. The log then expands to
+/// many times its length.
+fn die_writing(directory: &Path, keys: u64, commits: u64, cache_bytes: usize) {
+    let options = Options {
+        cache_bytes,
+        log_bytes: Some(8 << 20),
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(FsStorage::new(directory)), options).expect("it is new");
+    for commit in 0..commits {
+        let mut transaction = database.begin().expect("it can be written");
+        for number in commit * 20..(commit + 1) * 20 {
+            let key = (number % keys).to_be_bytes();
+            transaction
+                .put("c", &key, &long_value(number))
+                .expect("the disk takes it");
+        }
+        transaction.commit(Durability::Relaxed).expect("the disk takes it");
+    }
+    database.flush().expect("the disk works");
+}
+
+/// Whether the values are those set again and again, or ever more, opening takes the cache and half
+/// of the log, whatever the cache.
+#[test]
+fn an_opening_after_a_death_takes_no_more_than_the_cache() {
+    for (keys, commits) in [(480, 3000), (u64::MAX, 1000)] {
+        for cache_bytes in [64 << 10, 1 << 20, 8 << 20, 128 << 20] {
+            let directory = tempfile::tempdir().expect("there is room");
+            die_writing(directory.path(), keys, commits, 128 << 20);
+            let options = Options {
+                cache_bytes,
+                ..Options::default()
+            };
+            let open = || {
+                let storage = Arc::new(FsStorage::new(directory.path()));
+                Database::open(storage, options.clone()).expect("writing worked")
+            };
+            let mut opened = None;
+            let peak = peak_of(|| opened = Some(open()));
+            assert!(
+                peak <= cache_bytes + (4 << 20) + MORE_BYTES,
+                "{} MiB with a cache of {} KiB and {keys} keys",
+                peak >> 20,
+                cache_bytes >> 10
+            );
+            for life in 0..3 {
+                let database = opened.take().unwrap_or_else(open);
+                let tree = database.snapshot().collection("c").expect("it has records");
+                let last = commits * 20;
+                for number in last - keys.min(last)..last {
+                    let found = tree.get(&(number % keys).to_be_bytes()).expect("the disk works");
+                    assert_eq!(found, Some(long_value(number)), "{number} in life {life}");
+                }
+                assert_eq!(tree.len(), keys.min(last));
+                assert!(database.verify().expect("the disk works").is_ok());
+                if life == 1 {
+                    database.checkpoint().expect("the disk works");
+                }
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ const WRAPPED_BYTES: usize = OVERHEAD_BYTES + KEY_BYTES;
 /// Maximum length of what a host stores beside the sealed data key.
 const ENVELOPE_BYTES: usize = 128;
 /// Maximum length of what a caller adds to the associated data.
-const CONTEXT_BYTES: usize = 448;
+const CONTEXT_BYTES: usize = 456;
 
 pub(crate) fn not_encrypted() -> Error {
     Error::NotEncrypted

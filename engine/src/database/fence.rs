@@ -42,6 +42,8 @@ struct State {
     first: Option<(u64, Vec<u8>)>,
     has_logged: bool,
     is_lost: bool,
+    /// The database is open.
+    is_open: bool,
 }
 
 /// The state that the files of one open database share.
@@ -70,17 +72,40 @@ impl Fence {
                 first: None,
                 has_logged: false,
                 is_lost: false,
+                is_open: false,
             }),
         }))
     }
 
-    /// Arms the fence once the database is open. Its log ends at `tail`.
-    pub(super) fn begin(&self, newest: &Superblock, log: Option<Arc<dyn StorageFile>>, tail: Option<Tail>) {
-        let mut state = self.lock();
-        state.log = log;
+    /// Arms the fence: from here on the first write is preceded by the claim.
+    pub(super) fn arm(&self, newest: &Superblock) {
         let slot = 1 - newest.generation % 2;
-        state.claim_at = Some(slot * SLOT_BYTES as u64 + CLAIM_OFFSET as u64);
+        self.lock().claim_at = Some(slot * SLOT_BYTES as u64 + CLAIM_OFFSET as u64);
+    }
+
+    /// Completes the fence once the database is open. Its log ends at `tail`.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if recovery wrote the claim, and another opening has appended to the log since that was read.
+    pub(super) fn begin(&self, log: Option<Arc<dyn StorageFile>>, tail: Option<Tail>) -> Result<()> {
+        let mut state = self.lock();
+        state.is_open = true;
+        state.log = log;
         state.tail = tail;
+        if state.claim_at.is_none() {
+            Self::check_tail(&mut state)?;
+        }
+        Ok(())
+    }
+
+    /// Checks, once, that the log has not grown since it was read.
+    fn check_tail(state: &mut State) -> Result<()> {
+        if let (Some(log), Some(tail)) = (&state.log, state.tail.take())
+            && tail.has_grown(&**log)?
+        {
+            return Err(Self::lost(state));
+        }
+        Ok(())
     }
 
     pub(super) fn watch(self: &Arc<Self>, file: Arc<dyn StorageFile>, is_log: bool) -> Arc<dyn StorageFile> {
@@ -129,11 +154,7 @@ impl Fence {
             claim[8..16].copy_from_slice(&self.session.to_le_bytes());
             self.put(state, at, &claim)?;
             state.claim_at = None;
-            if let (Some(log), Some(tail)) = (&state.log, state.tail.take())
-                && tail.has_grown(&**log)?
-            {
-                return Err(Self::lost(state));
-            }
+            Self::check_tail(state)?;
         }
         Ok(())
     }
@@ -160,7 +181,7 @@ impl Fence {
     fn check_flushed(&self, of_log: bool) -> Result<()> {
         let mut state = self.lock();
         // Before the claim there is nothing to acknowledge.
-        if state.claim_at.is_some() && !state.is_lost {
+        if state.is_open && state.claim_at.is_some() && !state.is_lost {
             return Ok(());
         }
         self.check(&mut state)?;

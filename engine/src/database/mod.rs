@@ -25,7 +25,7 @@ pub use feed::Changes;
 pub use indexed::{IndexBy, IndexedCollection};
 #[cfg(feature = "encryption")]
 pub use key::SealedKey;
-pub(crate) use open::recover_from;
+pub(crate) use open::{Start, recover_from};
 pub use open_flush::OpenFlush;
 pub use options::Options;
 pub use ours::is_database_file;

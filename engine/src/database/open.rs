@@ -31,8 +31,11 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         what: "the database".into(),
     };
     let create = options.create && !options.read_only;
-    if !create && !storage.exists(DATA_FILE)? {
-        return Err(missing());
+    if !storage.exists(DATA_FILE)? {
+        check_no_log(storage)?;
+        if !create {
+            return Err(missing());
+        }
     }
     let mut file = storage.open(DATA_FILE, create)?;
     let watch = if options.read_only {
@@ -49,12 +52,16 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
     let mut fence = start_fence()?;
     let mut superblocks = match read_all(&*file, DATA_FILE)? {
         Found::NotCreated if create => {
+            check_no_log(storage)?;
             let created = create_in(&*file, options)?;
             fence = start_fence()?;
             // What the fence has read must be this creation, not another one's.
             check_created(&*file, &created)?
         }
-        Found::NotCreated => return Err(missing()),
+        Found::NotCreated => {
+            check_no_log(storage)?;
+            return Err(missing());
+        }
         Found::Superblocks(_) if options.exclusive => {
             return Err(Error::AlreadyExists {
                 what: "the database".into(),
@@ -64,8 +71,12 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
     };
     unlock(&mut superblocks, options.key.as_ref())?;
     let mut log = open_log(storage, &superblocks[0], options)?;
+    if let Some(log) = &log {
+        log::check_presence(&**log, &superblocks[0].log_start())?;
+    }
     let unwatched = log.clone();
     if let Some(fence) = &fence {
+        fence.arm(&superblocks[0]);
         file = fence.watch(file, false);
         log = log.map(|log| fence.watch(log, true));
     }
@@ -75,9 +86,25 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         let mut writer = shared.lock_writer();
         writer.superblock.epoch = fence.session;
         let tail = writer.log.as_ref().map(Log::tail);
-        fence.begin(&superblocks[0], unwatched, tail);
+        drop(writer);
+        fence.begin(unwatched, tail)?;
+    }
+    if !options.read_only && superblocks[0].closed && shared.newest().version > superblocks[0].version {
+        // A power cut took the superblock without the flag "closed" and kept the records (I21).
+        shared.lock_writer().begin_log(&shared)?;
+        shared.flush.flush_alone(shared.pager.blocks.file())?;
     }
     Ok(shared)
+}
+
+/// Keeps a log whose data file is lost from being taken for that of a new database.
+fn check_no_log(storage: &dyn Storage) -> Result<()> {
+    if storage.exists(LOG_FILE)? && !log::is_empty(&*storage.open(LOG_FILE, false)?)? {
+        return Err(Error::corrupt(
+            "the file \"data\" is missing or empty, but \"log\" beside it has commits; put \"data\" back, or recover what \"log\" holds",
+        ));
+    }
+    Ok(())
 }
 
 /// Opens the log file; `None` if the database has no log, or the file is missing and not needed.
@@ -107,36 +134,38 @@ fn recover(
     options: &Options,
 ) -> Result<Shared> {
     let newest = &superblocks[0];
-    let error = match recover_from(file, log, newest, options) {
+    let mut start = Start {
+        // Without a close, blocks of the next generation may have been left behind. Skipping two
+        // numbers makes new blocks newer than those, and leaves the next superblock in the same slot.
+        generation: newest.generation + if newest.closed || options.read_only { 0 } else { 2 },
+        ..Start::reading(newest, superblocks)
+    };
+    start.may_merge = !options.read_only;
+    let mut recovered = recover_from(file, log, newest, start, options);
+    if start.may_merge && matches!(recovered, Err(Error::StorageFull { .. })) {
+        start.may_merge = false;
+        recovered = recover_from(file, log, newest, start, options);
+    }
+    let error = match recovered {
         Err(error @ Error::Corrupt(_)) => error,
-        Ok(shared) => {
-            if !newest.closed && !options.read_only {
-                // Without a close, blocks of the next generation may have been left behind.
-                // Skipping two numbers makes new blocks newer than those, and leaves the next
-                // superblock in the same slot.
-                shared.lock_writer().superblock.generation += 2;
-            }
-            return Ok(shared);
-        }
-        failed => return failed,
+        recovered => return recovered,
     };
-    let older = superblocks[1..]
-        .iter()
-        .filter(|older| older.generation < newest.generation)
-        .max_by_key(|older| older.generation);
-    let Some(older) = older.filter(|_| log.is_some()) else {
+    let Some(older) = older_than(newest, superblocks).filter(|_| log.is_some()) else {
         return Err(error);
     };
-    let Ok(shared) = recover_from(file, log, older, options) else {
+    let start = Start {
+        // The next checkpoint overwrites the damaged slot, under a generation never used before, not
+        // even for blocks of an unfinished checkpoint.
+        generation: newest.generation + 3,
+        ..Start::reading(older, superblocks)
+    };
+    let Ok(shared) = recover_from(file, log, older, start, options) else {
         return Err(error);
     };
-    if shared.newest().version < newest.version {
+    if shared.newest().version < newest.version.max(newest.log_reaches) {
         return Err(error);
     }
     let mut writer = shared.lock_writer();
-    // The next checkpoint overwrites the damaged slot, under a generation never used before, not
-    // even for blocks of an unfinished checkpoint.
-    writer.superblock.generation = newest.generation + 3;
     if let Some(log) = &mut writer.log {
         log.checkpoint_first = true;
     }
@@ -182,6 +211,8 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
         log_half_bytes: options.log_bytes() / 2 / 512 * 512,
         log: Position::first(0, salt),
         closed: true,
+        log_is_flushed: false,
+        log_reaches: 0,
         encryption: options.key.as_ref().map(create_encryption).transpose()?,
     };
     superblock.write(file)?;
@@ -211,11 +242,45 @@ fn session_of(options: &Options) -> u64 {
     options.session.unwrap_or_else(|| random_id() as u64)
 }
 
-/// Builds the state that a superblock and the log after it describe. Does not write.
+/// How to recover from a superblock.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    /// Generation that the next checkpoint follows.
+    pub generation: u64,
+    /// No other superblock reaches what this one keeps for the checkpoint before it: it is the older
+    /// one, beside a newer one that is damaged, or the other is its twin.
+    pub stands_alone: bool,
+    /// Whether replay may merge its memtables, where they exceed the memory, into nodes that it
+    /// writes behind the end of the data file. Otherwise nothing is written.
+    pub may_merge: bool,
+}
+
+impl Start {
+    /// For reading only, from one of the superblocks of a file.
+    pub(crate) fn reading(superblock: &Superblock, all: &[Superblock]) -> Self {
+        let older = older_than(superblock, all);
+        Self {
+            generation: superblock.generation,
+            // Each checkpoint writes a free map of its own.
+            stands_alone: superblock.generation < all[0].generation
+                || older.is_none_or(|older| older.free_map == superblock.free_map),
+            may_merge: false,
+        }
+    }
+}
+
+/// The newest superblock before this one.
+fn older_than<'a>(superblock: &Superblock, all: &'a [Superblock]) -> Option<&'a Superblock> {
+    let older = all.iter().filter(|older| older.generation < superblock.generation);
+    older.max_by_key(|older| older.generation)
+}
+
+/// Builds the state that a superblock and the log after it describe.
 pub(crate) fn recover_from(
     file: &Arc<dyn StorageFile>,
     log: Option<&Arc<dyn StorageFile>>,
     superblock: &Superblock,
+    start: Start,
     options: &Options,
 ) -> Result<Shared> {
     let file_len = file.len()?;
@@ -223,7 +288,10 @@ pub(crate) fn recover_from(
     // A whole node fits into the units of `node_bytes`.
     let limits = Limits::new(superblock.node_bytes as usize + HEADER_BYTES - blocks.overhead());
     let pager = Pager::new(blocks, limits, options.cache_bytes);
-    let space = Space::load(&pager, superblock)?;
+    let mut space = Space::load(&pager, superblock)?;
+    if start.stands_alone {
+        space.release_all()?;
+    }
     let used_end = space.free.used_end();
     // Without data the file may end inside the superblocks, as an interrupted creation leaves it.
     let has_data = used_end > Superblock::first_data_unit(superblock.unit_shift);
@@ -264,10 +332,24 @@ pub(crate) fn recover_from(
         beside_writer: false,
     };
     let flush = GroupFlush::new(log.cloned(), superblock.version);
-    let writer = Writer::new(superblock.clone(), Arc::clone(&version), space, None);
+    let mut continued = superblock.clone();
+    continued.generation = start.generation;
+    let writer = Writer::new(continued, Arc::clone(&version), space, None);
     let shared = Shared::new(config, pager, flush, version, writer);
     shared.set_credentials(credentials_of(superblock, options));
-    apply_log(&shared, &mut replay)?;
+    apply_log(&shared, &mut replay, start.may_merge)?;
+    let reached = shared.newest().version;
+    if reached < superblock.log_reaches {
+        let mut what = Message::default();
+        what.text("the log ends at version ").number(reached);
+        what.text(", but the last checkpoint holds part of the commits up to version ")
+            .number(superblock.log_reaches);
+        what.text(": the end of the log is damaged or lost; recover what the files hold");
+        return Err(Error::corrupt(what.end()));
+    }
+    if let Some(log) = log {
+        log::check_owner(&**log, &superblock.log_start(), &replay, reached)?;
+    }
     continue_log(&shared, log, &replay, options)?;
     Ok(shared)
 }
@@ -279,15 +361,21 @@ fn credentials_of(superblock: &Superblock, options: &Options) -> Option<Credenti
     })
 }
 
-/// Continues the log where it ends. Makes the replayed records durable first, because they become
-/// visible now.
+/// Continues the log where it ends. Makes what opening has read durable first, because it becomes
+/// visible now, and the next superblock overwrites the other one.
 fn continue_log(
     shared: &Shared,
     file: Option<&Arc<dyn StorageFile>>,
-    replay: &Replay,
+    replay: &Replay<'_>,
     options: &Options,
 ) -> Result<()> {
-    let Some(file) = file else { return Ok(()) };
+    let Some(file) = file else {
+        return if options.read_only {
+            Ok(())
+        } else {
+            shared.flush.flush_alone(shared.pager.blocks.file())
+        };
+    };
     let mut writer = shared.lock_writer();
     let Superblock {
         log_half_bytes,
@@ -308,12 +396,14 @@ fn continue_log(
     );
     writer.log = Some(log);
     drop(writer);
-    if !replay.records.is_empty() {
+    if !replay.is_empty() {
         let version = shared.newest().version;
         shared.flush.appended(version, 0, 0, true);
         if !options.read_only {
             shared.make_durable(version)?;
         }
+    } else if !options.read_only {
+        shared.flush.flush_alone(shared.pager.blocks.file())?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, PoisonError};
 
+use super::HALF_HEADER_BYTES;
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -172,6 +173,13 @@ impl GroupFlush {
         self.done.notify_all();
     }
 
+    /// As [`fail`](Self::fail), unless a write only found no room, and so has no effect.
+    pub(crate) fn fail_unless_full(&self, error: &Error) {
+        if !matches!(error, Error::StorageFull { .. }) {
+            self.fail(&error.message());
+        }
+    }
+
     /// Begins a flush of everything appended so far, to be done by the caller. `None` if there is
     /// nothing to flush, a flush is running or one has failed.
     pub(crate) fn begin(&self) -> Option<Turn> {
@@ -232,6 +240,29 @@ impl GroupFlush {
     /// concurrent flushes, a system may report lost writes to only one, although both may depend on
     /// them (I10).
     pub(crate) fn flush_alone(&self, file: &dyn StorageFile) -> Result<()> {
+        let mut state = self.lock_alone(file)?;
+        // Blocks written from here on are marked as pending again.
+        state.data_pending = false;
+        drop(state);
+        self.end_alone(file.flush())
+    }
+
+    /// As [`flush_alone`](Self::flush_alone), for the log whose half with this salt has nothing but its header.
+    pub(crate) fn flush_log_alone(&self, salt: u64) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        drop(self.lock_alone(&**log)?);
+        let result = log.flush();
+        if result.is_ok() {
+            let state = &mut *self.lock();
+            for mark in [&mut state.appended, &mut state.flushed] {
+                (mark.salt, mark.offset) = (salt, HALF_HEADER_BYTES);
+            }
+        }
+        self.end_alone(result)
+    }
+
+    /// Begins a flush once no other runs.
+    fn lock_alone(&self, file: &dyn StorageFile) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
         while state.running {
             state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -240,11 +271,11 @@ impl GroupFlush {
             return Err(refusal(cause, file));
         }
         state.running = true;
-        // Blocks written from here on are marked as pending again.
-        state.data_pending = false;
-        drop(state);
-        let result = file.flush();
-        state = self.lock();
+        Ok(state)
+    }
+
+    fn end_alone(&self, result: Result<()>) -> Result<()> {
+        let mut state = self.lock();
         state.running = false;
         if let Err(error) = &result {
             state.failed.get_or_insert_with(|| error.message());

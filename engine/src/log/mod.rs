@@ -29,6 +29,7 @@ use crate::storage::StorageFile;
 
 mod flush;
 mod operation;
+mod ownership;
 mod record;
 mod replay;
 mod salvage;
@@ -36,8 +37,9 @@ mod tail;
 
 pub(crate) use flush::{GroupFlush, Turn, refusal};
 pub(crate) use operation::{Operation, Operations};
+pub(crate) use ownership::{LogStart, check_owner, check_presence, is_empty};
 pub(crate) use replay::{Replay, replay};
-pub(crate) use salvage::{LogStart, SalvagedLog, SalvagedRecord, salvage};
+pub(crate) use salvage::{SalvagedLog, SalvagedRecord, salvage};
 pub(crate) use tail::Tail;
 
 use record::RecordInfo;
@@ -54,6 +56,13 @@ const MAX_AHEAD_BYTES: u64 = 1 << 20;
 const MAX_PAYLOAD_BYTES: usize = 4 << 20;
 /// Length of both copies of a half's header.
 const HALF_HEADER_BYTES: u32 = 2 * COPY_BYTES as u32;
+
+/// The header of a half that is in the file, whatever database it belongs to.
+fn read_header(bytes: &[u8], half: u8) -> Option<HalfHeader> {
+    let copies = [0, COPY_BYTES].into_iter();
+    let mut headers = copies.filter_map(|at| HalfHeader::decode(bytes.get(at..)?.first_chunk()?));
+    headers.find(|header| header.half == half)
+}
 
 /// Whether a log file that starts with `front` is ours: it has our magic in a copy of the header,
 /// or its first half was never started.
@@ -183,7 +192,7 @@ impl Log {
         session: u64,
         compress: bool,
         cipher: Cipher,
-        replayed: &Replay,
+        replayed: &Replay<'_>,
     ) -> Self {
         let at = replayed.end;
         Self {
@@ -196,8 +205,8 @@ impl Log {
             cipher,
             at,
             came_from: replayed.came_from,
-            // If the half already has a header, it says the same.
-            unbegun: at.offset == HALF_HEADER_BYTES,
+            // A header that is there is not written again: a power cut could tear it.
+            unbegun: at.offset == HALF_HEADER_BYTES && !replayed.has_header,
             checkpoint_first: false,
             void: replayed.void,
             bytes_written: 0,
@@ -257,7 +266,8 @@ impl Log {
         if self.unbegun {
             0
         } else {
-            self.at.offset as usize * 1000 / end
+            // A half has up to 2^29 bytes: in 32 bits the product would overflow.
+            (u64::from(self.at.offset) * 1000 / end as u64) as usize
         }
     }
 
@@ -270,6 +280,41 @@ impl Log {
         u64::from(self.at.half) * u64::from(self.half_bytes)
     }
 
+    /// Writes the header of this half, if it has none, into a file that has nothing else. The caller flushes it: a
+    /// superblock may then say that this half has begun.
+    pub(crate) fn begin(&mut self, base_version: u64) -> Result<()> {
+        if !self.unbegun {
+            return Ok(());
+        }
+        let header = self.header(base_version);
+        self.file.write_at(self.start_of_half(), &[header, header].concat())?;
+        self.unbegun = false;
+        Ok(())
+    }
+
+    /// Whether the half has no header yet.
+    pub(crate) fn is_unbegun(&self) -> bool {
+        self.unbegun
+    }
+
+    /// Removes what the file has from before the log was emptied, which a crash kept. The caller
+    /// flushes it.
+    pub(crate) fn drop_remains(&mut self) -> Result<()> {
+        self.allocated = 0;
+        self.file.set_len(0)
+    }
+
+    fn header(&self, base_version: u64) -> [u8; COPY_BYTES] {
+        let header = HalfHeader {
+            half: self.at.half,
+            database_id: self.database_id,
+            salt: self.at.salt,
+            from: self.came_from,
+            base_version,
+        };
+        header.encode()
+    }
+
     /// Appends a record to the file. `base_version` is the version of the last commit before it;
     /// `flushed_to` is the offset up to which the half is known to be flushed.
     ///
@@ -280,14 +325,7 @@ impl Log {
         self.buffer.clear();
         let mut offset = self.at.offset;
         if self.unbegun {
-            let header = HalfHeader {
-                half: self.at.half,
-                database_id: self.database_id,
-                salt: self.at.salt,
-                from: self.came_from,
-                base_version,
-            };
-            let header = header.encode();
+            let header = self.header(base_version);
             self.buffer.extend_from_slice(&header);
             self.buffer.extend_from_slice(&header);
             offset = 0;

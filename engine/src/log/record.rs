@@ -37,6 +37,14 @@ pub(super) struct RecordInfo {
     pub flushed_to: u32,
 }
 
+/// Where a valid record stands in its chain.
+pub(super) struct Link {
+    pub info: RecordInfo,
+    pub crc: u32,
+    /// Length including header and padding.
+    pub len: usize,
+}
+
 /// A valid record read from the log.
 pub(super) struct Record {
     pub info: RecordInfo,
@@ -106,9 +114,16 @@ pub(super) fn encode(
     crc
 }
 
-/// Decodes the record at the start of untrusted `bytes`; `None` unless whole, intact, of this half,
-/// and sealed if there is a cipher.
-pub(super) fn decode(salt: u64, max_raw_bytes: usize, cipher: &Cipher, bytes: &[u8]) -> Option<Record> {
+/// The payload of a record as it is stored.
+struct Stored<'a> {
+    header: &'a [u8; HEADER_BYTES],
+    codec: u8,
+    raw_len: usize,
+    bytes: &'a [u8],
+}
+
+/// Checks the record at the start of untrusted `bytes`; `None` unless whole, intact and of this half.
+fn split(salt: u64, max_raw_bytes: usize, bytes: &[u8]) -> Option<(Link, Stored<'_>)> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if word(0) != salt as u32 ^ TAG {
@@ -120,8 +135,50 @@ pub(super) fn decode(salt: u64, max_raw_bytes: usize, cipher: &Cipher, bytes: &[
     if crc != word(36) || raw_len > max_raw_bytes {
         return None;
     }
+    let link = Link {
+        info: RecordInfo {
+            previous_crc: word(12),
+            version: u64::from(word(16)) | u64::from(word(20)) << 32,
+            session: word(24),
+            flushed_to: word(28),
+        },
+        crc,
+        len: record_len(bytes_stored),
+    };
+    let stored = Stored {
+        header,
+        codec: header[32],
+        raw_len,
+        bytes: stored,
+    };
+    Some((link, stored))
+}
+
+/// As [`decode`], but expands no payload.
+pub(super) fn find(salt: u64, max_raw_bytes: usize, cipher: &Cipher, bytes: &[u8]) -> Option<Link> {
+    if cipher.is_on() {
+        let Record { info, crc, len, .. } = decode(salt, max_raw_bytes, cipher, bytes)?;
+        return Some(Link { info, crc, len });
+    }
+    let (link, stored) = split(salt, max_raw_bytes, bytes)?;
+    let is_whole = match stored.codec {
+        0 => stored.bytes.len() == stored.raw_len,
+        codec => codec == 1,
+    };
+    is_whole.then_some(link)
+}
+
+/// Decodes the record at the start of untrusted `bytes`; `None` unless whole, intact, of this half,
+/// and sealed if there is a cipher.
+pub(super) fn decode(salt: u64, max_raw_bytes: usize, cipher: &Cipher, bytes: &[u8]) -> Option<Record> {
+    let (Link { info, crc, len }, stored) = split(salt, max_raw_bytes, bytes)?;
+    let Stored {
+        header,
+        mut codec,
+        raw_len,
+        bytes: mut stored,
+    } = stored;
     let mut opened;
-    let (mut codec, mut stored) = (header[32], stored);
     if cipher.is_on() {
         opened = stored.to_vec();
         if codec & SEALED == 0 || !cipher.open(Domain::LogRecord, &[&salt.to_le_bytes(), &header[..36]], &mut opened) {
@@ -136,14 +193,9 @@ pub(super) fn decode(salt: u64, max_raw_bytes: usize, cipher: &Cipher, bytes: &[
         _ => return None,
     };
     Some(Record {
-        info: RecordInfo {
-            previous_crc: word(12),
-            version: u64::from(word(16)) | u64::from(word(20)) << 32,
-            session: word(24),
-            flushed_to: word(28),
-        },
+        info,
         crc,
-        len: record_len(bytes_stored),
+        len,
         payload,
     })
 }
@@ -184,12 +236,15 @@ mod tests {
             let mut bytes = Vec::new();
             let crc = encode(77, &INFO, &payload, true, &Cipher::default(), &mut bytes);
             let record = decode(77, 1 << 20, &Cipher::default(), &bytes).unwrap();
+            let link = find(77, 1 << 20, &Cipher::default(), &bytes).unwrap();
+            prop_assert_eq!((link.info, link.crc, link.len), (INFO, crc, bytes.len()));
             prop_assert_eq!((record.info, record.crc, record.len, &record.payload), (INFO, crc, bytes.len(), &payload));
             prop_assert!(decode(78, 1 << 20, &Cipher::default(), &bytes).is_none(), "another salt");
             let stored = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
             let at = at.index(HEADER_BYTES + stored);
             bytes[at] ^= 1 << bit;
             prop_assert!(decode(77, 1 << 20, &Cipher::default(), &bytes).is_none());
+            prop_assert!(find(77, 1 << 20, &Cipher::default(), &bytes).is_none());
         }
 
         #[test]

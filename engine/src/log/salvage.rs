@@ -1,7 +1,7 @@
 //! Salvage of a damaged log: all intact records, and what is known about the commits between them.
 
 use super::record::{self, RecordInfo};
-use super::{COPY_BYTES, HALF_HEADER_BYTES, HalfHeader, Operation, Operations, Position};
+use super::{COPY_BYTES, HALF_HEADER_BYTES, HalfHeader, LogStart, Operation, Operations, Position, check_presence};
 use crate::cipher::Cipher;
 use crate::storage::StorageFile;
 
@@ -12,15 +12,6 @@ const PIECE_BYTES: usize = 4096;
 const SEARCH_FACTOR: usize = 4;
 /// Maximum length of a log file.
 const MAX_BYTES: u64 = 1 << 30;
-
-/// What a superblock states about the log.
-pub(crate) struct LogStart {
-    pub half_bytes: u32,
-    pub database_id: u128,
-    pub position: Position,
-    /// Version of the last commit before `position`.
-    pub version: u64,
-}
 
 /// An intact record.
 pub(crate) struct SalvagedRecord {
@@ -44,18 +35,38 @@ pub(crate) struct SalvagedLog {
     pub is_damaged: bool,
 }
 
-/// Reads all records after `start`, or all records of the log if there is no start. Unreadable
-/// parts count as damage.
-pub(crate) fn salvage(file: &dyn StorageFile, start: Option<&LogStart>, cipher: &Cipher) -> SalvagedLog {
+/// Reads all records after `start`, or all records of the log if there is no start or the log is of
+/// another time. Unreadable parts count as damage, as does what `start` states and the log lacks.
+pub(crate) fn salvage(file: &dyn StorageFile, start: Option<&LogStart>) -> SalvagedLog {
     let (bytes, is_unreadable) = read(file);
     let mut log = match start {
-        Some(start) => {
-            let halves = Halves::split(&bytes, start.half_bytes as usize, Some(start.database_id));
-            halves.records(start.position, Some(start.version), cipher)
-        }
-        None => without_start(&bytes, cipher),
+        Some(start) => behind(&bytes, start, check_presence(file, start).is_ok()),
+        None => without_start(&bytes, None, &Cipher::default()),
     };
     log.is_damaged |= is_unreadable;
+    log
+}
+
+/// The records behind the start. If the log is not the one that the start is about, those of its own
+/// that are newer.
+fn behind(bytes: &[u8], start: &LogStart, is_present: bool) -> SalvagedLog {
+    let halves = Halves::split(bytes, start.half_bytes as usize, Some(start.database_id));
+    let mut log = halves.records(start.position, Some(start.version), &start.cipher);
+    let reached = |log: &SalvagedLog| log.records.last().map_or(start.version, |record| record.version);
+    if log.records.is_empty() {
+        let mut other = without_start(bytes, Some(start), &start.cipher);
+        if reached(&other) > start.version {
+            if let Some(first) = other.records.first_mut() {
+                let commits = Operations::new(&first.payload).filter(|one| matches!(one, Ok(Operation::End)));
+                let before = first.version.saturating_sub(commits.count() as u64);
+                first.missing = before.saturating_sub(start.version);
+                first.after_damage = true;
+            }
+            other.is_damaged = true;
+            log = other;
+        }
+    }
+    log.is_damaged |= !is_present || reached(&log) < start.reaches;
     log
 }
 
@@ -95,9 +106,11 @@ fn half_bytes(bytes: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-fn without_start(bytes: &[u8], cipher: &Cipher) -> SalvagedLog {
+fn without_start(bytes: &[u8], owner: Option<&LogStart>, cipher: &Cipher) -> SalvagedLog {
     // If no second half was started, the length of the first is unknown.
-    let halves = Halves::split(bytes, half_bytes(bytes).unwrap_or(MAX_BYTES as usize / 2), None);
+    let stated = owner.map(|owner| owner.half_bytes as usize);
+    let half_bytes = stated.or_else(|| half_bytes(bytes)).unwrap_or(MAX_BYTES as usize / 2);
+    let halves = Halves::split(bytes, half_bytes, owner.map(|owner| owner.database_id));
     let continues = |header: &HalfHeader| header.from.salt != header.salt;
     let first = |header: &HalfHeader| (Position::first(header.half, header.salt), Some(header.base_version));
     let (start, version) = match &halves.headers {

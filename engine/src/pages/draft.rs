@@ -5,6 +5,15 @@ use std::collections::BTreeMap;
 use super::Extent;
 use crate::block::BlockRef;
 
+/// A block that a transaction or a merge made unreachable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retired {
+    pub extent: Extent,
+    /// Version of the commit that wrote the value it belongs to; 0 for other blocks. The log of
+    /// any checkpoint before that commit names the block.
+    pub written_by: u64,
+}
+
 /// The private changes of a transaction. Before it is dropped, its unpublished extents must be
 /// freed.
 #[derive(Default)]
@@ -14,12 +23,14 @@ pub(crate) struct Draft {
     /// Version of the commit that the new records belong to.
     pub version: u64,
     /// Blocks that this transaction made unreachable.
-    pub retired_extents: Vec<Extent>,
+    pub retired: Vec<Retired>,
     /// Extents written for out-of-line values.
     pub allocated: Vec<Extent>,
     /// Start and length, in units, of extents for spilled pages. The transaction wrote these
     /// because it is larger than memory; nobody else can refer to them.
     pub spilled: BTreeMap<u64, u64>,
+    /// Units of the values that this transaction removed, as far as it looked.
+    pub removed_units: u64,
     /// Spilled extents that the transaction has given up again.
     pub released: Vec<Extent>,
 }
@@ -33,15 +44,32 @@ impl Draft {
     }
 
     pub(crate) fn retire_block(&mut self, reference: &BlockRef) {
-        let extent = Extent {
-            start: reference.unit,
-            units: u64::from(reference.units),
-        };
+        let extent = Extent::of(reference);
         if !self.spilled.is_empty() && self.spilled.remove(&extent.start).is_some() {
             self.released.push(extent);
         } else {
-            self.retired_extents.push(extent);
+            self.retired.push(Retired { extent, written_by: 0 });
         }
+    }
+
+    /// Retires a block of a value that the commit with version `written_by` wrote.
+    pub(crate) fn retire_value_block(&mut self, reference: &BlockRef, written_by: u64) {
+        self.retired.push(Retired {
+            extent: Extent::of(reference),
+            written_by,
+        });
+    }
+
+    /// Takes back the retirement of an extent; `false` if it was not retired.
+    pub(crate) fn reuse(&mut self, extent: Extent) -> bool {
+        let found = self.retired.iter().position(|retired| retired.extent == extent);
+        found.map(|index| self.retired.swap_remove(index)).is_some()
+    }
+
+    /// Takes the extents that were retired.
+    pub(crate) fn take_retired(&mut self) -> impl Iterator<Item = Extent> + use<> {
+        let retired = std::mem::take(&mut self.retired);
+        retired.into_iter().map(|retired| retired.extent)
     }
 
     /// Extents allocated for this draft.

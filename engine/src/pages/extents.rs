@@ -37,6 +37,8 @@ pub(crate) struct FreeExtents {
     end: u64,
     /// Maximum value of `end`.
     limit: Option<u64>,
+    /// No extent is allocated below this unit.
+    floor: u64,
     /// Extents written for values that no record refers to yet. Nothing durable refers to them
     /// either, so for a checkpoint they are free.
     staged: Vec<Extent>,
@@ -82,6 +84,16 @@ impl FreeExtents {
     /// Free units, with short extents at half weight: blocks of a few units may not fit into them.
     pub(crate) fn roomy_units(&self) -> u64 {
         self.units - self.short / 2
+    }
+
+    /// Lowest unit that may be allocated.
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Allocates only from this unit on. 0 ends that.
+    pub(crate) fn set_floor(&mut self, floor: u64) {
+        self.floor = floor;
     }
 
     /// Sets or removes the limit on the growth of the file.
@@ -206,7 +218,7 @@ impl FreeExtents {
         let mut best = None;
         for extents in self.classes.iter().skip(class) {
             // Only in a class of several lengths may the first extent be too short.
-            let mut fitting = extents.iter().filter(|(_, len)| **len >= units);
+            let mut fitting = extents.range(self.floor..).filter(|(_, len)| **len >= units);
             if let Some((&start, _)) = fitting.next()
                 && best.is_none_or(|best| start < best)
             {
@@ -220,14 +232,18 @@ impl FreeExtents {
     fn extend(&mut self, units: u64) -> Result<Extent> {
         let tail = self.by_start.last_key_value().map(|(&start, &len)| (start, len));
         let tail = tail.filter(|(start, len)| start + len == self.end);
-        let start = tail.map_or(self.end, |(start, _)| start);
+        let from = tail.map_or(self.end, |(start, _)| start);
+        let start = from.max(self.floor);
         if self.limit.is_some_and(|limit| start + units > limit) {
             return Err(Error::StorageFull {
                 context: LIMIT_REACHED.into(),
             });
         }
         if tail.is_some() {
-            self.take(start);
+            self.take(from);
+        }
+        if from < start {
+            self.insert(from, start - from);
         }
         self.end = start + units;
         Ok(Extent { start, units })
@@ -419,6 +435,30 @@ mod tests {
             prop_assert!(refused);
             let used: u64 = live.iter().map(|extent| extent.units).sum();
             prop_assert_eq!(used + free.free_units() + 2, free.end());
+        }
+
+        /// Nothing is allocated below the floor, and what lies below stays as it was.
+        #[test]
+        fn a_floor_keeps_what_lies_below(sizes in prop::collection::vec(1u64..40, 1..60), holes in prop::collection::vec(any::<bool>(), 60), above in 0u64..100) {
+            let mut free = FreeExtents::new(2);
+            let live: Vec<Extent> = sizes.iter().map(|units| free.allocate(*units).unwrap()).collect();
+            for (extent, _) in live.iter().zip(&holes).filter(|(_, hole)| **hole) {
+                free.free(*extent).unwrap();
+            }
+            let before = free.clone();
+            let floor = free.end() - above.min(free.end()) + above / 2;
+            free.set_floor(floor);
+            let mut taken: Vec<Extent> = sizes.iter().map(|units| free.allocate(*units).unwrap()).collect();
+            taken.sort_unstable();
+            prop_assert!(taken.iter().all(|extent| extent.start >= floor));
+            prop_assert!(taken.windows(2).all(|pair| pair[0].start + pair[0].units <= pair[1].start));
+            prop_assert!(!free.overlaps(&taken));
+            let below = |free: &FreeExtents| free.iter().filter(|extent| extent.start < floor).map(|extent| extent.units.min(floor - extent.start)).sum::<u64>();
+            prop_assert_eq!(below(&free), below(&before) + floor.saturating_sub(before.end()));
+            for extent in taken {
+                free.free(extent).unwrap();
+            }
+            prop_assert_eq!(free.used_above(2), before.used_above(2));
         }
 
         /// An identical allocator can reserve the same extents that the first one allocated.

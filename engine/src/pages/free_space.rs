@@ -36,6 +36,14 @@ impl FreeSpace {
         self.lock().set_limit(limit);
     }
 
+    pub(crate) fn floor(&self) -> u64 {
+        self.lock().floor()
+    }
+
+    pub(crate) fn set_floor(&self, floor: u64) {
+        self.lock().set_floor(floor);
+    }
+
     /// All free extents, by address.
     pub(crate) fn extents(&self) -> Vec<Extent> {
         self.lock().iter().collect()

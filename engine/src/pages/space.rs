@@ -34,10 +34,23 @@ pub(crate) struct Space {
     /// Extents made unreachable since the last checkpoint, which still reaches them. While a
     /// version is frozen, only those made unreachable since the freeze.
     retired: Vec<Extent>,
+    /// What the commits since then have in store for the next checkpoint.
+    waiting: Waiting,
     /// Set while a frozen version waits for its checkpoint.
     frozen: Option<FrozenSpace>,
     /// Extents allocated by the running transaction, during a checkpoint that it makes.
     pub in_flight: Vec<Extent>,
+}
+
+/// Units that commits made, or will make, unreachable.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    retired: u64,
+    /// Units allocated for values. Whatever these replaced in a tree becomes unreachable only when
+    /// it is merged, and is about as long.
+    taken: u64,
+    /// Units of values in trees that were removed.
+    removed: u64,
 }
 
 /// Difference between the space of a frozen version and that of the newest one.
@@ -47,6 +60,7 @@ struct FrozenSpace {
     retired: Vec<Extent>,
     /// Extents allocated by later commits; the frozen version does not reach them.
     taken: Vec<Extent>,
+    waiting: Waiting,
 }
 
 impl Space {
@@ -56,6 +70,7 @@ impl Space {
             free: FreeSpace::new(superblock.file_units),
             quarantine: VecDeque::new(),
             retired: Vec::new(),
+            waiting: Waiting::default(),
             frozen: None,
             in_flight: Vec::new(),
         };
@@ -111,12 +126,35 @@ impl Space {
         self.free.end() - self.free.free_units() - kept
     }
 
+    /// Units that a checkpoint of the newest version would make unreachable, at least or about. While a
+    /// version is frozen, without those that its own checkpoint will.
+    pub(crate) fn waiting_units(&self) -> u64 {
+        self.waiting.retired.max(self.waiting.taken + self.waiting.removed)
+    }
+
+    /// Notes that values of so many units in trees were removed.
+    pub(crate) fn remove_values(&mut self, units: u64) {
+        self.waiting.removed += units;
+    }
+
+    /// Units that only the checkpoint before the newest one, with this generation, still reaches.
+    pub(crate) fn reclaimable_units(&self, newest: u64, oldest: Option<Age>) -> u64 {
+        let groups = self.quarantine.iter();
+        let waiting =
+            groups.filter(|group| group.generation == newest && oldest.is_none_or(|oldest| oldest >= group.age));
+        waiting
+            .flat_map(|group| &group.extents)
+            .map(|extent| extent.units)
+            .sum()
+    }
+
     /// Freezes the newest version for the next checkpoint. Later versions may follow before it is
     /// durable.
     pub(crate) fn freeze(&mut self) {
         self.frozen = Some(FrozenSpace {
             retired: std::mem::take(&mut self.retired),
             taken: Vec::new(),
+            waiting: std::mem::take(&mut self.waiting),
         });
     }
 
@@ -124,35 +162,53 @@ impl Space {
     pub(crate) fn thaw(&mut self) {
         if let Some(frozen) = self.frozen.take() {
             self.retired.extend(frozen.retired);
+            self.waiting.retired += frozen.waiting.retired;
+            self.waiting.taken += frozen.waiting.taken;
+            self.waiting.removed += frozen.waiting.removed;
         }
     }
 
     /// Records extents that the version about to be published is first to reach, or no longer
     /// reaches.
     pub(crate) fn commit(&mut self, taken: impl Iterator<Item = Extent>, retired: impl Iterator<Item = Extent>) {
-        if let Some(frozen) = &mut self.frozen {
-            frozen.taken.extend(taken);
+        for extent in taken {
+            self.waiting.taken += extent.units;
+            if let Some(frozen) = &mut self.frozen {
+                frozen.taken.push(extent);
+            }
         }
-        self.retired.extend(retired);
+        for extent in retired {
+            self.waiting.retired += extent.units;
+            self.retired.push(extent);
+        }
     }
 
     /// Called when a checkpoint is durable; `quarantine` holds what was retired before it.
-    pub(crate) fn checkpointed(&mut self, quarantine: Quarantine, is_partial: bool) {
-        if !is_partial && self.frozen.take().is_none() {
+    pub(crate) fn checkpointed(&mut self, quarantine: Quarantine) {
+        if self.frozen.take().is_none() {
             self.retired.clear();
+            self.waiting = Waiting::default();
         }
         self.quarantine.push_back(quarantine);
     }
 
-    /// Frees all quarantined extents; `false` if there are none. For recovery only, when the
-    /// checkpoint they wait for is known to have been durable.
-    pub(crate) fn release_all(&mut self) -> Result<bool> {
-        let groups = std::mem::take(&mut self.quarantine);
-        let any = !groups.is_empty();
-        for extent in groups.into_iter().flat_map(|group| group.extents) {
+    /// Called when a partial checkpoint is durable. `logged` holds values that it no longer
+    /// reaches, but that its log names: they stay until the whole version is checkpointed.
+    pub(crate) fn partly_checkpointed(&mut self, quarantine: Quarantine, logged: Vec<Extent>) {
+        self.quarantine.push_back(quarantine);
+        self.frozen.get_or_insert_default().retired.extend(logged);
+    }
+
+    /// Frees what only the checkpoint before the loaded one reaches. For recovery, if that has no
+    /// superblock any more.
+    pub(crate) fn release_all(&mut self) -> Result<()> {
+        for extent in std::mem::take(&mut self.quarantine)
+            .into_iter()
+            .flat_map(|group| group.extents)
+        {
             self.free.free(extent)?;
         }
-        Ok(any)
+        Ok(())
     }
 
     /// Frees the extents that neither superblock nor any snapshot reaches. `oldest` is the age of

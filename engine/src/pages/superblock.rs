@@ -19,7 +19,7 @@
 //! 104  u64  session of the opening that wrote it, where openings watch for each other; else 0
 //! 112  u64  salt of the half of the log where commits after this checkpoint stand
 //! 120  [32] name of the key order, "bytewise" for that of the bytes, zero padded
-//! 152  u8   that half; 153 u8 flags: 1 there are none, the log may be missing; 154 u16 0
+//! 152  u8   that half; 153 u8 flags: 1 there are none, the log may be missing; 2 the log was flushed up to there; 154 u16 0
 //! 156  u32  offset in the half of the first of them
 //! 160  u32  CRC of the record before it
 //! 164  u8   encryption: 0 none, 1 XChaCha20-Poly1305, 2 the same while another data key replaces the previous one; without it, zeros up to 508
@@ -29,7 +29,8 @@
 //! 368  [40] nonce and tag over bytes 0..368 and, with encryption 2, 408..488
 //! 408  [72] with encryption 2, the previous data key, sealed under the new one; else 0
 //! 480  u64  with encryption 2, the first generation whose blocks are sealed under the new key; else 0
-//! 488  [20] 0
+//! 488  u64  version to which the log has to lead, as the trees hold part of the commits up to it; 0: they hold whole commits. The tag covers it unless it is 0
+//! 496  [12] 0
 //! 508  u32  CRC32 of bytes 0..508
 //! ```
 //! Both copies of a slot are written together. The second covers damage to the first; the other
@@ -41,7 +42,7 @@ use crate::block::{BlockRef, Compression, REF_BYTES, checksum};
 use crate::cipher::PreviousKey;
 use crate::cipher::{self, Cipher, Domain, Key, OVERHEAD_BYTES, WrappedKey};
 use crate::error::{Error, Result};
-use crate::log::Position;
+use crate::log::{LogStart, Position};
 use crate::node::Child;
 use crate::storage::StorageFile;
 
@@ -65,6 +66,7 @@ const WRAPPED_OFFSET: usize = 165;
 const TAG_OFFSET: usize = 368;
 #[cfg(feature = "encryption")]
 const PREVIOUS_OFFSET: usize = TAG_OFFSET + OVERHEAD_BYTES;
+const REACHES_OFFSET: usize = 488;
 pub(crate) const SLOT_BYTES: usize = 4096;
 /// Bytes at the front of the file that the two slots occupy.
 pub(crate) const AREA_BYTES: u64 = 2 * SLOT_BYTES as u64;
@@ -102,6 +104,11 @@ pub(crate) struct Superblock {
     pub log: Position,
     /// There are no commits after this checkpoint: the database was closed.
     pub closed: bool,
+    /// The log was flushed up to that position, so the half has its header, and the records before.
+    pub log_is_flushed: bool,
+    /// The checkpoint is partial: its trees hold part of the commits up to this version, all of
+    /// which have to be in the log. 0 if it is whole.
+    pub log_reaches: u64,
     /// `None`: the database is not encrypted.
     pub encryption: Option<Encryption>,
 }
@@ -247,12 +254,19 @@ impl Encryption {
         not(feature = "encryption"),
         allow(clippy::unused_self, reason = "as where there is encryption")
     )]
-    fn tagged<'a>(&self, record: &'a [u8; RECORD_BYTES]) -> [&'a [u8]; 2] {
+    fn tagged<'a>(&self, record: &'a [u8; RECORD_BYTES]) -> [&'a [u8]; 3] {
+        let reaches = &record[REACHES_OFFSET..][..8];
+        // Files from before this field have a tag without it.
+        let reaches = if reaches == [0; 8] { &[] } else { reaches };
         #[cfg(feature = "encryption")]
         if self.previous.is_some() {
-            return [&record[..TAG_OFFSET], &record[PREVIOUS_OFFSET..][..PreviousKey::BYTES]];
+            return [
+                &record[..TAG_OFFSET],
+                &record[PREVIOUS_OFFSET..][..PreviousKey::BYTES],
+                reaches,
+            ];
         }
-        [&record[..TAG_OFFSET], &[]]
+        [&record[..TAG_OFFSET], &[], reaches]
     }
 }
 
@@ -273,6 +287,20 @@ impl Superblock {
     /// What seals the database's blocks and records; off if it is not encrypted.
     pub(crate) fn cipher(&self) -> Cipher {
         self.encryption.as_ref().map(Encryption::cipher).unwrap_or_default()
+    }
+
+    /// What it states about the log.
+    pub(crate) fn log_start(&self) -> LogStart {
+        LogStart {
+            half_bytes: self.log_half_bytes,
+            database_id: self.database_id,
+            cipher: self.cipher(),
+            position: self.log,
+            version: self.version,
+            is_closed: self.closed,
+            is_flushed: self.log_is_flushed,
+            reaches: self.log_reaches,
+        }
     }
 
     fn encode(&self) -> [u8; RECORD_BYTES] {
@@ -318,10 +346,17 @@ impl Superblock {
         put(100, &self.log_half_bytes.to_le_bytes());
         put(104, &self.epoch.to_le_bytes());
         put(112, &self.log.salt.to_le_bytes());
-        put(152, &[self.log.half, u8::from(self.closed)]);
+        put(
+            152,
+            &[
+                self.log.half,
+                u8::from(self.closed) | u8::from(self.log_is_flushed) << 1,
+            ],
+        );
         put(156, &self.log.offset.to_le_bytes());
         put(160, &self.log.crc.to_le_bytes());
         put(120, &KEY_ORDER);
+        put(REACHES_OFFSET, &self.log_reaches.to_le_bytes());
         if let Some(encryption) = &self.encryption {
             put(164, &[CIPHER]);
             put(WRAPPED_OFFSET, &encryption.wrapped.encode());
@@ -372,7 +407,7 @@ impl Superblock {
         let (unit_shift, generation, version, file_units) = (bytes[10], u64_at(32), u64_at(40), u64_at(88));
         // Within these limits, sums and products never overflow.
         let units = Self::first_data_unit(unit_shift)..=MAX_FILE_BYTES >> unit_shift;
-        if !units.contains(&file_units) || generation.max(version) > MAX_NUMBER {
+        if !units.contains(&file_units) || generation.max(version).max(u64_at(REACHES_OFFSET)) > MAX_NUMBER {
             return Err(Error::corrupt("the superblock holds an impossible number"));
         }
         Ok(Some(Self {
@@ -399,6 +434,8 @@ impl Superblock {
                 salt: u64_at(112),
             },
             closed: bytes[153] & 1 != 0,
+            log_is_flushed: bytes[153] & 2 != 0,
+            log_reaches: u64_at(REACHES_OFFSET),
             encryption,
         }))
     }
@@ -547,6 +584,8 @@ mod tests {
                 salt: 6,
             },
             closed: true,
+            log_is_flushed: true,
+            log_reaches: 10,
             encryption: None,
         }
     }

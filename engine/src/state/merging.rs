@@ -41,6 +41,8 @@ const HELP_AMPLIFICATION: usize = 64;
 /// much.
 const MIN_IDLE_BYTES: u64 = 64 << 10;
 const IDLE_AMPLIFICATION: u64 = 8;
+/// It also starts one once this part of what may wait for a checkpoint waits.
+const IDLE_WAITING: u64 = 4;
 /// A partial checkpoint covers this part of the used space, but at least `MIN_ROUND_BYTES` or an
 /// eighth of the cache, whichever is less. Where room is scarce it covers less, but at least
 /// `MIN_ROUND_NODES` nodes.
@@ -263,7 +265,8 @@ impl Merging {
 }
 
 impl Writer {
-    /// Fill of the newest version's active memtables, or of the log's half if that is fuller.
+    /// Fill of the newest version's active memtables, of the log's half, or of what waits for the next
+    /// checkpoint to become free, whichever is fullest.
     fn fill(&self, shared: &Shared) -> usize {
         let share = shared.config.max_active_bytes() as u64;
         let active = shared.newest().active_bytes() as u64 * FULL as u64 / share;
@@ -274,7 +277,8 @@ impl Writer {
             }
             log.fill().saturating_sub(start) * FULL / FULL.saturating_sub(start).max(FULL / 10)
         });
-        log.max(usize::try_from(active).unwrap_or(usize::MAX))
+        let waiting = self.space.waiting_units() * FULL as u64 / self.max_waiting;
+        log.max(usize::try_from(active.max(waiting)).unwrap_or(usize::MAX))
     }
 
     /// Whether the log lacks commits that no checkpoint holds.
@@ -461,6 +465,9 @@ impl Writer {
         let layers = newest.collections.values().map(|collection| &collection.layers);
         let entries: usize = layers.map(|layers| layers.fresh.len() + layers.active.len()).sum();
         let unit_bytes = shared.pager.blocks.unit_bytes() as u64;
+        if self.space.waiting_units() * IDLE_WAITING >= self.max_waiting {
+            return true;
+        }
         // As a rule a leaf is at most half as large as an inner node may be.
         let leaves = entries as u64 * u64::from(self.superblock.node_bytes / 2);
         let written = leaves.min(self.space.used_units() * unit_bytes + bytes);

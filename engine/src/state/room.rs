@@ -12,6 +12,7 @@
 use super::{Collection, Shared, Version, Writer};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
+use crate::pages::{Space, Superblock};
 
 /// The file is extended by an eighth of its length more than needed, within these limits.
 const MIN_STEP_BYTES: u64 = 64 << 10;
@@ -22,8 +23,17 @@ const CHECKPOINT_BLOCKS: u64 = 4;
 /// Approximate maximum number of nodes that a merge writes for one entry: its leaf, the neighbours
 /// packed with it, and the nodes above.
 const ENTRY_NODES: u64 = 6;
+/// Values that wait to become free take at least this many bytes before they cause a checkpoint.
+const MIN_WAITING_BYTES: u64 = 8 << 20;
+/// What a checkpoint leaves is freed at once if it is at least this part of what may wait.
+const RECLAIMED_WAITING: u64 = 4;
 /// Maximum number of nodes that a round of a merge writes when room is scarce.
 const ROUND_NODES: u64 = 40;
+
+/// Most units that may wait for a checkpoint: half of the data, but not less than 8 MiB.
+pub(super) fn max_waiting(superblock: &Superblock, space: &Space) -> u64 {
+    (space.used_units() / 2).max(MIN_WAITING_BYTES >> superblock.unit_shift)
+}
 
 impl Writer {
     /// Extends the file if the memtables of a version cannot be merged in it with the reserve left.
@@ -114,6 +124,46 @@ impl Writer {
     pub(super) fn is_tight(&self, shared: &Shared) -> bool {
         let kept: u64 = self.space.kept().map(|extent| extent.units).sum();
         shared.config.reserve_bytes > 0 && self.room_bytes(shared) < 2 * kept * shared.pager.blocks.unit_bytes() as u64
+    }
+
+    /// Units that only the older superblock reaches.
+    pub(super) fn reclaimable_units(&self, shared: &Shared) -> u64 {
+        let oldest = shared.published().oldest();
+        self.space.reclaimable_units(self.superblock.generation, oldest)
+    }
+
+    /// Frees what only the older superblock reaches, by overwriting it with the newest.
+    pub(super) fn reclaim_older(&mut self, shared: &Shared) -> Result<()> {
+        match self.write_twin(shared) {
+            // Either the older superblock stays, or only the newest is left; nothing was freed.
+            Err(Error::StorageFull { .. }) => Ok(()),
+            written => written,
+        }
+    }
+
+    /// Frees what the last checkpoint left, where that is much of what may wait.
+    pub(super) fn reclaim_waiting(&mut self, shared: &Shared) -> Result<()> {
+        if self.superblock.closed || self.reclaimable_units(shared) * RECLAIMED_WAITING < self.max_waiting {
+            return Ok(());
+        }
+        self.reclaim_older(shared)
+    }
+
+    /// Once the storage has refused room, frees everything that no version needs any more, by a
+    /// checkpoint. Returns whether there was anything to free.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn make_room(&mut self, shared: &Shared) -> Result<bool> {
+        if shared.flush.failure().is_some() || self.log.as_ref().is_some_and(|log| log.checkpoint_first) {
+            return Ok(false);
+        }
+        let is_behind = self.durable.version != shared.newest().version;
+        self.checkpoint_if_behind(shared)?;
+        let units = self.reclaimable_units(shared);
+        if units > 0 {
+            self.reclaim_older(shared)?;
+        }
+        Ok(is_behind || units > 0)
     }
 
     /// Makes the space freed by removals usable once the storage has refused room; this takes two

@@ -2,7 +2,7 @@
 
 use super::{Shared, Version, Writer};
 use crate::block::PageId;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memtable::{Layers, Memtable, MergedChanges};
 use crate::pages::Draft;
 use crate::tree::Editor;
@@ -32,6 +32,11 @@ impl Writer {
         if draft.spilled.is_empty() {
             self.reclaim_quarantine(shared)?;
         }
+        self.merge_all(shared, state, draft)
+    }
+
+    /// As [`settle`](Self::settle), where no checkpoint is under way. Writes nothing but blocks.
+    pub(crate) fn merge_all(&self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
         // A snapshot of this version may still read the old blocks.
         state.moves += 1;
         let generation = self.superblock.generation + 1;
@@ -72,22 +77,10 @@ impl Writer {
     /// then needs room for two copies of its trees rather than three: that of the last checkpoint
     /// and the one about to be written.
     fn reclaim_quarantine(&mut self, shared: &Shared) -> Result<()> {
-        let oldest = shared.published().oldest();
-        let newest = self.superblock.generation;
-        let groups = self.space.quarantine.iter();
-        let waiting =
-            groups.filter(|group| group.generation == newest && oldest.is_none_or(|oldest| oldest >= group.age));
-        let units: u64 = waiting
-            .flat_map(|group| &group.extents)
-            .map(|extent| extent.units)
-            .sum();
+        let units = self.reclaimable_units(shared);
         if units * RECLAIMED_PART < self.space.used_units() {
             return Ok(());
         }
-        match self.write_twin(shared) {
-            // Either the older superblock stays, or only the newest is left; nothing was freed.
-            Err(Error::StorageFull { .. }) => Ok(()),
-            written => written,
-        }
+        self.reclaim_older(shared)
     }
 }

@@ -64,9 +64,7 @@ impl Writer {
         let file = shared.pager.blocks.file();
         self.older_log = None;
         if let Err(error) = twin.write(file) {
-            if !matches!(error, Error::StorageFull { .. }) {
-                shared.flush.fail(&error.message());
-            }
+            shared.flush.fail_unless_full(&error);
             return Err(error);
         }
         shared.flush.flush_alone(file)?;

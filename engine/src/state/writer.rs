@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::merging::Frozen;
+use super::room::max_waiting;
 use super::{Collection, Merging, Shared, Version};
 use crate::block::PageId;
 use crate::error::{Error, Result};
@@ -39,6 +40,8 @@ pub(crate) struct Writer {
     /// Collections whose catalog entries the next checkpoint rewrites even if unchanged, in order
     /// of their names.
     pub rewritten_entries: Vec<String>,
+    /// Most units that may wait for a checkpoint to become free, as of the last one.
+    pub max_waiting: u64,
     /// The storage refused the space that a commit asked for.
     pub is_full: bool,
     /// Records were removed since the space freed by removals was last made usable.
@@ -50,14 +53,23 @@ pub(super) struct Prepared {
     superblock: Superblock,
     /// Extents that the checkpoint no longer reaches.
     left: Vec<Extent>,
+    /// Extents of values that it no longer reaches, but whose records are in its log.
+    logged: Vec<Extent>,
     pub checkpoint: Checkpoint,
 }
 
 impl Prepared {
     /// Makes the checkpoint durable. Needs no lock, as long as no other superblock is written and
     /// nothing that this one reaches is freed.
-    pub(super) fn seal(&self, shared: &Shared) -> Result<()> {
-        seal(shared.pager.blocks.file(), &shared.flush, &self.superblock)
+    pub(super) fn seal(&mut self, shared: &Shared) -> Result<()> {
+        let file = shared.pager.blocks.file();
+        // The log has to lead from either superblock to this version, and to more if this is a part of it.
+        if self.superblock.log_half_bytes > 0 {
+            shared.flush.flush_appended(file)?;
+        }
+        let Position { salt, offset, .. } = self.superblock.log;
+        self.superblock.log_is_flushed = !self.superblock.closed && shared.flush.flushed_to(salt) >= offset;
+        seal(file, &shared.flush, &self.superblock)
     }
 }
 
@@ -96,14 +108,21 @@ pub(super) struct Checkpoint {
     pub log: Position,
     /// It leaves the log empty.
     pub closing: bool,
-    /// More checkpoints of the same version follow, so blocks that the frozen version no longer
-    /// reaches are still needed.
-    pub is_partial: bool,
+    /// It is partial: the version of whose changes it holds a part. More checkpoints of the same
+    /// version follow, and the log from before the freeze has to lead to that version.
+    pub part_of: Option<u64>,
+}
+
+impl Checkpoint {
+    pub(super) fn is_partial(&self) -> bool {
+        self.part_of.is_some()
+    }
 }
 
 impl Writer {
     pub(crate) fn new(superblock: Superblock, durable: Arc<Version>, space: Space, log: Option<Log>) -> Self {
         Self {
+            max_waiting: max_waiting(&superblock, &space),
             superblock,
             durable,
             space,
@@ -153,8 +172,9 @@ impl Writer {
     /// Makes a draft the newest version; returns whether it is visible. It is visible immediately
     /// unless `needs_flush` is set or an earlier version has to be flushed first.
     pub(crate) fn stage(&mut self, shared: &Shared, state: Version, draft: &mut Draft, needs_flush: bool) -> bool {
-        self.space
-            .commit(draft.allocated.drain(..), draft.retired_extents.drain(..));
+        let retired = draft.take_retired();
+        self.space.commit(draft.allocated.drain(..), retired);
+        self.space.remove_values(std::mem::take(&mut draft.removed_units));
         let visible = shared.published().stage(state, needs_flush);
         if visible {
             shared.notify();
@@ -171,9 +191,9 @@ impl Writer {
         let checkpoint = Checkpoint {
             log,
             closing: false,
-            is_partial: false,
+            part_of: None,
         };
-        let prepared = self.prepare(shared, state, draft, &checkpoint)?;
+        let mut prepared = self.prepare(shared, state, draft, &checkpoint)?;
         let sealed = prepared.seal(shared);
         self.complete(shared, state, draft, prepared, sealed, None)?;
         self.unlogged = false;
@@ -220,15 +240,29 @@ impl Writer {
         allocated: &mut Vec<Extent>,
         checkpoint: &Checkpoint,
     ) -> Result<Prepared> {
+        if self.superblock.closed && !checkpoint.closing {
+            match self.begin_half(shared) {
+                // A checkpoint may be what frees room; it needs no log.
+                Err(Error::StorageFull { .. }) => {}
+                begun => begun?,
+            }
+        }
         let generation = self.superblock.generation + 1;
         let mut catalog = self.superblock.catalog;
         let mut catalog_draft = Draft::new(state.version);
         let edited = self.edit_catalog(shared, state, &mut catalog, &mut catalog_draft);
         allocated.extend(catalog_draft.unpublished());
         edited?;
-        let (mut left, coming) = self.space.around_checkpoint(checkpoint.is_partial);
-        left.extend(&draft.retired_extents);
-        left.extend(&catalog_draft.retired_extents);
+        let (mut left, coming) = self.space.around_checkpoint(checkpoint.is_partial());
+        // Behind a partial checkpoint, the log from before the freeze is applied again, and with it
+        // records of values that the merge has since replaced (I27).
+        let mut logged = Vec::new();
+        for retired in &draft.retired {
+            let is_logged = checkpoint.is_partial() && retired.written_by > self.durable.version;
+            let list = if is_logged { &mut logged } else { &mut left };
+            list.push(retired.extent);
+        }
+        left.extend(catalog_draft.take_retired());
         left.extend(self.superblock.free_map.map(|reference| Extent {
             start: reference.unit,
             units: u64::from(reference.units),
@@ -240,22 +274,27 @@ impl Writer {
             allocated,
         };
         let result = writer.write(&self.space.quarantine, &coming, &left);
+        let log = match &self.log {
+            Some(log) if checkpoint.closing => log.fresh_position(generation),
+            _ => checkpoint.log,
+        };
         let superblock = Superblock {
             generation,
             version: state.version,
             catalog,
             free_map: result?,
             file_units: self.space.free.end(),
-            log: match &self.log {
-                Some(log) if checkpoint.closing => log.fresh_position(generation),
-                _ => checkpoint.log,
-            },
+            log,
+            // Known only once the log is flushed.
+            log_is_flushed: false,
             closed: checkpoint.closing,
+            log_reaches: checkpoint.part_of.unwrap_or(0),
             ..self.superblock.clone()
         };
         Ok(Prepared {
             superblock,
             left,
+            logged,
             checkpoint: *checkpoint,
         })
     }
@@ -319,7 +358,7 @@ impl Writer {
         draft.allocated.clear();
         draft.spilled.clear();
         // Only snapshots may still ask for these pages.
-        for extent in draft.retired_extents.drain(..) {
+        for extent in draft.take_retired() {
             shared.pager.remove(PageId::disk(extent.start));
         }
         // Snapshots of any version so far may refer to the old places.
@@ -332,7 +371,11 @@ impl Writer {
             },
             extents: done.left,
         };
-        self.space.checkpointed(quarantine, done.checkpoint.is_partial);
+        if done.checkpoint.is_partial() {
+            self.space.partly_checkpointed(quarantine, done.logged);
+        } else {
+            self.space.checkpointed(quarantine);
+        }
         let mut durable = state.clone();
         for collection in durable.collections.values_mut() {
             collection.layers = Layers::default();
@@ -356,6 +399,7 @@ impl Writer {
         if let Err(error) = released {
             shared.flush.fail(&error.message());
         }
+        self.max_waiting = max_waiting(&self.superblock, &self.space);
         // Commits since the checkpoint was prepared may have made the file longer.
         let end = self.space.free.end() * shared.pager.blocks.unit_bytes() as u64;
         cut_tail(shared.pager.blocks.file(), end, shared.config.reserve_bytes);
@@ -387,22 +431,39 @@ impl Writer {
             return Ok(false);
         }
         self.recall(shared)?;
+        self.begin_half(shared)?;
         let begun = Superblock {
             generation: self.superblock.generation + 1,
             closed: false,
+            log_is_flushed: true,
             ..self.superblock.clone()
         };
         if let Err(error) = begun.write(shared.pager.blocks.file()) {
             // A partially written slot is invalid, and the other slot has the same state.
-            if !matches!(error, Error::StorageFull { .. }) {
-                shared.flush.fail(&error.message());
-            }
+            shared.flush.fail_unless_full(&error);
             return Err(error);
         }
         shared.flush.data_written();
         self.older_log = Some(self.superblock.log);
         self.superblock = begun;
         Ok(true)
+    }
+
+    /// Gives the log of a closed database its header, and flushes it: a superblock without the flag
+    /// "closed" that finds none then shows that the log was lost.
+    fn begin_half(&mut self, shared: &Shared) -> Result<()> {
+        let Some(log) = self.log.as_mut().filter(|log| log.is_unbegun()) else {
+            return Ok(());
+        };
+        if log.file_bytes() > 0 {
+            // Whatever a power cut leaves of the header then is not taken for a log.
+            log.drop_remains()
+                .inspect_err(|error| shared.flush.fail_unless_full(error))?;
+            shared.flush.flush_log_alone(0)?;
+        }
+        log.begin(self.superblock.version)
+            .inspect_err(|error| shared.flush.fail_unless_full(error))?;
+        shared.flush.flush_log_alone(log.salt())
     }
 
     /// Leaves a database whose log is empty and may be missing, and whose two superblocks state the

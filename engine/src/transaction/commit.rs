@@ -56,8 +56,11 @@ impl WriteTransaction<'_> {
         }
         self.write_chunks()?;
         let oldest_in_feed = self.trim_feed()?;
-        let admitted = self.writer.admit(shared, &self.state);
+        let mut admitted = self.writer.admit(shared, &self.state);
         if self.stores {
+            if matches!(admitted, Err(Error::StorageFull { .. })) && self.make_room()? {
+                admitted = self.writer.admit(shared, &self.state);
+            }
             admitted?;
         }
         self.writer.has_removed |= !self.stores;
@@ -77,7 +80,7 @@ impl WriteTransaction<'_> {
         }
         let mut route = self.route(durability);
         if matches!(route, Route::Log)
-            && let Err(error) = self.append()
+            && let Err(error) = self.append_or_make_room()
         {
             if !self.can_pass_log(&error) {
                 return Err(error);
@@ -179,11 +182,43 @@ impl WriteTransaction<'_> {
         self.before_checkpoint(|writer, shared| writer.checkpoint_newest(shared, false))?;
         self.state = (*self.shared.newest()).clone();
         self.state.absorb();
-        self.draft.retired_extents.clear();
+        self.draft.retired.clear();
         let repeated = self.repeat_record(&record);
         self.record = Some(record);
         self.memory_bytes = self.state.memory_bytes();
         repeated.inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// Frees everything that no version before this transaction needs any more, once the storage has
+    /// refused room; returns whether there was anything to free.
+    #[inline(never)]
+    pub(super) fn make_room(&mut self) -> Result<bool> {
+        let is_behind = self.writer.durable.version != self.base;
+        if is_behind {
+            self.rebase()?;
+            if self.writer.durable.version != self.base {
+                return Ok(false);
+            }
+        }
+        let mut is_freed = false;
+        self.before_checkpoint(|writer, shared| {
+            is_freed = writer.make_room(shared)?;
+            Ok(())
+        })?;
+        Ok(is_behind || is_freed)
+    }
+
+    /// Appends the record; where neither log nor data file has room left, once more after making room.
+    fn append_or_make_room(&mut self) -> Result<()> {
+        let appended = self.append();
+        if self.stores
+            && self.shared.flush.failure().is_none()
+            && matches!(appended, Err(Error::StorageFull { .. }))
+            && self.make_room()?
+        {
+            return self.append();
+        }
+        appended
     }
 
     /// Whether a commit that the log refused can be a checkpoint instead: only the log is out of
@@ -252,9 +287,7 @@ pub(super) fn append(
     let flushed_to = flush.flushed_to(log.salt());
     if let Err(error) = log.append(record, base, version, flushed_to) {
         // Otherwise a crash could bring back a commit that was reported as failed.
-        if !matches!(error, Error::StorageFull { .. }) {
-            flush.fail(&error.message());
-        }
+        flush.fail_unless_full(&error);
         return Err(error);
     }
     let position = log.position();

@@ -11,18 +11,22 @@ use crate::state::Shared;
 use crate::state::index::decode_indexes;
 use crate::tree::{read, value};
 
-/// Brings a newly opened database to the state at the end of its log. Writes nothing.
-pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay) -> Result<()> {
-    if replay.records.is_empty() {
+/// Brings a newly opened database to the state at the end of its log. Writes nothing, unless it
+/// `may_merge` memtables that exceed the memory.
+pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay<'_>, may_merge: bool) -> Result<()> {
+    if replay.is_empty() {
         return Ok(());
     }
     let mut transaction = WriteTransaction::for_replay(shared);
+    // A partial checkpoint was made after its log was flushed.
+    let flushed_version = transaction.writer.superblock.log_reaches;
     let mut applied = 0;
-    for record in &replay.records {
-        if !record.confirmed && !transaction.blocks_are_there(&record.payload)? {
+    while let Some((record, payload)) = replay.read(applied)? {
+        let is_confirmed = record.confirmed || record.version <= flushed_version;
+        if !is_confirmed && !transaction.blocks_are_there(&payload)? {
             break;
         }
-        transaction.apply_record(&record.payload, true)?;
+        transaction.apply_record(&payload, true)?;
         if transaction.state.version != record.version {
             let mut what = Message::default();
             what.text("the log lacks commits before version ").number(record.version).text(
@@ -31,9 +35,13 @@ pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay) -> Result<()> {
             );
             return Err(Error::corrupt(what.end()));
         }
+        if may_merge && transaction.memory_bytes > shared.config.max_memtable_bytes() {
+            transaction.merge_replayed()?;
+        }
         applied += 1;
     }
     replay.truncate(applied)?;
+    transaction.end_merges()?;
     let state = std::mem::take(&mut transaction.state);
     transaction.writer.stage(shared, state, &mut transaction.draft, false);
     transaction.finished = true;
@@ -45,6 +53,32 @@ impl<'a> WriteTransaction<'a> {
         let mut transaction = Self::on(shared, shared.lock_writer());
         transaction.record = None;
         transaction
+    }
+
+    /// Merges the memtables into trees that nothing durable refers to.
+    fn merge_replayed(&mut self) -> Result<()> {
+        let blocks = &self.shared.pager.blocks;
+        let free = &self.writer.space.free;
+        // Records that follow may name any free extent of the file as it is.
+        free.set_floor(
+            blocks
+                .file()
+                .len()?
+                .div_ceil(blocks.unit_bytes() as u64)
+                .max(free.floor()),
+        );
+        self.writer.merge_all(self.shared, &mut self.state, &mut self.draft)?;
+        self.memory_bytes = 0;
+        self.shared.pager.reserve(0);
+        Ok(())
+    }
+
+    /// Makes the blocks of these trees like those of any version that no checkpoint has yet.
+    fn end_merges(&mut self) -> Result<()> {
+        self.writer.space.free.set_floor(0);
+        self.release_spilled()?;
+        self.draft.spilled.clear();
+        Ok(())
     }
 
     /// Whether all out-of-line values of a record that may not have been flushed are on disk.
@@ -123,7 +157,8 @@ impl<'a> WriteTransaction<'a> {
                     ..LeafCell::new(value_len, ValuePlace::OutOfLine(reference))
                 };
                 if reserves && !self.reserve_value(collection, &cell)? && self.is_merged(collection, key, &cell)? {
-                    return Ok(());
+                    // The hints are another tree, of which the checkpoint may hold less.
+                    return self.add_hint_again(collection, key, expires);
                 }
                 self.put_again(collection, key, cell, expires)?;
             }
@@ -196,8 +231,12 @@ impl<'a> WriteTransaction<'a> {
             ..cell
         };
         self.put_cell(&name, key, &cell, None)?;
+        self.add_hint_again(collection, key, expires)
+    }
+
+    fn add_hint_again(&mut self, collection: u32, key: &[u8], expires: u64) -> Result<()> {
         if expires != 0 {
-            let hints = self.create_hints(&name)?;
+            let hints = self.create_hints(&self.name_of(collection)?)?;
             self.add_hint(&hints, key, expires)?;
         }
         Ok(())
@@ -209,14 +248,9 @@ impl<'a> WriteTransaction<'a> {
         let blocks = &self.shared.pager.blocks;
         let mut is_free = true;
         for reference in value::references(blocks, owner, cell)? {
-            let extent = Extent {
-                start: reference.unit,
-                units: u64::from(reference.units),
-            };
-            let space = &mut self.writer.space;
-            // A log that uses extents of the checkpoint before this one was written after the
-            // checkpoint that follows this one.
-            if space.free.reserve(extent) || (space.release_all()? && space.free.reserve(extent)) {
+            let extent = Extent::of(&reference);
+            let free = &self.writer.space.free;
+            if free.reserve(extent) || (free.floor() > 0 && self.draft.reuse(extent)) {
                 continue;
             }
             is_free = false;

@@ -3,7 +3,6 @@
 use super::WriteTransaction;
 use crate::error::Result;
 use crate::node::LeafCell;
-use crate::pages::Extent;
 use crate::state::{Shared, Writer};
 use crate::tree::value;
 
@@ -62,8 +61,9 @@ impl WriteTransaction<'_> {
                 if let Some(reference) = frozen.filter(|_| !is_replaced) {
                     let cell = LeafCell::decode(reference);
                     let references = value::references(&self.shared.pager.blocks, collection.id, &cell);
-                    let references = references.map_err(|error| error.in_collection(name))?;
-                    self.draft.retired_extents.extend(references.iter().map(Extent::of));
+                    for reference in references.map_err(|error| error.in_collection(name))? {
+                        self.draft.retire_value_block(&reference, cell.version);
+                    }
                 }
             }
         }

@@ -16,7 +16,7 @@ use crate::log::Operation;
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::node::{LeafCell, ValuePlace};
 use crate::pages::{Extent, FreeSpace};
-use crate::state::{Shared, expiry};
+use crate::state::{Shared, Writer, expiry};
 use crate::tree::value::{self, CHUNK_BYTES};
 
 /// A value that is written in parts, for one collection.
@@ -113,9 +113,22 @@ impl StagedValue {
     }
 
     fn write_chunk(&mut self) -> Result<()> {
-        let shared = &*self.shared;
+        let shared = Arc::clone(&self.shared);
         let mut writer = shared.writable()?;
-        writer.reclaim_much(shared);
+        writer.reclaim_much(&shared);
+        let mut written = self.write_rest(&shared, &mut writer);
+        if matches!(written, Err(Error::StorageFull { .. })) && writer.make_room(&shared)? {
+            written = self.write_rest(&shared, &mut writer);
+        }
+        if let Err(error) = &written {
+            writer.is_full |= matches!(error, Error::StorageFull { .. });
+            writer.reclaim(&shared);
+        }
+        written
+    }
+
+    /// Writes what was appended to an extent of its own.
+    fn write_rest(&mut self, shared: &Shared, writer: &mut Writer) -> Result<()> {
         let info = BlockInfo {
             kind: Kind::ValueChunk,
             level: 0,
@@ -139,8 +152,6 @@ impl StagedValue {
         if let Err(error) = admitted {
             self.free.free_staged(extent);
             self.free.trim_end();
-            writer.is_full |= matches!(error, Error::StorageFull { .. });
-            writer.reclaim(shared);
             return Err(error);
         }
         self.chunks.push(reference);

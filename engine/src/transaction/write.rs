@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::capture::Capture;
 use super::{CommitInfo, WriteBatch};
+use crate::block::BlockRef;
 use crate::error::{Error, Result};
 use crate::log::{Log, Operation};
 use crate::memtable::{Found, Layers};
@@ -146,9 +147,19 @@ impl<'a> WriteTransaction<'a> {
     pub(super) fn put_record(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
         let found = self.find(collection, key)?;
         let below = self.is_below(collection, key, found.is_some());
-        let is_visible = found.is_some_and(|found| !found.record().is_expired(self.now));
+        let is_visible = found.as_ref().is_some_and(|found| !found.record().is_expired(self.now));
+        let removed = found.map_or(0, |found| self.units_of(&found.record()));
+        self.draft.removed_units += removed;
         self.store(collection, key, value, expires, &[], below)?;
         Ok(is_visible)
+    }
+
+    /// Units that a record's value takes outside of its leaf, at most.
+    fn units_of(&self, record: &LeafCell<'_>) -> u64 {
+        match record.place {
+            ValuePlace::Inline(_) => 0,
+            ValuePlace::OutOfLine(_) => (record.value_len / self.shared.pager.blocks.unit_bytes() + 1) as u64,
+        }
     }
 
     /// What a search for a key revealed about the layers below the fresh memtable.
@@ -179,7 +190,7 @@ impl<'a> WriteTransaction<'a> {
         let reference = if is_inline {
             None
         } else {
-            self.edit(collection, |editor| editor.write_value(value))?
+            self.write_out_of_line(collection, value)?
         };
         let place = reference.map_or(ValuePlace::Inline(value), ValuePlace::OutOfLine);
         let cell = LeafCell {
@@ -221,6 +232,25 @@ impl<'a> WriteTransaction<'a> {
             self.add_hint(&hints, key, expires)?;
         }
         self.settle_if_large()
+    }
+
+    /// Writes a value to blocks of its own. If the storage has no room for it, makes room and tries once
+    /// more.
+    #[inline(never)]
+    fn write_out_of_line(&mut self, collection: &str, value: &[u8]) -> Result<Option<BlockRef>> {
+        let before = self.draft.allocated.len();
+        let written = self.edit(collection, |editor| editor.write_value(value));
+        let Err(error @ Error::StorageFull { .. }) = written else {
+            return written;
+        };
+        let partial = self.draft.allocated.split_off(before);
+        self.writer.give_back(self.shared, partial);
+        self.failed = None;
+        if !self.make_room()? {
+            self.failed = Some(error.clone());
+            return Err(error);
+        }
+        self.edit(collection, |editor| editor.write_value(value))
     }
 
     /// Puts a record into the fresh memtable.
@@ -325,7 +355,9 @@ impl<'a> WriteTransaction<'a> {
             return Ok(false);
         };
         let is_visible = !found.record().is_expired(self.now);
+        let removed = self.units_of(&found.record());
         let below = self.is_below(collection, key, true);
+        self.draft.removed_units += removed;
         self.change(collection, key, None, below)?;
         self.log(collection, |collection| Operation::Delete { collection, key });
         self.settle_if_large()?;

@@ -249,7 +249,7 @@ impl Editor<'_> {
     #[inline(never)]
     pub(crate) fn retire_value(&mut self, cell: &LeafCell<'_>) -> Result<()> {
         for reference in references(&self.pager.blocks, self.owner, cell)? {
-            self.draft.retire_block(&reference);
+            self.draft.retire_value_block(&reference, cell.version);
         }
         Ok(())
     }

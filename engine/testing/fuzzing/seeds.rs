@@ -96,6 +96,8 @@ fn superblocks() -> Result<Vec<u8>> {
         log_half_bytes: 0,
         log: Position::default(),
         closed: true,
+        log_is_flushed: true,
+        log_reaches: 0,
         encryption: None,
     };
     let file = MemoryStorage::new().open("data", true)?;

@@ -139,19 +139,36 @@ fn a_missing_log_is_reported() {
 }
 
 #[test]
-fn a_log_without_a_data_file_is_no_database() {
-    let (mut files, _) = logged();
+fn an_empty_log_without_a_data_file_is_no_database() {
+    for log in [Vec::new(), vec![0; 3000]] {
+        let source = MemoryStorage::from_files(BTreeMap::from([("log".to_owned(), log)]));
+        let target = MemoryStorage::new();
+        let unlimited = &mut |_| ControlFlow::Continue(());
+        let result = recover(
+            Arc::new(source),
+            Arc::new(target.clone()),
+            Options::default(),
+            unlimited,
+        );
+        assert!(matches!(result, Err(Error::NotFound { .. })));
+        assert!(target.files().is_empty());
+    }
+}
+
+/// The records that the log has do not depend on the data file, but for values out of line.
+#[test]
+fn a_log_without_a_data_file_gives_its_records() {
+    let (mut files, states) = logged();
     files.remove("data");
-    let (source, target) = (MemoryStorage::from_files(files), MemoryStorage::new());
-    let unlimited = &mut |_| ControlFlow::Continue(());
-    let result = recover(
-        Arc::new(source),
-        Arc::new(target.clone()),
-        Options::default(),
-        unlimited,
-    );
-    assert!(matches!(result, Err(Error::NotFound { .. })));
-    assert!(target.files().is_empty());
+    let (report, state) = recovered_files(&files, "no data");
+    let newest = states.last().expect("there are commits");
+    assert!(report.log.applied_records > 0 && !state.is_empty());
+    for (name, records) in &state {
+        for (key, value) in records {
+            let is_newest = newest.values().any(|records| records.get(key) == Some(value));
+            assert!(is_newest, "{key:?} in {name}");
+        }
+    }
 }
 
 /// A damaged record costs only its own change, unless nothing tells that it was durable.

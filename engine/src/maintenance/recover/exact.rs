@@ -9,9 +9,9 @@ use super::control::{Control, Flow};
 use super::report::{LogState, RecoverPhase, RecoverReport, RecoveredCollection, RecoveredRoot};
 use super::target::{self, Writer};
 use super::tree::Sink;
-use super::{Files, completeness, log_start};
-use crate::database::recover_from;
+use super::{Files, completeness};
 use crate::database::{Database, Options};
+use crate::database::{Start, recover_from};
 use crate::error::Error;
 use crate::log;
 use crate::pages::DATA_FILE;
@@ -43,6 +43,9 @@ pub(super) fn copy(
     }
     let newest = &list[0];
     let log = files.log.as_ref().filter(|_| newest.log_half_bytes > 0);
+    if log.is_some_and(|log| log::check_presence(&**log, &newest.log_start()).is_err()) {
+        return Ok(None);
+    }
     let older = list.iter().filter(|one| one.generation < newest.generation);
     let older = older.max_by_key(|one| one.generation).filter(|_| log.is_some());
     let reading = Options {
@@ -51,14 +54,15 @@ pub(super) fn copy(
         ..Options::default()
     };
     for superblock in iter::once(newest).chain(older) {
-        let Ok(shared) = recover_from(&files.data, log, superblock, &reading) else {
+        let start = Start::reading(superblock, &list);
+        let Ok(shared) = recover_from(&files.data, log, superblock, start, &reading) else {
             continue;
         };
         let version = shared.newest().version;
         // A superblock is lost. If its checkpoint was newer and bypassed the log, only a scan finds
         // it.
         let may_be_older = !copies.is_certain && version == superblock.version;
-        if version < newest.version || may_be_older {
+        if version < newest.version.max(newest.log_reaches) || may_be_older {
             continue;
         }
         let mut options = options.clone();
@@ -88,7 +92,7 @@ fn describe_log(files: &Files, superblock: &Superblock, version: u64, report: &m
     let needs_none = superblock.log_half_bytes == 0 || superblock.closed;
     report.log.state = match &files.log {
         Some(file) if superblock.log_half_bytes > 0 => {
-            let records = log::salvage(&**file, Some(&log_start(superblock)), &superblock.cipher()).records;
+            let records = log::salvage(&**file, Some(&superblock.log_start())).records;
             let applied = records.iter().filter(|record| record.version <= version);
             report.log.applied_records = applied.count() as u64;
             LogState::Intact

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use crate::block::BlockFile;
 use crate::database::{Database, Options};
 use crate::error::{Error, Result};
-use crate::log::{LOG_FILE, LogStart, SalvagedLog, salvage};
+use crate::log::{LOG_FILE, SalvagedLog, is_empty, salvage};
 use crate::node::Limits;
 use crate::pages::DATA_FILE;
 use crate::pages::{Copies, Superblock, read_copies};
 use crate::state::MAX_NAME_BYTES;
-use crate::storage::{Storage, StorageFile};
+use crate::storage::{MemoryStorage, Storage, StorageFile};
 
 mod catalog;
 mod choose;
@@ -117,9 +117,13 @@ pub fn recover(
     progress: &mut dyn FnMut(RecoverProgress) -> ControlFlow<()>,
 ) -> Result<RecoverReport> {
     check_empty(&*target)?;
-    let data = source.open(DATA_FILE, false)?;
     let has_log = source.exists(LOG_FILE)?;
     let log = has_log.then(|| source.open(LOG_FILE, false)).transpose()?;
+    let data = match &log {
+        // What the log holds is worth having without the rest.
+        Some(log) if !source.exists(DATA_FILE)? && !is_empty(&**log)? => MemoryStorage::new().open(DATA_FILE, true)?,
+        _ => source.open(DATA_FILE, false)?,
+    };
     let files = Files { data, log };
     let mut copies = read_copies(&*files.data)?;
     let cipher = copies.unlock(options.key.as_ref())?;
@@ -156,23 +160,12 @@ fn check_empty(target: &dyn Storage) -> Result<()> {
     Ok(())
 }
 
-/// Where the log continues a checkpoint.
-fn log_start(superblock: &Superblock) -> LogStart {
-    LogStart {
-        half_bytes: superblock.log_half_bytes,
-        database_id: superblock.database_id,
-        position: superblock.log,
-        version: superblock.version,
-    }
-}
-
 /// Reads what is left of the log, and tells whether there is one.
 fn read_log(files: &Files, superblock: Option<&Superblock>) -> (SalvagedLog, LogState) {
     let is_used = superblock.is_none_or(|superblock| superblock.log_half_bytes > 0);
     match &files.log {
         Some(file) if is_used => {
-            let cipher = superblock.map(Superblock::cipher).unwrap_or_default();
-            let log = salvage(&**file, superblock.map(log_start).as_ref(), &cipher);
+            let log = salvage(&**file, superblock.map(Superblock::log_start).as_ref());
             (log, LogState::Intact)
         }
         None if is_used && superblock.is_some_and(|superblock| !superblock.closed) => {

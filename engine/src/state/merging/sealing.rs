@@ -16,18 +16,11 @@ pub(super) struct Sealing {
 }
 
 impl Merging {
-    /// Makes the prepared checkpoint durable. A partial one needs all of the frozen version's
-    /// changes in the log.
+    /// Makes the prepared checkpoint durable.
     pub(super) fn seal(&mut self, shared: &Shared) {
-        let Some(sealing) = &mut self.sealing else {
-            return;
-        };
-        let appended = if sealing.prepared.checkpoint.is_partial {
-            shared.flush.flush_appended(shared.pager.blocks.file())
-        } else {
-            Ok(())
-        };
-        sealing.outcome = Some(appended.and_then(|()| sealing.prepared.seal(shared)));
+        if let Some(sealing) = &mut self.sealing {
+            sealing.outcome = Some(sealing.prepared.seal(shared));
+        }
     }
 }
 
@@ -67,7 +60,7 @@ impl Writer {
         let checkpoint = Checkpoint {
             log,
             closing,
-            is_partial,
+            part_of: is_partial.then_some(merging.target.version),
         };
         match self.prepare(shared, &mut state, &merging.draft, &checkpoint) {
             Ok(prepared) => {
@@ -107,11 +100,11 @@ impl Writer {
     /// writer.
     #[inline(never)]
     pub(super) fn end_seal(&mut self, shared: &Shared, mut merging: Merging) -> Result<()> {
-        let Some(sealing) = merging.sealing.take() else {
+        let Some(mut sealing) = merging.sealing.take() else {
             self.merging = Some(merging);
             return Ok(());
         };
-        let is_partial = sealing.prepared.checkpoint.is_partial;
+        let is_partial = sealing.prepared.checkpoint.is_partial();
         let mut draft = std::mem::take(&mut merging.draft);
         let install = |version: &mut Version| merging.install(version);
         let outcome = sealing.outcome.unwrap_or_else(|| sealing.prepared.seal(shared));
@@ -132,7 +125,7 @@ impl Writer {
         }
         if !is_partial {
             self.continue_log(shared, merging.frozen.unlogged);
-            return Ok(());
+            return self.reclaim_waiting(shared);
         }
         merging.target = merging.working.clone();
         merging.written = 0;

@@ -95,7 +95,7 @@ impl Bed {
         self.root = root;
         let written = draft.spilled.len();
         assert!(draft.released.is_empty(), "nothing is written for nothing");
-        for extent in &draft.retired_extents {
+        for extent in draft.take_retired() {
             assert!(self.blocks.remove(&extent.start), "what is given up was there");
         }
         self.blocks.extend(draft.spilled.keys());

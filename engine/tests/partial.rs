@@ -1,0 +1,266 @@
+//! Deaths behind partial checkpoints. Their superblocks name the log from before the freeze, so
+//! what that log names has to stay until a whole checkpoint replaces them, in whatever life.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mangrove_engine::testing::sim::{SimRng, SimStorage};
+use mangrove_engine::{Clock, Database, Durability, Error, KeyRange, Options};
+
+const RECORDS: u64 = 6000;
+/// The first records of the tree get values out of line: each merge starts with them.
+const HEAD: u64 = 40;
+
+fn options(session: u64) -> Options {
+    Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        cache_bytes: 64 << 10,
+        database_id: Some(7),
+        session: Some(session),
+        ..Options::default()
+    }
+}
+
+fn open(storage: &SimStorage, session: u64) -> Result<Database, Error> {
+    Database::open(Arc::new(storage.clone()), options(session))
+}
+
+fn bytes(rng: &mut SimRng, len: u64) -> Vec<u8> {
+    (0..len).map(|_| rng.next_u64() as u8).collect()
+}
+
+/// The records of the collection "a" that every image has to hold.
+type Expected = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn set(database: &Database, expected: &mut Expected, number: u64, value: Vec<u8>) {
+    let key = number.to_be_bytes().to_vec();
+    database
+        .set("a", &key, &value, Durability::Strict)
+        .expect("the storage works");
+    expected.insert(key, value);
+}
+
+/// A closed database of short records, in a tree that takes many rounds to merge.
+fn filled(storage: &SimStorage, rng: &mut SimRng) -> Expected {
+    let database = open(storage, 1).expect("it is new");
+    let mut expected = Expected::new();
+    for from in (0..RECORDS).step_by(500) {
+        let mut transaction = database.begin().expect("it is open");
+        for number in from..from + 500 {
+            let (key, value) = (number.to_be_bytes().to_vec(), bytes(rng, 40));
+            transaction.set("a", &key, &value).expect("it fits");
+            expected.insert(key, value);
+        }
+        transaction.commit(Durability::Strict).expect("the storage works");
+    }
+    database
+        .set("b", b"key", b"value", Durability::Strict)
+        .expect("the storage works");
+    database.close().expect("the storage works");
+    expected
+}
+
+/// Writes short values to the records behind the head until `count` more checkpoints have passed.
+fn write_past_checkpoints(database: &Database, expected: &mut Expected, rng: &mut SimRng, count: u64) {
+    let end = database.stats().checkpoints + count;
+    while database.stats().checkpoints < end {
+        let number = HEAD + rng.below(RECORDS - HEAD);
+        set(database, expected, number, bytes(rng, 40));
+    }
+}
+
+fn check(storage: &SimStorage, expected: &Expected, context: &str) {
+    let image = SimStorage::from_files(storage.files());
+    let database = open(&image, 99).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let report = database.verify().expect("it can be read");
+    assert!(report.is_ok(), "{context}: {:?}", report.problems);
+    let tree = database.snapshot().collection("a").expect("it exists");
+    assert_eq!(tree.len(), expected.len() as u64, "{context}");
+    for (key, value) in expected {
+        assert_eq!(
+            tree.get(key).expect("it can be read").as_ref(),
+            Some(value),
+            "{context}"
+        );
+    }
+}
+
+/// Commits values out of line, and checks what the death of the process would leave between them.
+fn check_images(storage: &SimStorage, database: &Database, expected: &mut Expected, rng: &mut SimRng, context: &str) {
+    let begin = database.stats().checkpoints;
+    for commit in 0..700 {
+        let number = HEAD + rng.below(RECORDS - HEAD);
+        let len = 600 + rng.below(200);
+        set(database, expected, number, bytes(rng, len));
+        if commit % 10 == 0 {
+            check(storage, expected, &format!("{context}, commit {commit}"));
+        }
+    }
+    let passed = database.stats().checkpoints - begin;
+    assert!(passed > 3, "{context}: {passed} checkpoints, so little was tested");
+}
+
+/// Values that the log from before a freeze names were freed, and their extents reused, when they
+/// were overwritten after a death and merged behind partial checkpoints.
+#[test]
+fn values_of_the_first_life_stay_until_a_whole_checkpoint() {
+    for seed in 0..3 {
+        let mut rng = SimRng::new(seed);
+        let storage = SimStorage::new();
+        let mut expected = filled(&storage, &mut rng);
+        let database = open(&storage, 2).expect("it opens");
+        for number in 0..HEAD {
+            set(&database, &mut expected, number, bytes(&mut rng, 700));
+        }
+        write_past_checkpoints(&database, &mut expected, &mut rng, 3 + seed);
+        drop(database);
+        let storage = SimStorage::from_files(storage.files());
+        let database = open(&storage, 3).expect("it opens after a death");
+        for number in 0..HEAD {
+            set(&database, &mut expected, number, b"new".to_vec());
+        }
+        check_images(&storage, &database, &mut expected, &mut rng, &format!("seed {seed}"));
+    }
+}
+
+/// The same without a death: clearing another collection abandons the merge, whose partial
+/// checkpoints stay.
+#[test]
+fn values_of_an_abandoned_merge_stay_until_a_whole_checkpoint() {
+    for (seed, drops) in [(0, false), (1, true), (2, false)] {
+        let mut rng = SimRng::new(seed);
+        let storage = SimStorage::new();
+        let mut expected = filled(&storage, &mut rng);
+        let database = open(&storage, 2).expect("it opens");
+        for number in 0..HEAD {
+            set(&database, &mut expected, number, bytes(&mut rng, 700));
+        }
+        database
+            .set("b", b"other", b"value", Durability::Strict)
+            .expect("the storage works");
+        write_past_checkpoints(&database, &mut expected, &mut rng, 3);
+        let mut transaction = database.begin().expect("it is open");
+        if drops {
+            transaction.drop_collection("b").expect("the storage works");
+        } else {
+            transaction.clear("b", KeyRange::all()).expect("the storage works");
+        }
+        transaction.commit(Durability::Strict).expect("the storage works");
+        for number in 0..HEAD {
+            set(&database, &mut expected, number, b"new".to_vec());
+        }
+        check_images(&storage, &database, &mut expected, &mut rng, &format!("seed {seed}"));
+    }
+}
+
+/// Replay found the values in the trees of a partial checkpoint and did not add their hints.
+#[test]
+fn hints_of_values_that_were_merged_in_part_come_back() {
+    let mut rng = SimRng::new(5);
+    let storage = SimStorage::new();
+    filled(&storage, &mut rng);
+    let database = open(&storage, 2).expect("it opens");
+    for number in 0..HEAD {
+        let mut transaction = database.begin().expect("it is open");
+        transaction
+            .put_until("a", &number.to_be_bytes(), &bytes(&mut rng, 700), Some(1000 + number))
+            .expect("it fits");
+        transaction.commit(Durability::Strict).expect("the storage works");
+    }
+    write_past_checkpoints(&database, &mut Expected::new(), &mut rng, 3);
+    drop(database);
+    let now = Arc::new(AtomicU64::new(1));
+    let clock = Arc::clone(&now);
+    let options = Options {
+        clock: Clock::new(move || clock.load(Ordering::Relaxed)),
+        ..options(3)
+    };
+    let database = Database::open(Arc::new(SimStorage::from_files(storage.files())), options).expect("it opens");
+    let report = database.verify().expect("it can be read");
+    assert!(report.is_ok(), "{:?}", report.problems);
+    now.store(2000, Ordering::Relaxed);
+    let count = || {
+        let tree = database.snapshot().collection("a").expect("it exists");
+        tree.count(KeyRange::all()).expect("it can be read")
+    };
+    assert_eq!(count(), RECORDS - HEAD);
+    assert_eq!(database.purge_expired(1000).expect("the storage works"), HEAD as usize);
+    assert_eq!(count(), RECORDS - HEAD);
+    assert_eq!(database.stats().entries, RECORDS - HEAD + 1);
+}
+
+/// Flips a bit in the last record of the log that has not been damaged yet; returns its offset.
+fn damage_last_record(files: &mut BTreeMap<String, Vec<u8>>, before: usize) -> usize {
+    let log = files.get_mut("log").expect("it has a log");
+    let last = log[..before]
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .expect("it has records");
+    log[last] ^= 1;
+    last
+}
+
+/// Pairs of keys that are committed together lie far apart, so a partial checkpoint has half of
+/// them. If the log ends before the record that has both, opening must not show half of the commit.
+#[test]
+fn a_log_that_ends_early_shows_no_half_of_a_commit() {
+    let mut refused = 0;
+    let mut opened = 0;
+    for rounds in 1..=6 {
+        let mut rng = SimRng::new(rounds);
+        let storage = SimStorage::new();
+        let initial = filled(&storage, &mut rng);
+        let database = open(&storage, 2).expect("it opens");
+        let pair = |number: u64| [number, RECORDS - 1 - number].map(u64::to_be_bytes);
+        let mut last = BTreeMap::new();
+        let end = database.stats().checkpoints + rounds;
+        let mut merges = false;
+        while database.stats().checkpoints < end {
+            let (number, value) = (rng.below(RECORDS / 2), bytes(&mut rng, 40));
+            let mut transaction = database.begin().expect("it is open");
+            for key in pair(number) {
+                transaction.set("a", &key, &value).expect("it fits");
+            }
+            let version = transaction
+                .commit(Durability::Strict)
+                .expect("the storage works")
+                .version;
+            last.insert(version, (number, value));
+            // The last commits of the frozen version are the newest records of the log.
+            if merges || database.stats().dirty_bytes > 24 << 10 {
+                merges = true;
+                while database.merge_slice().expect("the storage works") && database.stats().checkpoints < end {}
+            }
+        }
+        drop(database);
+        let mut files = storage.files();
+        let mut before = files["log"].len();
+        for damaged in 1..=8 {
+            before = damage_last_record(&mut files, before).saturating_sub(120);
+            let context = format!("{rounds} checkpoints, damage {damaged}");
+            let image = SimStorage::from_files(files.clone());
+            let database = match open(&image, 9) {
+                Err(Error::Corrupt(_)) => {
+                    assert_eq!(image.files(), files, "{context}: a failed open changed a file");
+                    refused += 1;
+                    continue;
+                }
+                result => result.unwrap_or_else(|error| panic!("{context}: {error}")),
+            };
+            let tree = database.snapshot().collection("a").expect("it exists");
+            for (number, _) in last.values() {
+                let keys = pair(*number);
+                let found = keys.map(|key| tree.get(&key).expect("it can be read"));
+                let was_never_set = (0..2).all(|at| found[at].as_ref() == initial.get(keys[at].as_slice()));
+                assert!(
+                    was_never_set || found[0] == found[1],
+                    "{context}: half of a commit to {number}"
+                );
+            }
+            opened += 1;
+        }
+    }
+    assert!(refused > 10 && opened > 0, "{refused} refused, {opened} opened");
+}

@@ -1,0 +1,136 @@
+//! Space comes back: overwriting and removing values out of line makes the files neither grow
+//! without bound nor fill a storage that has room for ten times the data.
+
+use std::sync::Arc;
+
+use mangrove_engine::testing::sim::{SimRng, SimStorage};
+use mangrove_engine::{Database, Durability, Options};
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes that do not compress.
+fn noise(rng: &mut SimRng, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&rng.next_u64().to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+fn file_bytes(storage: &SimStorage) -> u64 {
+    storage.files().values().map(|bytes| bytes.len() as u64).sum()
+}
+
+/// What is done with values of one size.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    /// The same few are set again and again.
+    Overwrite,
+    /// Each is removed some time after it was set.
+    Queue,
+}
+
+/// Writes about `total` bytes in values of `len` bytes, `live` bytes of which stay.
+fn churn(usage: Use, len: usize, live: u64, total: u64, durability: Durability, is_logged: bool) {
+    let context = format!("{usage:?} of {len} bytes, {durability:?}, with a log: {is_logged}");
+    let storage = SimStorage::new();
+    let options = Options {
+        log_bytes: if is_logged { None } else { Some(0) },
+        ..Options::default()
+    };
+    let open = || Database::open(Arc::new(storage.clone()), options.clone()).expect("there is room");
+    let mut rng = SimRng::new(len as u64);
+    let mut value = noise(&mut rng, len);
+    let count = (live / len as u64).max(1);
+    let live = count * len as u64;
+    // Small values need room for nodes and the log, too.
+    storage.set_capacity(Some(10 * live.max(MIB)));
+    let mut database = open();
+    let saves = (total / len as u64).clamp(6, 4000);
+    for save in 0..saves {
+        let at = rng.below(len as u64 - 8) as usize;
+        value[at..at + 8].copy_from_slice(&rng.next_u64().to_le_bytes());
+        let mut transaction = database.begin().expect("it is open");
+        let set = match usage {
+            Use::Overwrite => transaction.put("c", &(save % count).to_be_bytes(), &value),
+            Use::Queue => transaction.put("c", &save.to_be_bytes(), &value),
+        };
+        set.unwrap_or_else(|error| panic!("{context}, save {save}: {error}"));
+        if let (Use::Queue, Some(done)) = (usage, save.checked_sub(count)) {
+            transaction.delete("c", &done.to_be_bytes()).expect("it can be read");
+        }
+        transaction
+            .commit(durability)
+            .unwrap_or_else(|error| panic!("{context}, save {save}: {error}"));
+        if save % 16 == 0 || len > 1_000_000 {
+            let bytes = file_bytes(&storage);
+            assert!(bytes < 4 * live + 34 * MIB, "{context}, save {save}: {bytes} bytes");
+        }
+        if save == saves / 2 {
+            // What a life has left behind does not add up.
+            database.flush().unwrap_or_else(|error| panic!("{context}: {error}"));
+            drop(database);
+            database = open();
+        }
+    }
+    let report = database.verify().expect("it can be read");
+    assert!(report.is_ok(), "{context}: {:?}", report.problems);
+    database.close().unwrap_or_else(|error| panic!("{context}: {error}"));
+}
+
+#[test]
+fn values_that_are_replaced_give_their_space_back() {
+    for durability in [Durability::Strict, Durability::Relaxed, Durability::None] {
+        churn(Use::Overwrite, 3000, MIB, 8 * MIB, durability, true);
+        churn(Use::Overwrite, 20_000, 2 * MIB, 60 * MIB, durability, true);
+        churn(Use::Overwrite, 300_000, 300_000, 60 * MIB, durability, true);
+        churn(Use::Overwrite, 2_000_000, 6 * MIB, 60 * MIB, durability, true);
+    }
+    churn(Use::Overwrite, 300_000, 300_000, 30 * MIB, Durability::Strict, false);
+    churn(
+        Use::Overwrite,
+        50_000_000,
+        50_000_000,
+        500 * MIB,
+        Durability::Strict,
+        true,
+    );
+}
+
+#[test]
+fn values_that_are_removed_give_their_space_back() {
+    for durability in [Durability::Strict, Durability::Relaxed, Durability::None] {
+        churn(Use::Queue, 20_000, 2 * MIB, 60 * MIB, durability, true);
+        churn(Use::Queue, 300_000, 6 * MIB, 60 * MIB, durability, true);
+        churn(Use::Queue, 5_000_000, 10 * MIB, 100 * MIB, durability, true);
+    }
+}
+
+/// Values that an earlier checkpoint holds are removed without anything else being written.
+#[test]
+fn removing_old_values_frees_them_without_a_full_log() {
+    let storage = SimStorage::new();
+    let open = || Database::open(Arc::new(storage.clone()), Options::default()).expect("there is room");
+    let mut rng = SimRng::new(1);
+    let database = open();
+    for number in 0..40_u64 {
+        let value = noise(&mut rng, 1_000_000);
+        database
+            .set("c", &number.to_be_bytes(), &value, Durability::Strict)
+            .expect("there is room");
+    }
+    database.close().expect("there is room");
+    let database = open();
+    let mut removed = 0;
+    for number in 0..36_u64 {
+        let mut transaction = database.begin().expect("it is open");
+        removed += u64::from(transaction.delete("c", &number.to_be_bytes()).expect("it can be read"));
+        transaction.commit(Durability::Strict).expect("there is room");
+    }
+    assert_eq!(removed, 36);
+    let stats = database.stats();
+    assert!(stats.checkpoints > 0, "{stats:?}");
+    let used = stats.file_bytes - stats.free_bytes;
+    assert!(used < 26 * MIB, "{used} bytes are in use, for 4 MB of data");
+}
