@@ -218,7 +218,16 @@ const DAMAGE: Config = Config {
     ..LOG
 };
 
-const CONFIGS: [Config; 6] = [MERGE, CLEAR, CLEAR_FIRST, EXPIRY, LOG, DAMAGE];
+/// The log returns to its first half.
+const SWITCH: Config = Config {
+    name: "switch",
+    commits: 3,
+    deaths: 1,
+    has_other_steps: false,
+    ..DAMAGE
+};
+
+const CONFIGS: [Config; 7] = [MERGE, CLEAR, CLEAR_FIRST, EXPIRY, LOG, DAMAGE, SWITCH];
 
 impl Config {
     fn keys(&self, collection: usize) -> impl Iterator<Item = usize> + '_ {
