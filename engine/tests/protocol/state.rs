@@ -380,7 +380,8 @@ impl State {
                 Damage::Log => {
                     files.halves = [Half::default(); 2];
                     if newest.closed {
-                        // A record behind it was replayed, but not yet acknowledged.
+                        // A power cut may have taken the superblock that the first record needs and
+                        // left the record, so it was replayed.
                         expected.least = newest.version;
                     }
                     expected.may_refuse = true;
