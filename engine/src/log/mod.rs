@@ -54,6 +54,10 @@ const MAX_AHEAD_BYTES: u64 = 1 << 20;
 /// Longer changes go to the data file: the end of each half is reserved for one record of maximum
 /// length.
 const MAX_PAYLOAD_BYTES: usize = 4 << 20;
+/// Length of the longest half.
+pub(crate) const MAX_HALF_BYTES: u32 = 512 << 20;
+/// Length of the shortest half.
+pub(crate) const MIN_HALF_BYTES: u32 = 4096;
 /// Length of both copies of a half's header.
 const HALF_HEADER_BYTES: u32 = 2 * COPY_BYTES as u32;
 
@@ -257,7 +261,7 @@ impl Log {
 
     /// Whether a record with a payload of `len` bytes fits into the rest of this half.
     pub(crate) fn has_room(&self, len: usize) -> bool {
-        self.at.offset as usize + self.record_len(len) <= self.half_bytes as usize
+        u64::from(self.at.offset) + self.record_len(len) as u64 <= u64::from(self.half_bytes)
     }
 
     /// Fill of this half, in thousandths. At 1000 a record of maximum length may no longer fit.
@@ -450,6 +454,39 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::{MemoryStorage, Storage};
+
+    fn log(half_bytes: u32) -> Log {
+        let file = MemoryStorage::new().open(LOG_FILE, true).unwrap();
+        let replayed = Replay::empty(Position::first(0, 7));
+        Log::new(file, half_bytes, 7, 1, false, Cipher::default(), &replayed)
+    }
+
+    #[test]
+    fn a_position_beyond_the_half_leaves_no_room() {
+        let mut log = log(MAX_HALF_BYTES);
+        assert!(log.has_room(MAX_PAYLOAD_BYTES));
+        for offset in [MAX_HALF_BYTES, u32::MAX - 8, u32::MAX] {
+            log.at.offset = offset;
+            assert!(!log.has_room(0), "{offset}");
+        }
+    }
+
+    #[test]
+    fn the_fill_grows_with_the_half_however_long_it_is() {
+        for half_bytes in [4096, 32 << 20, MAX_HALF_BYTES] {
+            let mut log = log(half_bytes);
+            log.unbegun = false;
+            let fills: Vec<_> = (1..=10)
+                .map(|tenths| {
+                    log.at.offset = half_bytes / 10 * tenths;
+                    log.fill()
+                })
+                .collect();
+            assert!(fills.is_sorted_by(|a, b| a < b), "{half_bytes}: {fills:?}");
+            assert!(fills[0] >= 100 && fills[9] >= 999, "{half_bytes}: {fills:?}");
+        }
+    }
 
     #[test]
     fn half_headers_have_golden_bytes_and_find_every_flipped_bit() {

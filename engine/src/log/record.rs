@@ -200,11 +200,14 @@ pub(super) fn decode(salt: u64, max_raw_bytes: usize, cipher: &Cipher, bytes: &[
     })
 }
 
-/// Record length that the header at the start of `bytes` claims; `None` without this half's tag.
+/// Record length that the header at the start of `bytes` claims; `None` without this half's tag, or
+/// if no address space has room for it.
 pub(super) fn claimed_len(salt: u64, bytes: &[u8]) -> Option<usize> {
     let tag = u32::from_le_bytes(*bytes.first_chunk()?);
     let stored = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?);
-    (tag == salt as u32 ^ TAG).then(|| record_len(stored as usize))
+    let len = HEADER_BYTES.checked_add(stored as usize)?;
+    let len = len.checked_next_multiple_of(ALIGN)?;
+    (tag == salt as u32 ^ TAG).then_some(len)
 }
 
 #[cfg(test)]
@@ -228,6 +231,18 @@ mod tests {
         assert_eq!(&bytes[16..36], b"\0\0\0\0\0\x01\0\0\x05\0\0\0\x06\0\0\0\0\0\0\0");
         assert_eq!(bytes[36..40], crc.to_le_bytes());
         assert_eq!(&bytes[40..], b"abc\0\0\0\0\0");
+    }
+
+    #[test]
+    fn a_claimed_length_is_never_too_short() {
+        let mut bytes = Vec::new();
+        encode(9, &INFO, b"abc", true, &Cipher::default(), &mut bytes);
+        assert_eq!(claimed_len(9, &bytes), Some(48));
+        for stored in [u32::MAX, u32::MAX - 40, u32::MAX - 47, i32::MAX as u32] {
+            bytes[4..8].copy_from_slice(&stored.to_le_bytes());
+            let len = claimed_len(9, &bytes);
+            assert!(len.is_none_or(|len| len > stored as usize), "{stored}: {len:?}");
+        }
     }
 
     proptest! {

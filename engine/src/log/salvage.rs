@@ -198,7 +198,9 @@ struct Intact {
 fn intact(bytes: &[u8], half_bytes: usize, cipher: &Cipher, salt: u64, from: u32) -> Vec<Intact> {
     let mut found = Vec::new();
     let mut budget = bytes.len().saturating_mul(SEARCH_FACTOR);
-    let mut at = (from.max(HALF_HEADER_BYTES) as usize).next_multiple_of(record::ALIGN);
+    let from = from.max(HALF_HEADER_BYTES) as usize;
+    // A damaged header may name any offset.
+    let mut at = from.checked_next_multiple_of(record::ALIGN).unwrap_or(usize::MAX);
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let taken = record::claimed_len(salt, rest)
             .filter(|len| *len <= rest.len() && *len <= budget)
@@ -272,5 +274,21 @@ impl Chain {
         self.is_behind_damage = header.from != self.end;
         self.log.is_damaged |= self.is_behind_damage;
         self.end = Position::first(header.half, header.salt);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_record_begins_behind_the_last_offset() {
+        let bytes = [0; 4096];
+        for from in [4097, u32::MAX - 7, u32::MAX - 6, u32::MAX] {
+            assert!(
+                intact(&bytes, bytes.len(), &Cipher::default(), 0, from).is_empty(),
+                "{from}"
+            );
+        }
     }
 }

@@ -183,7 +183,8 @@ pub(super) fn inline_value(bytes: &[u8]) -> Option<(&[u8], u64)> {
     if meta & FLAG_OUT_OF_LINE != 0 {
         return None;
     }
-    Some((rest.get(..(meta >> FLAG_BITS) as usize)?, expires))
+    let len = usize::try_from(meta >> FLAG_BITS).ok()?;
+    Some((rest.get(..len)?, expires))
 }
 
 /// Length of the payload of a valid cell at the front of `bytes`.

@@ -35,6 +35,16 @@ fn image_has_golden_bytes() {
     assert_eq!(heap, [b'b', b'X', 16, b'v', b'a', b'c', b'a', b'b']);
 }
 
+/// In WebAssembly a length may exceed an address; its low half is another length.
+#[test]
+fn a_length_of_more_than_32_bits_is_not_cut() {
+    let mut bytes = Vec::new();
+    cell::put_varint(&mut bytes, (1 << 32 | 1) << 4);
+    bytes.push(b'v');
+    assert_eq!(cell::inline_value(&bytes), None);
+    assert_eq!(cell::check_leaf_payload(&bytes), None);
+}
+
 #[test]
 fn cells_have_golden_bytes() {
     let mut bytes = Vec::new();

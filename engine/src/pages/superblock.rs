@@ -42,7 +42,7 @@ use crate::block::{BlockRef, Compression, REF_BYTES, checksum};
 use crate::cipher::PreviousKey;
 use crate::cipher::{self, Cipher, Domain, Key, OVERHEAD_BYTES, WrappedKey};
 use crate::error::{Error, Result};
-use crate::log::{LogStart, Position};
+use crate::log::{LogStart, MAX_HALF_BYTES, MIN_HALF_BYTES, Position};
 use crate::node::Child;
 use crate::storage::StorageFile;
 
@@ -398,7 +398,8 @@ impl Superblock {
             });
         }
         let node_bytes = u32_at(12);
-        let (9..=16, 256..=65536) = (bytes[10], node_bytes) else {
+        let log_half_bytes = u32_at(100);
+        let (9..=16, 256..=65536, 0 | MIN_HALF_BYTES..=MAX_HALF_BYTES) = (bytes[10], node_bytes, log_half_bytes) else {
             return Err(Error::corrupt("the superblock names options that do not exist"));
         };
         let free_map: &[u8; REF_BYTES] = bytes[72..].first_chunk().expect("72 + 16 < 512");
@@ -426,7 +427,7 @@ impl Superblock {
             file_units,
             next_collection_id: u32_at(96),
             epoch: u64_at(104),
-            log_half_bytes: u32_at(100),
+            log_half_bytes,
             log: Position {
                 half: bytes[152] & 1,
                 offset: u32_at(156),
@@ -618,6 +619,24 @@ mod tests {
         };
         assert_eq!(list.len(), 3);
         assert_eq!(list[0].generation, 5);
+    }
+
+    /// A half is read into memory as a whole, and its length is divided by.
+    #[test]
+    fn impossible_lengths_of_the_log_are_refused() {
+        let decoded = |log_half_bytes| {
+            let superblock = Superblock {
+                log_half_bytes,
+                ..sample()
+            };
+            Superblock::decode(&superblock.encode())
+        };
+        for possible in [0, MIN_HALF_BYTES, MAX_HALF_BYTES] {
+            assert!(decoded(possible).unwrap().is_some(), "{possible}");
+        }
+        for impossible in [1, MIN_HALF_BYTES - 1, MAX_HALF_BYTES + 1, u32::MAX] {
+            assert!(matches!(decoded(impossible), Err(Error::Corrupt(_))), "{impossible}");
+        }
     }
 
     #[test]

@@ -137,6 +137,22 @@ enum Goal {
     Slice,
 }
 
+/// The number, or the largest one of 32 bits where addresses have as many.
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// A part of a whole, in thousandths. In WebAssembly the product exceeds a `usize` from four million
+/// entries on.
+fn thousandths(part: usize, whole: usize) -> usize {
+    to_usize(part as u64 * FULL as u64 / whole.max(1) as u64)
+}
+
+/// So many thousandths of a whole.
+fn share(whole: usize, thousandths: usize) -> usize {
+    to_usize(whole as u64 * thousandths as u64 / FULL as u64)
+}
+
 /// Why a merge paused.
 #[derive(Clone, Copy)]
 enum Pause {
@@ -152,13 +168,13 @@ impl Merging {
     /// Merged entries, in thousandths.
     fn part(&self) -> usize {
         let passed = self.run.as_ref().map_or(0, |(_, changes)| changes.passed);
-        (self.merged + passed) * FULL / self.entries.max(1)
+        thousandths(self.merged + passed, self.entries)
     }
 
     /// Advances the merge until it reaches the goal or a round is over.
     fn advance(&mut self, shared: &Shared, free: &FreeSpace, generation: u64, goal: Goal) -> Result<Pause> {
         let entries = match goal {
-            Goal::Part(part) if part < FULL => self.entries * part / FULL,
+            Goal::Part(part) if part < FULL => share(self.entries, part),
             _ => usize::MAX,
         };
         loop {
@@ -269,7 +285,7 @@ impl Writer {
     /// checkpoint to become free, whichever is fullest.
     fn fill(&self, shared: &Shared) -> usize {
         let share = shared.config.max_active_bytes() as u64;
-        let active = shared.newest().active_bytes() as u64 * FULL as u64 / share;
+        let active = to_usize(shared.newest().active_bytes() as u64 * FULL as u64 / share);
         let log = self.log.as_ref().map_or(0, |log| {
             let start = self.frozen().map_or(0, |frozen| frozen.log_fill);
             if log.fill() >= FULL {
@@ -277,8 +293,8 @@ impl Writer {
             }
             log.fill().saturating_sub(start) * FULL / FULL.saturating_sub(start).max(FULL / 10)
         });
-        let waiting = self.space.waiting_units() * FULL as u64 / self.max_waiting;
-        log.max(usize::try_from(active.max(waiting)).unwrap_or(usize::MAX))
+        let waiting = to_usize(self.space.waiting_units() * FULL as u64 / self.max_waiting);
+        log.max(active).max(waiting)
     }
 
     /// Whether the log lacks commits that no checkpoint holds.
@@ -298,8 +314,8 @@ impl Writer {
         let committed = active_bytes.saturating_sub(std::mem::replace(&mut self.paced_bytes, active_bytes));
         let has_thread = HAS_THREADS && shared.lending.has_merger();
         let part = match fill.checked_sub(HELPED_AT) {
-            _ if !has_thread => fill * FULL / MERGED_AT,
-            late => late.unwrap_or(0) * FULL / (MERGED_AT - HELPED_AT),
+            _ if !has_thread => fill.saturating_mul(FULL) / MERGED_AT,
+            late => late.unwrap_or(0).saturating_mul(FULL) / (MERGED_AT - HELPED_AT),
         };
         if HAS_THREADS && self.lent.is_some() {
             let lending = &shared.lending;
@@ -530,7 +546,7 @@ impl Writer {
             0 => bytes,
             _ => bytes.min(self.room_bytes(shared) / 4),
         };
-        (bytes as usize).max(MIN_ROUND_NODES * shared.config.limits.node_capacity)
+        to_usize(bytes).max(MIN_ROUND_NODES * shared.config.limits.node_capacity)
     }
 
     /// Merges everything frozen and makes its checkpoint.
@@ -563,5 +579,30 @@ impl Writer {
         }
         self.advance(shared, Goal::Part(FULL))?;
         self.seal(shared, true, closing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_many_entries_are_exact() {
+        let most = i32::MAX as usize;
+        for whole in [1, 999, 4_294_968, 100_000_000, most] {
+            assert_eq!(thousandths(whole, whole), FULL);
+            assert_eq!(share(whole, FULL), whole);
+            assert!(share(whole, 999) <= whole && share(whole, 999) >= whole / 2, "{whole}");
+        }
+        assert_eq!(thousandths(0, 0), 0);
+        assert_eq!(share(8_000_000, 250), 2_000_000);
+        assert_eq!(thousandths(2_000_000, 8_000_000), 250);
+    }
+
+    /// A round of a file of 64 GiB has more bytes than an address of WebAssembly.
+    #[test]
+    fn long_rounds_stay_long() {
+        assert!(to_usize(1 << 32) >= u32::MAX as usize);
+        assert!(to_usize(u64::MAX) == usize::MAX);
     }
 }
