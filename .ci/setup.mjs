@@ -1,13 +1,13 @@
 // Installs missing dependencies of the build and the tests; quick if nothing is missing.
 // `--browser` adds Chromium, Firefox and WebKitGTK, `--bundlers` the bundlers that the package is
 // tested with, `--sync` the servers that the tests of sync start, `--nats` only the
-// one of the demo.
+// one of the demo, `--i686` Rust's target for processors with addresses of 32 bits.
 import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
-  BINDGEN_HOME, BROWSERS, ROOT, SYNC_SERVERS, WASM_PACK_HOME, WASM_PACK_VERSION,
-  bindgenVersion, goCommand, hasBindgen, hasWasmPack, output, run, toolEnv,
+  BINDGEN_HOME, BROWSERS, I686_TARGET, ROOT, SYNC_SERVERS, WASM_PACK_HOME, WASM_PACK_VERSION,
+  bindgenVersion, goCommand, hasBindgen, hasI686, hasWasmPack, output, run, toolEnv,
 } from './tools.mjs';
 
 const MIN_NODE = [20, 19];
@@ -78,6 +78,18 @@ function installRust() {
   say(`installing Rust ${wanted.channel} with ${wanted.targets.join(', ')}`);
   const args = ['toolchain', 'install', wanted.channel, '--profile', 'minimal', '--no-self-update'];
   run('rustup', [...args, ...wanted.components.flatMap((name) => ['--component', name]), ...wanted.targets.flatMap((name) => ['--target', name])]);
+}
+
+function installI686() {
+  const sysroot = output('rustc', ['--print', 'sysroot'], toolEnv());
+  if (!hasI686 || existsSync(join(sysroot, 'lib', 'rustlib', I686_TARGET))) return;
+  say(`installing Rust's target ${I686_TARGET}`);
+  try {
+    run('rustup', ['target', 'add', I686_TARGET]);
+  } catch {
+    // Only one step needs it.
+    say(`${I686_TARGET} could not be installed; the step i686 will fail`);
+  }
 }
 
 function checkCompiler() {
@@ -175,6 +187,7 @@ try {
   installNpmPackages(ROOT, 'npm packages');
   checkCompiler();
   installRust();
+  if (process.argv.includes('--i686')) installI686();
   installBindgen();
   installWasmPack();
   if (process.argv.includes('--browser')) installBrowsers();

@@ -8,6 +8,10 @@ import { fileURLToPath } from 'node:url';
 export const ROOT = fileURLToPath(new URL('..', import.meta.url));
 export const WASM_PACK_VERSION = '0.15.1';
 
+/** A target with addresses of 32 bits, as WebAssembly has. Its programs run on any Linux for x86-64. */
+export const I686_TARGET = 'i686-unknown-linux-musl';
+export const hasI686 = process.platform === 'linux' && process.arch === 'x64';
+
 const CARGO_HOME = process.env.CARGO_HOME ?? join(homedir(), '.cargo');
 
 /** Shared by all clones, because building it takes a minute or more. */

@@ -236,7 +236,7 @@ fn digested(value: Vec<u8>) -> Vec<u8> {
             .wrapping_mul(0x9E37_79B9_7F4A_7C15)
             .rotate_left(23)
     });
-    [&value.len().to_le_bytes(), &sum.to_le_bytes(), rest].concat()
+    [&(value.len() as u64).to_le_bytes(), &sum.to_le_bytes(), rest].concat()
 }
 
 /// The state as [`read_state`] returns it.
