@@ -1,5 +1,7 @@
 //! Tests that start processes, in one program.
 
+#[cfg(unix)]
+mod evicted;
 mod lock;
 mod process_kill;
 mod read_only;

@@ -271,15 +271,17 @@ pub fn end_loading(failure: Option<String>) {
     with(|engine| engine.session.end_loading(failure));
 }
 
-/// Ends the host's flush; `thrown` is what it failed with, or `undefined`.
+/// Ends the host's flush; `thrown` is what it failed with, or `undefined`. Returns why nothing was
+/// acknowledged, if so, as `{ code, message, retryable }`.
 #[wasm_bindgen]
-pub fn end_flush(thrown: &JsValue) {
+pub fn end_flush(thrown: &JsValue) -> JsValue {
     let result = if thrown.is_undefined() {
         Ok(())
     } else {
         Err(mangrove_host::from_js(thrown, "log", "flush log".to_owned()))
     };
-    with(|engine| engine.session.end_flush(result));
+    let ended = with(|engine| engine.session.end_flush(result));
+    ended.map_or_else(|error| to_js(&error), |()| JsValue::UNDEFINED)
 }
 
 /// Serves the client `name`, which had open what `state` lists where it was served before. Returns

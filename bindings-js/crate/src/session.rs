@@ -126,12 +126,17 @@ impl Session {
     }
 
     /// Ends the host's flush, including one that was released.
-    pub fn end_flush(&mut self, result: Result<()>) {
+    ///
+    /// # Errors
+    /// The given one, or what the engine found wrong after the flush. It remembers the failure.
+    pub fn end_flush(&mut self, result: Result<()>) -> Result<()> {
         if let Some(flush) = self.flush.take() {
             self.flushed = flush.finish(result);
+            self.flushed.clone()
         } else if let Some(flush) = self.released.take() {
-            // The engine remembers the failure.
-            let _ = flush.finish(result);
+            flush.finish(result)
+        } else {
+            Ok(())
         }
     }
 

@@ -35,7 +35,7 @@ fn a_message_waits_at_each_read_that_needs_its_writes() {
     while progress == Progress::AwaitsFlush {
         waits += 1;
         assert!(session.begin_flush().is_some());
-        session.end_flush(Ok(()));
+        session.end_flush(Ok(())).expect("the flush succeeded");
         progress = session.resume(&sent, &mut out);
     }
     assert_eq!(waits, 2);
@@ -55,7 +55,7 @@ fn a_failed_flush_of_the_host_undoes_the_writes_that_waited_and_no_read_shows_th
     let mut out = Writer::default();
     assert_eq!(session.start(&sent, &mut out), Progress::AwaitsFlush);
     assert!(session.begin_flush().is_some());
-    session.end_flush(Err(failure()));
+    assert_eq!(session.end_flush(Err(failure())), Err(failure()));
     assert_eq!(session.resume(&sent, &mut out), Progress::Done);
     let mut reply = Reply::new(&out);
     assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"0".to_vec())));
@@ -78,7 +78,7 @@ fn a_failed_flush_that_was_not_waited_for_ends_writing() {
     session.release_flush();
     assert_eq!(session.resume(&sent, &mut out), Progress::Done);
     assert_eq!(Reply::new(&out).status(), Ok(()));
-    session.end_flush(Err(failure()));
+    assert_eq!(session.end_flush(Err(failure())), Err(failure()));
     assert_eq!(
         execute(&mut session, &[set("a", "2")]).status(),
         Err("KV_IO".to_owned())
@@ -95,7 +95,8 @@ fn the_commit_of_a_transaction_waits_and_fails_alike() {
         let mut out = Writer::default();
         assert_eq!(session.start(&sent, &mut out), Progress::AwaitsFlush);
         assert!(session.begin_flush().is_some());
-        session.end_flush(if fails { Err(failure()) } else { Ok(()) });
+        let ended = session.end_flush(if fails { Err(failure()) } else { Ok(()) });
+        assert_eq!(ended.is_err(), fails);
         assert_eq!(session.resume(&sent, &mut out), Progress::Done);
         let mut reply = Reply::new(&out);
         assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));

@@ -43,6 +43,7 @@ pub fn from_js(thrown: &JsValue, file: &str, context: String) -> Error {
             };
         }
         "KV_LOCKED" => return Error::Locked { file: file.into() },
+        "KV_EVICTED" => return Error::Evicted { file: file.into() },
         "KV_NOT_FOUND" => return Error::NotFound { what: file.into() },
         "KV_READ_ONLY" => return Error::ReadOnly,
         _ => {}

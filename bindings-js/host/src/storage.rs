@@ -50,6 +50,10 @@ extern "C" {
     fn truncate(this: &HostFile, size: f64) -> std::result::Result<(), JsValue>;
     #[wasm_bindgen(method, catch)]
     fn close(this: &HostFile) -> std::result::Result<(), JsValue>;
+    /// Throws `KV_EVICTED` if the file's name no longer leads to it. A storage that is watched has
+    /// it.
+    #[wasm_bindgen(method, catch, js_name = checkName)]
+    fn check_name(this: &HostFile, max_age_ms: u32) -> std::result::Result<(), JsValue>;
 }
 
 thread_local! {
@@ -151,7 +155,9 @@ impl Storage for JsStorage {
             return Err(Error::NotFound { what: name.into() });
         }
         let file = self.call("open", name, |storage| storage.open(name))?;
-        Ok(Arc::new(JsFile::new(file, name)?))
+        let mut file = JsFile::new(file, name)?;
+        file.is_watched = self.watch != Watch::Nothing;
+        Ok(Arc::new(file))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -178,6 +184,8 @@ pub struct JsFile {
     name: String,
     /// Kept here, as asking the host costs as much as reading.
     size: AtomicU64,
+    /// Whether it has the method `checkName`.
+    is_watched: bool,
 }
 
 impl JsFile {
@@ -190,6 +198,7 @@ impl JsFile {
             handle: Handle::new(file.into()),
             name: name.to_owned(),
             size: AtomicU64::new(0),
+            is_watched: false,
         };
         file.ask_size()?;
         Ok(file)
@@ -264,6 +273,13 @@ impl StorageFile for JsFile {
     fn current_len(&self) -> Result<u64> {
         self.ask_size()?;
         self.len()
+    }
+
+    fn check_name(&self, max_age_ms: u32) -> Result<()> {
+        if !self.is_watched {
+            return Ok(());
+        }
+        self.call("find", None, |file| file.check_name(max_age_ms))
     }
 
     fn set_len(&self, len: u64) -> Result<()> {

@@ -26,7 +26,8 @@ interface LockedStorage extends CustomStorage {
   /**
    * When the engine checks for other writers, since the lock may not exclude them. 1: before the
    * first write, strict commits and writes to the data file, and after each flush. 2: also before
-   * each log record. Default: never.
+   * each log record. Default: never. It then also checks whether the files have their names: they
+   * need the method `checkName` of `NodeFile`.
    */
   readonly watch?: number;
   /**
@@ -279,10 +280,15 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return names.map((name) => this.#storage.files.get(name) as StorageFile);
   }
 
-  /** Ends the flush that was begun; `error` is `undefined` or what it failed with. */
-  endFlush(error: unknown): void {
+  /**
+   * Ends the flush that was begun; `error` is `undefined` or what it failed with. Returns why
+   * nothing was acknowledged, if so.
+   */
+  endFlush(error: unknown): unknown {
     this.#isFlushing = false;
-    if (this.#engine !== undefined) this.#call((engine) => engine.end_flush(error));
+    if (this.#engine === undefined) return error;
+    const refusal = this.#call((engine) => engine.end_flush(error)) as PlainError | undefined;
+    return error ?? (refusal && fromPlain(refusal));
   }
 
   /**

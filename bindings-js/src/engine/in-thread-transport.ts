@@ -189,9 +189,9 @@ export class InThreadTransport implements Transport {
   #onFlushed(error: unknown): void {
     const isReleased = !this.isBusy;
     this.#isFlushing = false;
-    this.#host.endFlush(error);
-    // A waiting message reports the error in its reply.
-    if (error !== undefined && !this.#isMessageWaiting) this.events?.backgroundError(error as KvError);
+    const failure = this.#host.endFlush(error);
+    // A waiting message reports it in its reply.
+    if (failure !== undefined && !this.#isMessageWaiting) this.events?.backgroundError(failure as KvError);
     if (isReleased) return;
     if (this.#isMessageWaiting) {
       this.#resume();

@@ -164,16 +164,19 @@ export function takeByFile(directory: string): Release | undefined {
  */
 export function announce(directory: string): Release | undefined {
   const path = join(directory, LOCK_FILE);
+  let content: string;
   try {
     // A recent file with incomplete content is still being written.
     if (parse(read(path))?.system !== true && stateOf(directory, LOCK_FILE) === 'alive') return undefined;
-    fs.writeFileSync(path, describeUs(directory, true));
+    content = describeUs(directory, true);
+    fs.writeFileSync(path, content);
   } catch {
     return () => {};
   }
   return () => {
     try {
-      fs.rmSync(path, { force: true });
+      // If the directory was replaced meanwhile, the file may be another holder's.
+      if (read(path) === content) fs.rmSync(path, { force: true });
     } catch {
       // The file is only informative here.
     }

@@ -1,7 +1,8 @@
 // Files of a directory, through node:fs, which Deno and Bun provide too.
 import * as fs from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { KvError } from '../base/errors.ts';
+import { performance } from '../base/platform.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
 import type { FlushableFile } from './flushable.ts';
 
@@ -9,6 +10,11 @@ import type { FlushableFile } from './flushable.ts';
 export const DATA_FILE = 'data';
 /** The log: commits that are not in the data file yet. */
 export const LOG_FILE = 'log';
+/**
+ * For so long an unchanged directory proves that a name in it leads where it did: older systems count
+ * time in ticks, and a link may lead to another directory.
+ */
+const DIRECTORY_PROVES_MS = 1000;
 
 function codeOf(error: unknown): string {
   return (error as NodeJS.ErrnoException | undefined)?.code ?? '';
@@ -48,6 +54,43 @@ export function syncDirectory(directory: string): void {
   }
 }
 
+/** What a path leads to, if anything. The system's numbers may exceed 2^53. */
+export function statIfAny(path: string): fs.BigIntStats | undefined {
+  try {
+    return fs.statSync(path, { bigint: true, throwIfNoEntry: false });
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw error;
+  }
+}
+
+/**
+ * Which directory a path leads to, and when a name in it last changed. Asking for a file's own times
+ * would make the next write to it several times slower on file systems that then count its time in
+ * nanoseconds (Linux 6.13).
+ */
+function stateOf(directory: string): string | undefined {
+  try {
+    const stat = statIfAny(directory);
+    return stat && `${stat.dev}/${stat.ino}/${stat.mtimeNs}`;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether a path leads to an open file. */
+function leadsTo(path: string, handle: number): boolean {
+  let named: fs.BigIntStats | undefined;
+  try {
+    named = statIfAny(path);
+  } catch {
+    // This proves nothing.
+    return true;
+  }
+  const ours = fs.fstatSync(handle, { bigint: true });
+  return named !== undefined && named.ino === ours.ino && named.dev === ours.dev;
+}
+
 class NodeFile implements FlushableFile {
   readonly #path: string;
   #handle: number | undefined;
@@ -57,6 +100,8 @@ class NodeFile implements FlushableFile {
    */
   #flushHandle: number | undefined;
   #flushes = 0;
+  #checkedAt = performance.now();
+  #directory: string | undefined;
 
   constructor(path: string, handle: number) {
     this.#path = path;
@@ -97,6 +142,26 @@ class NodeFile implements FlushableFile {
 
   truncate(size: number): void {
     this.#call('resize', (handle) => fs.ftruncateSync(handle, size));
+  }
+
+  /**
+   * Checks that the file's path still leads to it; a check that began less than `maxAgeMs` ago
+   * counts.
+   *
+   * @throws KvError KV_EVICTED.
+   */
+  checkName(maxAgeMs: number): void {
+    const now = performance.now();
+    const age = now - this.#checkedAt;
+    // On Windows an open file keeps its name.
+    if (age < maxAgeMs || process.platform === 'win32') return;
+    const directory = stateOf(dirname(this.#path));
+    if (age < DIRECTORY_PROVES_MS && directory !== undefined && directory === this.#directory) return;
+    if (!this.#call('find', (handle) => leadsTo(this.#path, handle))) {
+      throw new KvError('KV_EVICTED', `${this.#path} was removed, renamed or replaced; open the database again`);
+    }
+    this.#checkedAt = now;
+    this.#directory = directory;
   }
 
   close(): void {
@@ -145,7 +210,10 @@ class NodeFile implements FlushableFile {
  * only read.
  */
 export class NodeStorage implements CustomStorage {
-  /** Checks for a second opener before each write, since locks do not work on every file system. */
+  /**
+   * Checks for a second opener before each write, since locks do not work on every file system, and
+   * for files that are taken away.
+   */
   readonly watch = 2;
   /** Files that are only read are never flushed. */
   readonly flushesLater: boolean;

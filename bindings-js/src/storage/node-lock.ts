@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { KvError } from '../base/errors.ts';
 import { performance } from '../base/platform.ts';
 import { announce, describeHolder, takeByFile } from './lock-file.ts';
-import { DATA_FILE, toKvError } from './node-fs.ts';
+import { DATA_FILE, statIfAny, toKvError } from './node-fs.ts';
 import { lockFile } from './os-lock.ts';
 import type { LockAttempt, Release } from './os-lock.ts';
 
@@ -20,7 +20,7 @@ const WINDOWS_FILE = 'lock.exclusive';
 const heldHere = new Set<string>();
 
 function identityOf(path: string): string | undefined {
-  const stat = fs.statSync(path, { bigint: true, throwIfNoEntry: false });
+  const stat = statIfAny(path);
   return stat === undefined ? undefined : `${stat.dev}/${stat.ino}`;
 }
 

@@ -1,4 +1,5 @@
-//! Detects another process or handle that writes to the same files (invariant I26).
+//! Detects another process or handle that writes to the same files (invariant I26), and files that
+//! were removed, renamed or replaced.
 //!
 //! The storage's lock should prevent that. Where the lock does not hold, as on some network file
 //! systems, the fence does. Before anything else, each writer writes its claim, a sector beside the
@@ -12,13 +13,16 @@
 //! The writer then checks whether the log has grown since it was read. From then on superblocks and
 //! claims must be as this writer knows them. If they are not, another writer is present: nothing
 //! more is written, and nothing written is acknowledged.
+//!
+//! An open file outlives its name: what is written then is lost once the file is closed. So after
+//! each flush, and before the database is closed, both names must still lead to the open files.
 
 use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::log::Tail;
 use crate::pages::{CLAIM_OFFSET, SLOT_BYTES, Superblock};
-use crate::storage::{StorageFile, Watch};
+use crate::storage::{NAME_AGE_MS, StorageFile, Watch};
 use crate::sync::{Mutex, MutexGuard};
 
 const SECTOR_BYTES: usize = 512;
@@ -41,7 +45,8 @@ struct State {
     /// about to write there before it could see the claim.
     first: Option<(u64, Vec<u8>)>,
     has_logged: bool,
-    is_lost: bool,
+    /// Why nothing may be written any more: [`Error::Locked`] or [`Error::Evicted`].
+    lost: Option<Error>,
     /// The database is open.
     is_open: bool,
 }
@@ -71,7 +76,7 @@ impl Fence {
                 tail: None,
                 first: None,
                 has_logged: false,
-                is_lost: false,
+                lost: None,
                 is_open: false,
             }),
         }))
@@ -103,7 +108,7 @@ impl Fence {
         if let (Some(log), Some(tail)) = (&state.log, state.tail.take())
             && tail.has_grown(&**log)?
         {
-            return Err(Self::lost(state));
+            return Err(Self::locked(state));
         }
         Ok(())
     }
@@ -121,32 +126,45 @@ impl Fence {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lost(state: &mut State) -> Error {
-        state.is_lost = true;
-        Error::Locked {
+    /// Notes that another writer is present.
+    fn locked(state: &mut State) -> Error {
+        let error = Error::Locked {
             file: crate::pages::DATA_FILE.into(),
-        }
+        };
+        state.lost = Some(error.clone());
+        error
     }
 
-    fn check(&self, state: &mut State) -> Result<()> {
-        if !state.is_lost {
-            let mut found = std::mem::take(&mut state.buffer);
-            let read = read_front(&*self.data, &mut found);
-            let is_ours = found == state.front;
-            state.buffer = found;
-            read?;
-            if is_ours {
-                return Ok(());
-            }
+    /// Checks the names of the files, and whether anything was found wrong before.
+    #[inline(never)]
+    fn check_names(&self, state: &mut State, max_age_ms: u32) -> Result<()> {
+        if let Some(error) = &state.lost {
+            return Err(error.clone());
         }
-        Err(Self::lost(state))
+        // What is not to be durable yet needs only the database.
+        let log = state.log.as_deref().filter(|_| max_age_ms == 0);
+        let found = self
+            .data
+            .check_name(max_age_ms)
+            .and_then(|()| log.map_or(Ok(()), |log| log.check_name(0)));
+        found.inspect_err(|error| state.lost = Some(error.clone()))
+    }
+
+    fn check_front(&self, state: &mut State) -> Result<()> {
+        let mut found = std::mem::take(&mut state.buffer);
+        let read = read_front(&*self.data, &mut found);
+        let is_ours = found == state.front;
+        state.buffer = found;
+        read?;
+        if is_ours { Ok(()) } else { Err(Self::locked(state)) }
     }
 
     /// Called before each write: checks the files, and writes the claim before the first one.
     fn admit(&self, state: &mut State, is_log: bool) -> Result<()> {
         let is_first = state.claim_at.is_some();
-        if is_first || state.is_lost || self.every_write || !is_log {
-            self.check(state)?;
+        if is_first || state.lost.is_some() || self.every_write || !is_log {
+            self.check_names(state, NAME_AGE_MS)?;
+            self.check_front(state)?;
         }
         if let Some(at) = state.claim_at {
             let mut claim = [0; SECTOR_BYTES];
@@ -177,19 +195,21 @@ impl Fence {
         Ok(())
     }
 
-    /// Called after a flush, before anything is acknowledged. `of_log`: the log was flushed too.
-    fn check_flushed(&self, of_log: bool) -> Result<()> {
+    /// Called after a flush, before anything is acknowledged, with `max_age_ms` 0, and before a strict
+    /// commit. `of_log`: the log was flushed too.
+    fn check_flushed(&self, of_log: bool, max_age_ms: u32) -> Result<()> {
         let mut state = self.lock();
+        self.check_names(&mut state, max_age_ms)?;
         // Before the claim there is nothing to acknowledge.
-        if state.is_open && state.claim_at.is_some() && !state.is_lost {
+        if state.is_open && state.claim_at.is_some() {
             return Ok(());
         }
-        self.check(&mut state)?;
+        self.check_front(&mut state)?;
         if of_log && let (Some(log), Some((at, bytes))) = (&state.log, &state.first) {
             let mut found = vec![0; bytes.len()];
             log.read_at(*at, &mut found)?;
             if found != *bytes {
-                return Err(Self::lost(&mut state));
+                return Err(Self::locked(&mut state));
             }
             state.first = None;
         }
@@ -247,7 +267,7 @@ impl StorageFile for WatchedFile {
 
     fn flush(&self) -> Result<()> {
         self.file.flush()?;
-        self.fence.check_flushed(self.is_log)
+        self.fence.check_flushed(self.is_log, 0)
     }
 
     fn len(&self) -> Result<u64> {
@@ -265,6 +285,11 @@ impl StorageFile for WatchedFile {
     }
 
     fn check_owner(&self) -> Result<()> {
-        self.fence.check_flushed(true)
+        self.fence.check_flushed(true, NAME_AGE_MS)
+    }
+
+    /// Of both files, if `max_age_ms` is 0.
+    fn check_name(&self, max_age_ms: u32) -> Result<()> {
+        self.fence.check_names(&mut self.fence.lock(), max_age_ms)
     }
 }

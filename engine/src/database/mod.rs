@@ -201,9 +201,10 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::StorageFull`] and [`Error::Io`]: the commits stay visible. [`Error::Poisoned`]
-    /// after a failed flush.
+    /// after a failed flush; [`Error::Evicted`].
     pub fn flush(&self) -> Result<()> {
         let mut writer = self.shared.writable()?;
+        self.shared.check_names(0)?;
         let newest = self.shared.newest().version;
         if writer.is_unlogged() {
             return writer.checkpoint_if_behind(&self.shared);
@@ -309,7 +310,9 @@ impl Database {
     /// [`Error::StorageFull`] and [`Error::Io`]: the commits stay visible and can be made durable
     /// later, unless the error is [`Error::Poisoned`].
     pub fn checkpoint(&self) -> Result<()> {
-        self.shared.writable()?.checkpoint_if_behind(&self.shared)
+        let mut writer = self.shared.writable()?;
+        self.shared.check_names(0)?;
+        writer.checkpoint_if_behind(&self.shared)
     }
 
     /// Commit sequence number of the newest commit, 0 for a new database.

@@ -48,9 +48,13 @@ impl OpenFlush {
     /// is written.
     ///
     /// # Errors
-    /// The given one, or [`Error::Locked`] if another writer has claimed the files.
+    /// The given one, [`Error::Locked`] if another writer has claimed the files, or
+    /// [`Error::Evicted`] if they were taken away.
     pub fn finish(mut self, result: Result<()>) -> Result<()> {
-        let result = result.and_then(|()| self.shared.pager.blocks.file().check_owner());
+        let file = self.shared.pager.blocks.file();
+        let result = result
+            .and_then(|()| file.check_owner())
+            .and_then(|()| file.check_name(0));
         if let Some(turn) = self.turn.take() {
             self.shared.flush.end(&turn, &result);
             self.shared.publish_durable();

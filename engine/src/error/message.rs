@@ -130,6 +130,9 @@ impl Error {
             Self::Locked { file } => to
                 .text(file)
                 .text(" is open in another process, tab or handle; close it there first"),
+            Self::Evicted { file } => to
+                .text(file)
+                .text(" was removed, renamed or replaced; open the database again"),
             Self::NotFound { what } => to.text(what).text(" does not exist"),
             Self::AlreadyExists { what } => to.text(what).text(" exists already"),
             Self::ReadOnly => to.text("the database was opened read-only"),

@@ -60,6 +60,12 @@ pub enum Error {
         /// Name of the database or file.
         file: Text,
     },
+    /// A file was removed, renamed or replaced while the database was open, so nobody can find what
+    /// is written to it. Reads continue; writes are refused until the database is opened again.
+    Evicted {
+        /// Name of the file.
+        file: Text,
+    },
     /// The requested database does not exist.
     NotFound {
         /// What was requested.
@@ -143,6 +149,7 @@ impl Clone for Error {
             #[cfg(feature = "encryption")]
             Self::NotEncrypted => Self::NotEncrypted,
             Self::Locked { file } => Self::Locked { file: file.clone() },
+            Self::Evicted { file } => Self::Evicted { file: file.clone() },
             Self::NotFound { what } => Self::NotFound { what: what.clone() },
             Self::AlreadyExists { what } => Self::AlreadyExists { what: what.clone() },
             Self::ReadOnly => Self::ReadOnly,
@@ -302,6 +309,7 @@ impl Error {
             #[cfg(feature = "encryption")]
             Self::NotEncrypted => "KV_NOT_ENCRYPTED",
             Self::Locked { .. } => "KV_LOCKED",
+            Self::Evicted { .. } => "KV_EVICTED",
             Self::NotFound { .. } => "KV_NOT_FOUND",
             Self::AlreadyExists { .. } => "KV_EXISTS",
             Self::ReadOnly => "KV_READ_ONLY",

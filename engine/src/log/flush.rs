@@ -81,7 +81,7 @@ impl State {
 /// The error for writes to `file` that are refused after a failure.
 pub(crate) fn refusal(cause: &str, file: &dyn StorageFile) -> Error {
     match file.check_owner() {
-        Err(error @ Error::Locked { .. }) => error,
+        Err(error @ (Error::Locked { .. } | Error::Evicted { .. })) => error,
         _ => Error::Poisoned { cause: cause.into() },
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::{Path, PathBuf, absolute};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::{Storage, StorageFile, Watch};
 use crate::error::{Error, Result};
@@ -99,11 +100,7 @@ impl FsStorage {
             }
         }
         let is_read_only = true;
-        Ok(Arc::new(FsFile {
-            file,
-            path,
-            is_read_only,
-        }))
+        Ok(Arc::new(FsFile::new(file, path, is_read_only)))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -178,14 +175,14 @@ fn open_locked(path: &Path, create: bool) -> Result<File> {
     }
 }
 
-/// Whether `path` still names this file: the previous holder of the lock may have removed or
-/// replaced it.
+/// Whether `path` still names this file: it may have been removed or replaced, or a directory above
+/// it renamed. Failures other than a missing name prove nothing.
 #[cfg(unix)]
 fn has_name(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     match (file.metadata(), fs::metadata(path)) {
         (Ok(ours), Ok(named)) => (ours.dev(), ours.ino()) == (named.dev(), named.ino()),
-        (_, Err(error)) => error.kind() != ErrorKind::NotFound,
+        (_, Err(error)) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
         (Err(_), _) => true,
     }
 }
@@ -215,11 +212,8 @@ impl Storage for FsStorage {
                 break file;
             }
         };
-        let file = FsFile {
-            file,
-            path,
-            is_read_only: false,
-        };
+        let is_read_only = false;
+        let file = FsFile::new(file, path, is_read_only);
         // An empty file is new, or its creator was killed before flushing its name.
         if create && file.is_empty()? {
             flush_directory(&self.directory)?;
@@ -252,14 +246,61 @@ impl Storage for FsStorage {
     }
 }
 
+/// For so long an unchanged directory proves that a name in it leads where it did: older systems
+/// count time in ticks, and a link may lead to another directory.
+const DIRECTORY_PROVES: Duration = Duration::from_secs(1);
+
+/// The last check of a file's name.
+struct Checked {
+    at: Instant,
+    /// What the directory was like before it; `None` if unknown.
+    directory: Option<[i64; 4]>,
+}
+
+/// Which directory a path leads to, and when a name in it last changed. Asking for a file's own times
+/// would make the next write to it several times slower on file systems that then count its time in
+/// nanoseconds (Linux 6.13).
+#[cfg(unix)]
+fn directory_of(path: &Path) -> Option<[i64; 4]> {
+    use std::os::unix::fs::MetadataExt;
+    let found = fs::metadata(path.parent()?).ok()?;
+    Some([
+        found.dev().cast_signed(),
+        found.ino().cast_signed(),
+        found.mtime(),
+        found.mtime_nsec(),
+    ])
+}
+
+#[cfg(not(unix))]
+fn directory_of(_path: &Path) -> Option<[i64; 4]> {
+    None
+}
+
 /// An open file. Its lock, if any, ends with the handle.
 struct FsFile {
     file: File,
     path: PathBuf,
+    /// The path, whatever the working directory becomes.
+    name: PathBuf,
+    checked: Mutex<Checked>,
     is_read_only: bool,
 }
 
 impl FsFile {
+    fn new(file: File, path: PathBuf, is_read_only: bool) -> Self {
+        Self {
+            name: absolute(&path).unwrap_or_else(|_| path.clone()),
+            file,
+            path,
+            checked: Mutex::new(Checked {
+                at: Instant::now(),
+                directory: None,
+            }),
+            is_read_only,
+        }
+    }
+
     fn failed(&self, action: &str, error: &io::Error) -> Error {
         failed(action, &self.path, error)
     }
@@ -326,6 +367,26 @@ impl StorageFile for FsFile {
     fn len(&self) -> Result<u64> {
         let metadata = self.file.metadata().map_err(|error| self.failed("measuring", &error))?;
         Ok(metadata.len())
+    }
+
+    fn check_name(&self, max_age_ms: u32) -> Result<()> {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let age = now.duration_since(checked.at);
+        if age < Duration::from_millis(max_age_ms.into()) {
+            return Ok(());
+        }
+        let directory = directory_of(&self.name);
+        if age < DIRECTORY_PROVES && directory.is_some() && directory == checked.directory {
+            return Ok(());
+        }
+        if !has_name(&self.file, &self.name) {
+            return Err(Error::Evicted {
+                file: self.path.display().to_string().into(),
+            });
+        }
+        *checked = Checked { at: now, directory };
+        Ok(())
     }
 
     fn set_len(&self, len: u64) -> Result<()> {

@@ -21,7 +21,8 @@ mod memory;
 pub use fs::FsStorage;
 pub use memory::MemoryStorage;
 
-/// How a database watches for other writers of the same files.
+/// How a database watches for other writers of the same files, and for files that are removed,
+/// renamed or replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Watch {
     /// Not at all: the storage reliably excludes them.
@@ -33,6 +34,10 @@ pub enum Watch {
     /// Also before the log records of all commits: the storage may have no reliable lock.
     Writes,
 }
+
+/// Age up to which a check of the files' names counts for a write that is not acknowledged as
+/// durable.
+pub(crate) const NAME_AGE_MS: u32 = 1000;
 
 /// The named files of one database.
 pub trait Storage: Send + Sync {
@@ -113,12 +118,24 @@ pub trait StorageFile: Send + Sync {
         Ok(self.len()? == 0)
     }
 
-    /// Checks that no other opening has written to the files, as far as they are watched.
+    /// Checks that no other opening has written to the files, as far as they are watched, and that
+    /// their names were right [not long ago](NAME_AGE_MS).
     ///
     /// # Errors
-    /// [`Error::Locked`](crate::Error::Locked) if one has.
+    /// [`Error::Locked`](crate::Error::Locked) if one has;
+    /// [`Error::Evicted`](crate::Error::Evicted).
     #[doc(hidden)]
     fn check_owner(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Checks that the name by which the file was opened still leads to it. A check that began less
+    /// than `max_age_ms` ago counts.
+    ///
+    /// # Errors
+    /// [`Error::Evicted`](crate::Error::Evicted) if it does not.
+    #[doc(hidden)]
+    fn check_name(&self, _max_age_ms: u32) -> Result<()> {
         Ok(())
     }
 

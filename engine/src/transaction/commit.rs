@@ -5,6 +5,7 @@ use super::{CommitInfo, Durability, Submission, WriteTransaction};
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::state::{Shared, Writer};
+use crate::storage::NAME_AGE_MS;
 
 /// How a commit takes effect.
 enum Route {
@@ -71,6 +72,8 @@ impl WriteTransaction<'_> {
             .map(Capture::take);
         if durability == Durability::Strict {
             shared.pager.blocks.file().check_owner()?;
+        } else {
+            shared.check_names(NAME_AGE_MS)?;
         }
         if self.writer.must_merge(shared) {
             self.finish_merging()?;

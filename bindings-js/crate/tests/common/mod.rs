@@ -129,16 +129,16 @@ fn execute_waiting(session: &mut Session, message: &[u8], out: &mut Writer) {
         assert!(is_begun, "something waits");
         match turn % 3 {
             0 => {
-                session.end_flush(Ok(()));
+                session.end_flush(Ok(())).expect("the flush succeeded");
                 progress = session.resume(message, out);
             }
             1 => {
                 session.release_flush();
                 progress = session.resume(message, out);
-                session.end_flush(Ok(()));
+                session.end_flush(Ok(())).expect("the flush succeeded");
             }
             _ => {
-                session.end_flush(Ok(()));
+                session.end_flush(Ok(())).expect("the flush succeeded");
                 assert!(session.begin_flush().is_none(), "nothing waits any more");
                 progress = session.resume(message, out);
             }
