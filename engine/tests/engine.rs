@@ -31,6 +31,7 @@ mod partial;
 mod records;
 mod recover;
 mod reencryption;
+mod shadow;
 mod space;
 mod threads;
 mod values;

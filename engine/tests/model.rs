@@ -7,6 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
+use mangrove_engine::testing::shadow::{self, ShadowStorage};
 use mangrove_engine::{Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot, Tree};
 use proptest::prelude::*;
 
@@ -264,7 +265,9 @@ fn check_all(snapshot: &Snapshot, model: &Model) {
 }
 
 fn run(options: &Options, steps: Vec<Step>) {
-    let storage = MemoryStorage::new();
+    shadow::use_key(options.key.clone());
+    let storage = ShadowStorage::new(Arc::new(MemoryStorage::new()));
+    shadow::use_key(None);
     let open = || Database::open(Arc::new(storage.clone()), options.clone()).expect("memory works");
     let mut database = open();
     let mut model = Model::new();

@@ -60,6 +60,12 @@ impl Snapshot {
         self.pin.version.collections.get(name)
     }
 
+    /// The version whose space the snapshot keeps.
+    #[cfg(feature = "testing")]
+    pub(crate) fn pinned(&self) -> &Version {
+        &self.pin.version
+    }
+
     /// The database's shared state and the pinned version.
     pub(super) fn parts(&self) -> (&Arc<Shared>, &Arc<Version>) {
         (&self.pin.shared, &self.pin.version)

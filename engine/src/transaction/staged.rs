@@ -84,6 +84,12 @@ impl StagedValue {
         self.chunks.is_empty() && self.rest.is_empty()
     }
 
+    /// The collection that owns the value's blocks, and those written so far.
+    #[cfg(feature = "testing")]
+    pub(crate) fn blocks(&self) -> (u32, &[BlockRef]) {
+        (self.owner, &self.chunks)
+    }
+
     /// Appends bytes. Writes each chunk that they fill; waits for the writer then, so the calling
     /// thread must not hold a [`WriteTransaction`].
     ///

@@ -13,6 +13,7 @@ use crate::block::Compression;
 use crate::database::{Database, Options};
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::Snapshot;
+use crate::testing::shadow::use_key;
 use crate::testing::sim::{CrashPolicy, SimStorage};
 use crate::transaction::Durability;
 
@@ -152,6 +153,7 @@ pub fn operations(bytes: &[u8]) -> bool {
         session: Some(0),
         ..Options::default()
     };
+    use_key(options.key.clone());
     let mut run = Run {
         storage: SimStorage::new(),
         options,
@@ -169,6 +171,7 @@ pub fn operations(bytes: &[u8]) -> bool {
     }
     run.verify();
     run.reopen(true);
+    use_key(None);
     true
 }
 

@@ -15,7 +15,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
 use crate::storage::{Storage, StorageFile};
+use crate::testing::shadow::{self, Files, Shadow, ShadowCounts, report};
+use crate::transaction::StagedValue;
 
 const SECTOR_BYTES: usize = 512;
 
@@ -250,9 +253,19 @@ struct FileState {
     is_doubtful: bool,
 }
 
+impl Files for BTreeMap<String, FileState> {
+    fn read(&self, name: &str, offset: u64, len: usize) -> Vec<u8> {
+        let current = self.get(name).map_or(&[][..], |state| &state.current);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(current.len());
+        current[start..current.len().min(start.saturating_add(len))].to_vec()
+    }
+}
+
 #[derive(Default)]
 struct World {
     files: BTreeMap<String, FileState>,
+    /// Checks each change, where it is on.
+    shadow: Option<Box<Shadow>>,
     unflushed: Vec<(String, Change)>,
     counters: SimCounters,
     fault: Option<Fault>,
@@ -322,10 +335,21 @@ impl World {
 
     /// Applies a change to the current image.
     fn record(&mut self, name: &str, change: Change) {
-        if let Some(state) = self.files.get_mut(name) {
-            change.apply(&mut state.current);
-            self.unflushed.push((name.to_owned(), change));
+        let Self { files, shadow, .. } = self;
+        if let Some(shadow) = shadow {
+            report(match &change {
+                Change::Write { offset, bytes } => shadow.before_write(files, name, *offset as u64, bytes),
+                Change::SetLen(len) => shadow.before_set_len(files, name, *len as u64),
+            });
         }
+        let Some(state) = files.get_mut(name) else {
+            return;
+        };
+        change.apply(&mut state.current);
+        if let (Some(shadow), Change::Write { offset, bytes }) = (shadow, &change) {
+            report(shadow.after_write(files, name, *offset as u64, bytes.len() as u64));
+        }
+        self.unflushed.push((name.to_owned(), change));
     }
 
     /// Removes and returns the unflushed changes of a file.
@@ -339,9 +363,26 @@ impl World {
 }
 
 /// An in-memory storage that can fail and crash. Clones share one world.
+///
+/// A [shadow](crate::testing::shadow) checks each change; a violation panics. The environment
+/// variable `MANGROVE_SHADOW=off` does without it.
 #[derive(Clone, Default)]
 pub struct SimStorage {
     world: Arc<Mutex<World>>,
+}
+
+/// Keeps the shadow from letting space be reused. Drop it before what it was made of.
+pub struct Held {
+    world: Arc<Mutex<World>>,
+    number: u64,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(shadow) = &mut lock(&self.world).shadow {
+            shadow.release(self.number);
+        }
+    }
 }
 
 fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
@@ -352,7 +393,60 @@ impl SimStorage {
     /// Creates an empty storage without faults.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        let storage = Self::default();
+        if shadow::mode() != shadow::Mode::Off {
+            lock(&storage.world).shadow = Some(Box::new(Shadow::new()));
+        }
+        storage
+    }
+
+    /// The same without a shadow, for databases that are damaged on purpose, and where it would cost
+    /// too much.
+    #[must_use]
+    pub fn without_shadow(self) -> Self {
+        lock(&self.world).shadow = None;
+        self
+    }
+
+    /// A file that exists, to be written to beside the database that has it open.
+    #[must_use]
+    pub fn writer(&self, name: &str) -> Option<Arc<dyn StorageFile>> {
+        let is_there = lock(&self.world).files.contains_key(name);
+        let file = SimFile {
+            name: name.to_owned(),
+            world: Arc::clone(&self.world),
+        };
+        is_there.then(|| Arc::new(file) as Arc<dyn StorageFile>)
+    }
+
+    /// What the shadow has seen.
+    #[must_use]
+    pub fn shadow_counts(&self) -> ShadowCounts {
+        let world = lock(&self.world);
+        world.shadow.as_ref().map(|shadow| shadow.counts()).unwrap_or_default()
+    }
+
+    /// Lets the shadow protect what a snapshot reaches.
+    #[must_use]
+    pub fn hold_snapshot(&self, snapshot: &Snapshot) -> Held {
+        self.hold(|shadow, files| shadow.hold_snapshot(files, snapshot))
+    }
+
+    /// Lets the shadow protect what was written of a staged value by now.
+    #[must_use]
+    pub fn hold_staged(&self, staged: &StagedValue) -> Held {
+        self.hold(|shadow, files| shadow.hold_staged(files, staged))
+    }
+
+    fn hold(&self, hold: impl FnOnce(&mut Shadow, &dyn Files) -> std::result::Result<u64, String>) -> Held {
+        let mut world = lock(&self.world);
+        let World { files, shadow, .. } = &mut *world;
+        let held = shadow.as_mut().map_or(Ok(0), |shadow| hold(shadow, files));
+        let number = held.unwrap_or_else(|violation| panic!("shadow: {violation}"));
+        Held {
+            world: Arc::clone(&self.world),
+            number,
+        }
     }
 
     /// Creates a storage with the given files, all durable.
@@ -578,6 +672,9 @@ impl SimFile {
                 if *keeps == Keeps::Half {
                     bytes.truncate(bytes.len() / 2);
                 }
+                if let Some(shadow) = &mut world.shadow {
+                    shadow.failed(&self.name);
+                }
                 world.record(&self.name, Change::Write { offset, bytes });
             }
             _ => {}
@@ -628,6 +725,9 @@ impl StorageFile for SimFile {
                 let flushed = world.take_unflushed(&self.name);
                 if let Some(state) = world.files.get_mut(&self.name) {
                     flushed.for_each(|change| change.apply(&mut state.durable));
+                }
+                if let Some(shadow) = &mut world.shadow {
+                    shadow.flushed(&self.name);
                 }
             }
             Verdict::Fails(Fault { forgets: true, .. }, _) => world.take_unflushed(&self.name).for_each(drop),

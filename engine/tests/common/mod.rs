@@ -8,6 +8,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use mangrove_engine::storage::Storage;
+use mangrove_engine::testing::shadow;
 use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{
     Compression, Database, Direction, Durability, Error, Key, KeyRange, Options, ReencryptEnd, ReencryptOptions,
@@ -83,8 +84,10 @@ thread_local! {
 /// Runs a test whose databases have a key, if `is_encrypted`.
 pub(crate) fn encrypted<T>(is_encrypted: bool, test: impl FnOnce() -> T) -> T {
     IS_ENCRYPTED.set(is_encrypted);
+    shadow::use_key(is_encrypted.then(|| Key::new([9; 32])));
     let result = test();
     IS_ENCRYPTED.set(false);
+    shadow::use_key(None);
     result
 }
 
