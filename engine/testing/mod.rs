@@ -2,6 +2,7 @@
 //! points of the fuzz targets, and the steps of a cold read for benchmarks. Not part of the public
 //! interface.
 
+pub mod events;
 pub mod fuzzing;
 mod indexes;
 pub mod shadow;

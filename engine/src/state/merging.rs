@@ -395,6 +395,10 @@ impl Writer {
     /// Lends the merge in progress to a thread.
     fn lend<'s>(&mut self, shared: &'s Shared, merging: Merging) -> Loan<'s> {
         self.lent = Some(merging.frozen);
+        #[cfg(feature = "testing")]
+        {
+            self.merges.lent += 1;
+        }
         shared.lending.begin(merging.part(), merging.sealing.is_some());
         Loan::new(&shared.lending, merging)
     }

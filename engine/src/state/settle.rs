@@ -27,6 +27,10 @@ impl Writer {
         }
         // The nodes written here belong to the next checkpoint, so none may be under way.
         self.recall(shared)?;
+        #[cfg(feature = "testing")]
+        {
+            self.merges.settled += 1;
+        }
         // Only once: nodes already written belong to the checkpoint that follows the newest
         // superblock.
         if draft.spilled.is_empty() {

@@ -37,6 +37,8 @@ pub(crate) struct Writer {
     /// only a checkpoint makes them durable.
     pub unlogged: bool,
     pub checkpoints: u64,
+    #[cfg(feature = "testing")]
+    pub merges: crate::testing::events::MergeEvents,
     /// Collections whose catalog entries the next checkpoint rewrites even if unchanged, in order
     /// of their names.
     pub rewritten_entries: Vec<String>,
@@ -134,6 +136,8 @@ impl Writer {
             oldest_in_feed: 0,
             unlogged: false,
             checkpoints: 0,
+            #[cfg(feature = "testing")]
+            merges: crate::testing::events::MergeEvents::default(),
             rewritten_entries: Vec::new(),
             is_full: false,
             has_removed: false,

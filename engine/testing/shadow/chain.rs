@@ -101,8 +101,14 @@ impl Chain {
                     let Some((next, header)) = self.next_half(access.files) else {
                         return;
                     };
+                    // A header without a record, for which there was no space, may be replaced.
+                    let before = std::mem::replace(&mut self.at, next);
+                    let first = self.start_of_half(next.half) + u64::from(next.offset);
+                    if self.record(access.files, access.cipher, first).is_none() {
+                        self.at = before;
+                        return;
+                    }
                     self.bytes.push((header, header + COPY_BYTES as u64));
-                    self.at = next;
                     self.switches += 1;
                 }
             }

@@ -70,6 +70,8 @@ pub struct ShadowCounts {
     pub switches: u64,
     /// Largest number of blocks needed at once.
     pub most_blocks: u64,
+    /// The newest superblock is a partial one.
+    pub ends_partial: bool,
 }
 
 impl ShadowCounts {
@@ -478,12 +480,14 @@ impl Shadow {
         let counts = &mut self.counts;
         if next.closed {
             counts.closes += 1;
-        } else if is_same && last.catalog == next.catalog && last.free_map == next.free_map {
+        } else if is_twin(last, next) {
             counts.twins += 1;
         } else if is_same && newest.chain.records > 0 {
             counts.partial += 1;
+            counts.ends_partial = true;
         } else {
             counts.checkpoints += 1;
+            counts.ends_partial = false;
         }
     }
 
@@ -543,17 +547,28 @@ impl Shadow {
     /// A superblock goes to the slot of its generation, which has the older one, and is newer than
     /// all others. The claim of an opening goes there, too.
     fn check_front(&self, offset: u64, bytes: &[u8]) -> Result<(), String> {
-        let settled = self.roots.iter().filter(|root| !root.is_going);
-        let Some(newest) = settled.max_by_key(|root| root.superblock.generation) else {
-            return Ok(());
-        };
         let slot = offset / SLOT_BYTES as u64;
         let at = offset % SLOT_BYTES as u64;
-        if slot == newest.slot || at as usize + bytes.len() > SLOT_BYTES {
+        let settled = |root: &&Root| root.is_flushed && !root.is_going;
+        let newest = self
+            .roots
+            .iter()
+            .filter(settled)
+            .max_by_key(|root| root.superblock.generation);
+        let Some(mut last_root) = newest else {
+            return Ok(());
+        };
+        // One that the storage refused after it had taken it is written again. The other slot states
+        // the same.
+        let mut there = self.roots.iter().filter(settled).filter(|root| root.slot != slot);
+        if let Some(twin) = there.find(|root| is_twin(&root.superblock, &last_root.superblock)) {
+            last_root = twin;
+        }
+        if slot == last_root.slot || at as usize + bytes.len() > SLOT_BYTES {
             return Err(format!(
                 "{} bytes are written at {offset}, over {}, which is the newest",
                 bytes.len(),
-                newest.describe()
+                last_root.describe()
             ));
         }
         if bytes.len() < SLOT_BYTES {
@@ -566,8 +581,12 @@ impl Shadow {
                 "slot {slot} is overwritten by what is no superblock in two copies"
             ));
         };
-        let highest = self.roots.iter().map(|root| root.superblock.generation).max();
-        let last = &newest.superblock;
+        let others = self.roots.iter().filter(|root| {
+            let is_refused = root.slot == slot && is_twin(&root.superblock, &last_root.superblock);
+            root.slot != slot || root.is_flushed && !is_refused
+        });
+        let highest = others.map(|root| root.superblock.generation).max();
+        let last = &last_root.superblock;
         let is_next = next.generation % 2 == slot
             && Some(next.generation) > highest
             && next.version >= last.version
@@ -582,10 +601,18 @@ impl Shadow {
             "a superblock of generation {} and version {} does not belong into slot {slot} after {} of version {}",
             next.generation,
             next.version,
-            newest.describe(),
+            last_root.describe(),
             last.version
         ))
     }
+}
+
+/// Whether two superblocks state the same.
+fn is_twin(one: &Superblock, other: &Superblock) -> bool {
+    one.version == other.version
+        && one.log == other.log
+        && one.catalog == other.catalog
+        && one.free_map == other.free_map
 }
 
 /// The superblock that a slot has, the newest of its copies.

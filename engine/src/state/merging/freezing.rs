@@ -62,6 +62,10 @@ impl Writer {
         };
         merging.order_collections();
         self.merging = Some(merging);
+        #[cfg(feature = "testing")]
+        {
+            self.merges.begun += 1;
+        }
         if HAS_THREADS {
             shared.lending.announce();
         }
@@ -93,6 +97,10 @@ impl Writer {
                     }
                 }
             }
+        }
+        #[cfg(feature = "testing")]
+        {
+            self.merges.abandoned += 1;
         }
         let taken = merging.reset();
         self.give_back(shared, taken);
