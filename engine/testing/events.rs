@@ -13,6 +13,10 @@ pub struct MergeEvents {
     pub lent: u64,
     /// Memtables of a transaction merged into its own draft.
     pub settled: u64,
+    /// Partial checkpoints.
+    pub partial: u64,
+    /// The newest checkpoint is a partial one.
+    pub ends_partial: bool,
 }
 
 impl Database {

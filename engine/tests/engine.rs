@@ -8,6 +8,7 @@ mod clear;
 mod clients;
 mod compact;
 mod corruption;
+mod damaged_tails;
 mod determinism;
 mod durability;
 mod encryption;

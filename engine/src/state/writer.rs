@@ -359,6 +359,11 @@ impl Writer {
             ..done.superblock
         };
         self.checkpoints += 1;
+        #[cfg(feature = "testing")]
+        {
+            self.merges.partial += u64::from(done.checkpoint.is_partial);
+            self.merges.ends_partial = done.checkpoint.is_partial;
+        }
         draft.allocated.clear();
         draft.spilled.clear();
         // Only snapshots may still ask for these pages.

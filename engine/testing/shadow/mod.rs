@@ -70,8 +70,6 @@ pub struct ShadowCounts {
     pub switches: u64,
     /// Largest number of blocks needed at once.
     pub most_blocks: u64,
-    /// The newest superblock is a partial one.
-    pub ends_partial: bool,
 }
 
 impl ShadowCounts {
@@ -484,10 +482,8 @@ impl Shadow {
             counts.twins += 1;
         } else if is_same && newest.chain.records > 0 {
             counts.partial += 1;
-            counts.ends_partial = true;
         } else {
             counts.checkpoints += 1;
-            counts.ends_partial = false;
         }
     }
 
