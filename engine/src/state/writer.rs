@@ -361,8 +361,8 @@ impl Writer {
         self.checkpoints += 1;
         #[cfg(feature = "testing")]
         {
-            self.merges.partial += u64::from(done.checkpoint.is_partial);
-            self.merges.ends_partial = done.checkpoint.is_partial;
+            self.merges.partial += u64::from(done.checkpoint.is_partial());
+            self.merges.ends_partial = done.checkpoint.is_partial();
         }
         draft.allocated.clear();
         draft.spilled.clear();
