@@ -93,7 +93,6 @@ class TransactionState implements View, OpenTransaction {
   /** Resolves when no write is pending; created only if a commit waits for that. */
   #settled: Promise<void> | undefined;
   #settle = ignore;
-  #timer: ReturnType<typeof setTimeout> | undefined;
   #forgetSignal = ignore;
 
   /**
@@ -118,8 +117,7 @@ class TransactionState implements View, OpenTransaction {
     this.held.own(this, isInCallback ? undefined : signal, abort);
     if (isInCallback) this.#forgetSignal = onAbort(signal, () => abort(this));
     if (timeoutMs <= MAX_TIMEOUT_MS) {
-      this.#timer = setTimeout(isInCallback ? () => expire(this) : weakly<TransactionState>(this, expire), timeoutMs);
-      (this.#timer as { unref?: () => void }).unref?.();
+      this.held.until(timeoutMs, isInCallback ? () => expire(this) : weakly<TransactionState>(this, expire));
     }
   }
 
@@ -188,7 +186,6 @@ class TransactionState implements View, OpenTransaction {
     this.status = status;
     this.failure = failure;
     if (failure !== undefined) this.#give(failure);
-    clearTimeout(this.#timer);
     this.#forgetSignal();
     return true;
   }

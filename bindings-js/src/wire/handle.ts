@@ -27,6 +27,7 @@ export class Handle {
   #usedIn = 0;
   #isExpired = false;
   #forgetSignal = ignore;
+  #timer: ReturnType<typeof setTimeout> | undefined;
 
   /**
    * Allocates the id; `op` is the request that closes it. `what` names the handle in errors; a
@@ -65,6 +66,15 @@ export class Handle {
   }
 
   /**
+   * Calls `expire` after `ms`, unless the handle has closed. Does not keep a Node process alive.
+   * `expire` must not close over an owner that may be forgotten (see `weakly`).
+   */
+  until(ms: number, expire: () => void): void {
+    this.#timer = setTimeout(expire, ms);
+    (this.#timer as { unref?: () => void }).unref?.();
+  }
+
+  /**
    * Gives up the handle without a request, as the engine closes it by other means. Returns whether
    * it was open.
    */
@@ -78,6 +88,7 @@ export class Handle {
   }
 
   #detach(): void {
+    clearTimeout(this.#timer);
     this.#forgetSignal();
     this.connection.idle.delete(this);
   }

@@ -42,6 +42,31 @@ const modes = {
     await givesBack(500, () => db.begin({ mode: 'readonly', signal }).get(1));
     await givesBack(500, async () => { await db.begin({ timeout: 100_000 }).collection('other').set(1, 1); });
   },
+  /** What is forgotten takes no more memory than what ended: a timer or a listener would. */
+  async memory() {
+    const COUNT = 20_000;
+    const heapAfter = async (begin, end) => {
+      await (async () => {
+        for (let left = COUNT; left > 0; left--) {
+          const tx = begin();
+          await tx.get(1);
+          if (end) tx.rollback();
+          // A session has room for 65,536.
+          if (left % 5000 === 0) await collect(async () => true);
+        }
+      })();
+      await collect(async () => await snapshots() <= FEW);
+      for (let round = 0; round < 5; round++) await collect(async () => true);
+      return process.memoryUsage().heapUsed;
+    };
+    for (const options of [{}, { signal }, { mode: 'readonly' }, { isolation: 'snapshot', timeout: 1_000_000 }]) {
+      const begin = () => db.begin(options);
+      await heapAfter(begin, true);
+      const ended = await heapAfter(begin, true);
+      const forgotten = await heapAfter(begin, false);
+      assert.ok(forgotten - ended < 100 * COUNT, `${(forgotten - ended) / COUNT} bytes each remain with ${JSON.stringify(options)}`);
+    }
+  },
   async snapshots() {
     await givesBack(300, () => db.snapshot().get(1));
     await givesBack(300, () => db.snapshot().collection('other').get(1));
