@@ -16,6 +16,9 @@ use crate::node::{LeafCell, ValuePlace};
 /// Longest chunk: with its header it fills 1 MiB.
 pub(crate) const CHUNK_BYTES: usize = (1 << 20) - HEADER_BYTES;
 
+/// Longest length that a caller puts before a value, in bytes.
+const MAX_PREFIX_BYTES: usize = 10;
+
 /// Appends a record's value to `into`.
 pub(crate) fn read(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>, into: &mut Vec<u8>) -> Result<()> {
     let reference = match cell.place {
@@ -26,6 +29,13 @@ pub(crate) fn read(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>, into: &m
         ValuePlace::OutOfLine(reference) => reference,
     };
     let before = into.len();
+    // Growing by doubling would take up to three times the memory. A caller may prefix the length.
+    if into.try_reserve(cell.value_len + MAX_PREFIX_BYTES).is_err() {
+        return Err(Error::io(
+            "read a value",
+            "there is no room for it in memory; read it in parts",
+        ));
+    }
     for chunk in chunks(blocks, owner, cell.value_len, &reference)? {
         into.extend_from_slice(&blocks.read(&chunk, &[Kind::ValueChunk], owner)?);
     }
