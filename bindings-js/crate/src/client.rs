@@ -77,6 +77,11 @@ impl Client {
         self.outcomes.get(index)
     }
 
+    /// Whether a request at offset `at` or beyond was committed before.
+    pub(crate) fn has_outcomes_from(&self, at: usize) -> bool {
+        self.outcomes.last().is_some_and(|outcome| outcome.at >= at)
+    }
+
     /// Returns the number of outcomes, for [`undo_to`](Self::undo_to).
     pub(crate) fn mark(&self) -> usize {
         self.outcomes.len()
@@ -140,6 +145,7 @@ mod tests {
         assert_eq!((seq, &outcomes), (7, &client.outcomes));
         assert_eq!(client.outcome_at(9), Some(&outcomes[1]));
         assert_eq!(client.outcome_at(10), None);
+        assert!(client.has_outcomes_from(300) && !client.has_outcomes_from(301));
         client.begin(7);
         assert_eq!(client.mark(), 3);
         client.undo_to(1);

@@ -12,18 +12,19 @@ extern "C" fn engine_free() {
     drop(ManuallyDrop::into_inner(ENGINE.take()));
 }
 
-/// Returns the address of the frame: eight 32-bit words, four pairs of an address and a length in
-/// bytes. They locate the request buffer and, for the last message, its reply, the client's state
-/// if that changed, and the 32-bit numbers of the clients to wake.
+/// Returns the address of the frame: ten 32-bit words. Four pairs of an address and a length in
+/// bytes locate the request buffer and, for the last message, its reply, the client's state if that
+/// changed, and the 32-bit numbers of the clients to wake. The fifth pair says where a message was
+/// cut, and after how many replies.
 #[unsafe(no_mangle)]
 extern "C" fn engine_frame_ptr() -> usize {
     with(|engine| engine.frame.as_ptr() as usize)
 }
 
-/// Makes room for a message of `len` bytes.
+/// Makes room for a message of `len` bytes; returns whether there is any. If not, the reply says so.
 #[unsafe(no_mangle)]
-extern "C" fn engine_reserve(len: usize) {
-    with(|engine| engine.reserve(len));
+extern "C" fn engine_reserve(len: usize) -> bool {
+    with(|engine| engine.reserve(len))
 }
 
 /// Executes the message of `len` bytes in the request buffer, number `sequence` of the client; a
@@ -34,7 +35,9 @@ extern "C" fn engine_reserve(len: usize) {
 /// message and leaves the request buffer unchanged.
 ///
 /// Returns `AWAITS_FLUSH` if the message waits; otherwise `NEEDS_FLUSH` if relaxed commits need a
-/// `flush`, and `LACKS_REST` if the host is to load the rest of the module.
+/// `flush`, `LACKS_REST` if the host is to load the rest of the module, and `IS_CUT` if the reply is
+/// full: the host executes the rest of the message, which is still in the request buffer, by another
+/// call.
 #[unsafe(no_mangle)]
 extern "C" fn engine_execute(client: f64, sequence: f64, len: usize, may_wait: bool) -> u8 {
     with(|engine| engine.execute(client, sequence, len, may_wait))

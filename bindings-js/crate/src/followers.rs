@@ -15,6 +15,8 @@ use crate::table::{MAX_OPEN, Table};
 
 /// Size in bytes at which no further commits for a follower are handed over to another session.
 const MAX_PENDING_BYTES: u64 = 1 << 20;
+/// The same for all followers of a client together.
+const MAX_ALL_PENDING_BYTES: usize = 32 << 20;
 
 /// Followers by id.
 #[derive(Default)]
@@ -57,6 +59,7 @@ impl Followers {
         if pending {
             self.catch_up(database);
         }
+        let start = out.position();
         out.uv(self.table.iter().count() as u64);
         let ids: Vec<u64> = self.table.iter().map(|(id, _)| id).collect();
         for id in ids {
@@ -68,7 +71,10 @@ impl Followers {
             if pending && !follower.is_ready() {
                 // None of the commits since then is of interest.
                 version = database.version();
-            } else if pending && follower.next(database, MAX_PENDING_BYTES, &mut commits).is_ok() {
+            } else if pending
+                && out.position() - start < MAX_ALL_PENDING_BYTES
+                && follower.next(database, MAX_PENDING_BYTES, &mut commits).is_ok()
+            {
                 version = follower.version();
             } else {
                 commits.truncate(0);

@@ -39,8 +39,8 @@ use mangrove_host::{HostStorage, JsStorage, keep_panic_message, log_bytes, to_js
 use wasm_bindgen::prelude::*;
 
 use crate::protocol::{
-    AWAITS_FLUSH, FRAME_PARTS, FRAME_REPLY, FRAME_REQUEST, FRAME_STATE, FRAME_WAKES, LACKS_REST, NEEDS_FLUSH, View,
-    Writer,
+    AWAITS_FLUSH, FRAME_CUT, FRAME_PARTS, FRAME_REPLY, FRAME_REQUEST, FRAME_STATE, FRAME_WAKES, IS_CUT, LACKS_REST,
+    NEEDS_FLUSH, View, Writer,
 };
 use crate::session::{Progress, Session};
 
@@ -108,11 +108,34 @@ impl Engine {
     }
 
     /// See [`exports::engine_reserve`].
-    fn reserve(&mut self, len: usize) {
-        if self.request.len() < len {
+    fn reserve(&mut self, len: usize) -> bool {
+        let more = len.saturating_sub(self.request.len());
+        let is_room = self.request.try_reserve_exact(more).is_ok();
+        if is_room && more > 0 {
             self.request.resize(len, 0);
         }
         self.locate(FRAME_REQUEST, self.request.as_ptr() as usize, self.request.len());
+        if !is_room {
+            self.refuse();
+        }
+        is_room
+    }
+
+    /// Makes the reply to a message for which there is no room.
+    #[cold]
+    fn refuse(&mut self) {
+        self.reply.reset(KEPT_BYTES);
+        let what = "the engine's memory has no room for this call; write large values in parts";
+        self.reply.refusal("KV_VALUE_TOO_LARGE", what);
+        self.locate_reply();
+        // Those of another message, perhaps of another client.
+        self.locate(FRAME_STATE, 0, 0);
+        self.locate(FRAME_WAKES, 0, 0);
+    }
+
+    fn locate_reply(&mut self) {
+        let reply = self.reply.as_slice();
+        self.locate(FRAME_REPLY, reply.as_ptr() as usize, reply.len());
     }
 
     /// See [`exports::engine_execute`].
@@ -125,8 +148,7 @@ impl Engine {
         let progress = if may_wait {
             self.session.start(message, &mut self.reply)
         } else {
-            self.session.execute(message, &mut self.reply);
-            Progress::Done
+            self.session.execute(message, &mut self.reply)
         };
         self.report(progress)
     }
@@ -142,12 +164,16 @@ impl Engine {
         if progress == Progress::AwaitsFlush {
             return AWAITS_FLUSH;
         }
-        if self.request.len() > KEPT_BYTES {
+        let mut is_cut = 0;
+        if let Progress::Cut { at, replies } = progress {
+            // The host reads the rest of the request from here.
+            self.locate(FRAME_CUT, at, replies);
+            is_cut = IS_CUT;
+        } else if self.request.len() > KEPT_BYTES {
             self.request = Vec::new();
             self.reserve(0);
         }
-        let reply = self.reply.as_slice();
-        self.locate(FRAME_REPLY, reply.as_ptr() as usize, reply.len());
+        self.locate_reply();
         self.state.clear();
         // Client 0 is never handed over.
         if self.client != 0
@@ -159,7 +185,7 @@ impl Engine {
         self.collect_news();
         let needs_flush = if self.session.needs_flush() { NEEDS_FLUSH } else { 0 };
         let lacks_rest = if self.session.rest.take_wanted() { LACKS_REST } else { 0 };
-        needs_flush | lacks_rest
+        needs_flush | lacks_rest | is_cut
     }
 
     fn collect_news(&mut self) {

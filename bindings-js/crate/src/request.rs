@@ -227,7 +227,9 @@ requests! {
     /// Ends the client's upgrade, complete or not.
     0x05 SchemaEnd {}
     0x10 Get { view: View, collection: u64, key: &'a [u8] }
-    0x11 GetMany { view: View, collection: u64, keys: Keys<'a> }
+    /// Returns values until the reply is full. If it is cut and the view is the newest state, that
+    /// state is open as snapshot `id` from then on, for the values that are left.
+    0x11 GetMany { view: View, collection: u64, id: u64, keys: Keys<'a> }
     0x12 HasMany { view: View, collection: u64, keys: Keys<'a> }
     0x13 Count { view: View, collection: u64, range: KeyRange<'a> }
     /// Returns the record at a position of a range, counted from its first or last.
@@ -557,7 +559,7 @@ pub fn typescript() -> String {
     table("What follows an error's message.", "ErrorFlag", ERROR_FLAGS);
     table("What is left to do after a message.", "ExecuteFlag", EXECUTE_FLAGS);
     table(
-        "Places in the engine's frame of 32-bit words: each part has an address and a length in bytes.",
+        "Places in the engine's frame of 32-bit words: each part has an address and a length in bytes, but for the cut, which has a place in the message and a number of replies.",
         "FramePart",
         FRAME_PARTS,
     );

@@ -4,11 +4,16 @@
 //! Consecutive writes of a message form a group: separate atomic commits that become durable
 //! together, in one transaction of the engine. Lookups among them see them; any other read of the
 //! newest state first makes them durable. If that fails, the engine undoes the whole group, and its
-//! writes and the lookups that saw them are answered with the error.
+//! writes and the lookups that saw them are answered with the error. If it fails for lack of space,
+//! they are executed once more, each in a group of its own: some may have room without the others.
 //!
 //! A host that flushes files asynchronously executes messages with [`Session::start`]. If commits
 //! wait for a flush, so does the message, until [`Session::resume`]; no other message is executed
 //! meanwhile.
+//!
+//! A message whose reply is full is cut: the group ends, and the requests that are left are for the
+//! host to execute as a message of its own. A repeated message is not cut before its last committed
+//! request: under another number that would be executed again.
 
 use std::ops::Range;
 
@@ -17,7 +22,7 @@ use mangrove_engine::{Database, Error, OpenFlush, Result};
 use crate::client::{Client, Outcome};
 use crate::idle_clients::Clients;
 use crate::pending::Writes;
-use crate::protocol::{Reader, View, Writer};
+use crate::protocol::{REPLY_BYTES, Reader, View, Writer};
 use crate::request::Request;
 use crate::rest::Rest;
 use crate::schema::{Gate, Schema};
@@ -34,6 +39,10 @@ pub struct Session {
     pub(crate) rest: Rest,
     pub(crate) schema: Schema,
     waiting: Option<Waiting>,
+    /// Number of replies to the current message so far.
+    replies: usize,
+    /// Size in bytes at which the reply is cut.
+    reply_bytes: usize,
     /// The host's flush in progress.
     flush: Option<OpenFlush>,
     /// A flush of the host that was released and has not ended.
@@ -49,6 +58,13 @@ pub enum Progress {
     Done,
     /// Up to commits that wait for a flush.
     AwaitsFlush,
+    /// Up to this place, as the reply is full.
+    Cut {
+        /// Where in the message the requests begin that were not executed.
+        at: usize,
+        /// Number of requests before that.
+        replies: usize,
+    },
 }
 
 /// A message whose commits wait for a flush.
@@ -69,6 +85,8 @@ impl Session {
             rest: Rest::default(),
             schema: Schema::default(),
             waiting: None,
+            replies: 0,
+            reply_bytes: REPLY_BYTES,
             flush: None,
             released: None,
             flushed: Ok(()),
@@ -89,14 +107,16 @@ impl Session {
 
     /// Executes a message and appends one reply per request. After a malformed request, or once the
     /// database is closed, a single error replaces all remaining replies.
-    pub fn execute(&mut self, message: &[u8], out: &mut Writer) {
-        self.proceed(message, 0, false, out);
+    pub fn execute(&mut self, message: &[u8], out: &mut Writer) -> Progress {
+        self.replies = 0;
+        self.proceed(message, 0, false, out)
     }
 
     /// As [`execute`](Self::execute), but returns instead of waiting for a flush. The host then
     /// performs the flush that [`begin_flush`](Self::begin_flush) describes and calls
     /// [`resume`](Self::resume).
     pub fn start(&mut self, message: &[u8], out: &mut Writer) -> Progress {
+        self.replies = 0;
         self.proceed(message, 0, true, out)
     }
 
@@ -153,6 +173,13 @@ impl Session {
         let mut reader = Reader::from(message, from);
         self.state.forget_if_timed();
         while !reader.is_empty() {
+            let at = message.len() - reader.left();
+            if is_full(&self.client, at, self.reply_bytes, out) {
+                return Progress::Cut {
+                    at,
+                    replies: self.replies,
+                };
+            }
             let database = self.database.as_ref().filter(|_| !self.client.is_closed);
             let Some(database) = database else {
                 out.error(&Error::Closed);
@@ -160,14 +187,18 @@ impl Session {
             };
             let gate = self.schema.gate(self.clients.current, self.state.joined);
             let writes = Writes::new(database, &mut self.client, &mut self.clients.kept, may_wait);
-            let end = Group::new(message, writes, gate, &mut self.rest).run(&mut self.state, &mut reader, out);
+            let replies = (&mut self.replies, self.reply_bytes);
+            let group = Group::new(message, writes, gate, &mut self.rest, replies);
+            let end = group.run(&mut self.state, &mut reader, out);
             match end {
                 End::Message => break,
+                End::Full => {}
                 End::AwaitsFlush(executed) => {
                     let next = message.len() - reader.left();
                     self.waiting = Some(Waiting { next, executed });
                     return Progress::AwaitsFlush;
                 }
+                End::Undone(executed) => self.execute_apart(message, &executed, out),
                 End::Schema(request) => self.execute_schema(&request, out),
                 End::Refresh => match self.refresh() {
                     Ok(is_newer) => {
@@ -185,6 +216,26 @@ impl Session {
             }
         }
         Progress::Done
+    }
+
+    /// Executes the writes of a group that was undone, and the lookups that saw it, one by one.
+    #[cold]
+    fn execute_apart(&mut self, message: &[u8], executed: &[Executed], out: &mut Writer) {
+        let undone = std::mem::take(out);
+        let start = executed.first().map_or(0, |first| first.reply_at);
+        out.raw(&undone.as_slice()[..start]);
+        let so_far = self.replies;
+        // What is not executed again cannot be cut off.
+        self.reply_bytes = usize::MAX;
+        for (done, reply) in replies(executed, undone.as_slice()) {
+            if done.is_write || done.saw_group {
+                self.proceed(&message[..done.request.end], done.request.start, false, out);
+            } else {
+                out.raw(reply);
+            }
+        }
+        self.reply_bytes = REPLY_BYTES;
+        self.replies = so_far;
     }
 
     /// Looks up a key like a message with one `Get`: appends its value and returns whether there is
@@ -288,8 +339,12 @@ struct Executed {
 enum End<'m> {
     /// The message is at its end.
     Message,
+    /// The reply is full.
+    Full,
     /// The group's commits wait for a flush.
     AwaitsFlush(Vec<Executed>),
+    /// There was no room for the group.
+    Undone(Vec<Executed>),
     /// The request that was just read is about the schema version.
     Schema(Request<'m>),
     /// The request that was just read refreshes the database.
@@ -304,17 +359,30 @@ struct Group<'m, 'd> {
     writes: Writes<'d>,
     gate: Gate,
     rest: &'d mut Rest,
+    replies: &'d mut usize,
+    reply_bytes: usize,
     executed: Vec<Executed>,
+    /// It had no room, so its requests have to be executed one by one.
+    is_undone: bool,
 }
 
 impl<'m, 'd> Group<'m, 'd> {
-    fn new(message: &'m [u8], writes: Writes<'d>, gate: Gate, rest: &'d mut Rest) -> Self {
+    fn new(
+        message: &'m [u8],
+        writes: Writes<'d>,
+        gate: Gate,
+        rest: &'d mut Rest,
+        (replies, reply_bytes): (&'d mut usize, usize),
+    ) -> Self {
         Self {
             message,
             writes,
             gate,
             rest,
+            replies,
+            reply_bytes,
             executed: Vec::new(),
+            is_undone: false,
         }
     }
 
@@ -323,16 +391,20 @@ impl<'m, 'd> Group<'m, 'd> {
             if self.writes.awaits_flush {
                 return End::AwaitsFlush(self.executed);
             }
+            if self.is_undone {
+                return End::Undone(self.executed);
+            }
             let before = *reader;
             let at = self.message.len() - before.left();
-            if reader.is_empty() {
+            if reader.is_empty() || is_full(self.writes.client, at, self.reply_bytes, out) {
                 self.finish(state, out);
-                if !self.writes.awaits_flush {
-                    return End::Message;
+                if !(self.writes.awaits_flush || self.is_undone) {
+                    return if reader.is_empty() { End::Message } else { End::Full };
                 }
                 continue;
             }
             let reply_at = out.position();
+            *self.replies += 1;
             if let Some(outcome) = self.writes.client.outcome_at(at) {
                 // A repeated request: it was committed, but the reply was lost.
                 reader.skip(outcome.len);
@@ -347,7 +419,8 @@ impl<'m, 'd> Group<'m, 'd> {
                 .is_ok_and(|request| request.joins_group() && !is_apart(request))
             {
                 self.finish(state, out);
-                if self.writes.awaits_flush {
+                if self.writes.awaits_flush || self.is_undone {
+                    *self.replies -= 1;
                     *reader = before;
                     continue;
                 }
@@ -374,7 +447,18 @@ impl<'m, 'd> Group<'m, 'd> {
                 }
                 Ok(Request::Refresh {}) => return End::Refresh,
                 Ok(Request::Close {}) => return End::Close,
-                _ => self.execute(state, request, at..self.message.len() - reader.left(), out),
+                _ => {
+                    let may_be_cut = matches!(request, Ok(Request::GetMany { .. }));
+                    self.execute(state, request, at..self.message.len() - reader.left(), out);
+                    // What saw the group and is cut can only be continued in a committed state.
+                    if may_be_cut && self.writes.were_seen && out.position() - reply_at >= REPLY_BYTES {
+                        self.executed.pop();
+                        out.truncate(reply_at);
+                        self.finish(state, out);
+                        *self.replies -= 1;
+                        *reader = before;
+                    }
+                }
             }
         }
     }
@@ -448,6 +532,10 @@ impl<'m, 'd> Group<'m, 'd> {
             if matches!(error, Error::StorageFull { .. }) {
                 // Frees the space that the inherited state holds, for the next attempt.
                 self.writes.end_inheritance();
+                self.is_undone = self.executed.len() > 1;
+            }
+            if self.is_undone {
+                return;
             }
             fail(&self.executed, &error, out);
         }
@@ -455,6 +543,11 @@ impl<'m, 'd> Group<'m, 'd> {
             self.executed.clear();
         }
     }
+}
+
+/// Whether a message is cut at `at`.
+fn is_full(client: &Client, at: usize, reply_bytes: usize, out: &Writer) -> bool {
+    out.position() >= reply_bytes && !client.has_outcomes_from(at)
 }
 
 /// Pairs requests with their replies; the last reply ends where `replies` ends.

@@ -8,8 +8,8 @@ mod schema;
 use std::sync::Arc;
 
 use common::{Reply, Request, declare, keys, message, op, put, set, use_index};
-use mangrove_bindings::protocol::Writer;
-use mangrove_bindings::session::Session;
+use mangrove_bindings::protocol::{REPLY_BYTES, Writer};
+use mangrove_bindings::session::{Progress, Session};
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Database, Options};
 
@@ -35,7 +35,8 @@ fn ask(session: &mut Session, client: u64, seq: u64, requests: &[Request]) -> Re
     session.select(client);
     session.begin_message(seq);
     let mut out = Writer::default();
-    session.execute(&message(requests), &mut out);
+    let progress = session.execute(&message(requests), &mut out);
+    assert_eq!(progress, Progress::Done);
     Reply::new(&out)
 }
 
@@ -562,6 +563,42 @@ fn followers_get_every_commit_once_across_a_planned_change() {
     assert_eq!(first, second);
 }
 
+/// What is handed over is bounded, whatever the number of followers: those for which there is no
+/// room learn that they miss commits.
+#[test]
+fn many_followers_are_handed_over_with_a_bounded_number_of_bytes() {
+    const FOLLOWERS: u64 = 60;
+    let follow = |id: u64| Request::new(op("ChangesOpen")).uv(id).uv(0).u8(1).uv(0).u8(0);
+    let next = |id: u64| Request::new(op("ChangesNext")).uv(id).uv(1000);
+    let storage = SimStorage::new();
+    let mut session = open(&storage);
+    let one = session.attach("one", false, None).expect("readable");
+    ask(&mut session, one, 1, &[name_it(), set("a", "1")]);
+    for id in 1..=FOLLOWERS {
+        assert_eq!(ask(&mut session, one, 1 + id, &[follow(id), next(id)]).status(), Ok(()));
+    }
+    ask(&mut session, one, 100, &[set("b", &"x".repeat(1 << 20))]);
+    let state = session.take_state(true).expect("it is asked for the last time");
+    assert!(state.len() < 34 << 20, "{}", state.len());
+    drop(session);
+    let mut session = open(&storage);
+    let one = session.attach("one", false, Some(&state)).expect("it is its own");
+    let mut outcomes = Vec::new();
+    for id in 1..=FOLLOWERS {
+        let mut reply = ask(&mut session, one, 100 + id, &[next(id)]);
+        outcomes.push(reply.status().map(|()| {
+            reply.u8();
+            reply.uv();
+            reply.bytes().len() >> 20
+        }));
+    }
+    let read = outcomes.iter().take_while(|outcome| **outcome == Ok(1)).count();
+    assert!((31..=33).contains(&read), "{read}");
+    for outcome in &outcomes[read..] {
+        assert_eq!(*outcome, Err("KV_TRUNCATED_FEED".to_owned()));
+    }
+}
+
 #[test]
 fn a_client_with_unknown_state_gets_an_error() {
     let mut session = open(&SimStorage::new());
@@ -611,4 +648,43 @@ fn no_bytes_are_a_state_that_ends_the_session() {
     }
     let mut reply = ask(&mut session, one, 4, &[get(5, "001")]);
     assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+}
+
+/// What is left of a message that was cut gets another number, under which nobody knows what was
+/// committed of it before.
+#[test]
+fn a_repeated_message_is_not_cut_before_what_was_committed() {
+    let storage = SimStorage::new();
+    let mut session = open(&storage);
+    let first = session.attach("a", false, None).expect("there is room");
+    ask(&mut session, first, 1, &[name_it(), set("value", "short")]);
+    let state = session.take_state(false).expect("a collection was named");
+    let requests = [get(0, "value"), set("b", "1"), get(0, "value")];
+    // Its reply is lost.
+    ask(&mut session, first, 2, &requests);
+    drop(session);
+
+    let mut session = open(&storage);
+    let other = session.attach("other", false, None).expect("there is room");
+    ask(
+        &mut session,
+        other,
+        1,
+        &[name_it(), set("value", &"x".repeat(REPLY_BYTES))],
+    );
+    session.attach("a", false, Some(&state)).expect("there is room");
+    session.begin_message(2);
+    let mut out = Writer::default();
+    let progress = session.execute(&message(&requests), &mut out);
+    let at = message(&requests[..2]).len();
+    assert_eq!(progress, Progress::Cut { at, replies: 2 });
+    let mut reply = Reply::new(&out);
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(reply.optional().map(|value| value.len()), Some(REPLY_BYTES));
+    assert_eq!(
+        (reply.status(), reply.uv()),
+        (Ok(()), 2),
+        "the version of its first execution"
+    );
+    assert!(reply.is_at_end());
 }

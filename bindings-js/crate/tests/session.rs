@@ -6,6 +6,8 @@ pub(crate) mod common;
 mod followers;
 #[path = "session/indexes.rs"]
 mod indexes;
+#[path = "session/replies.rs"]
+mod replies;
 #[path = "session/staged.rs"]
 mod staged;
 #[path = "session/transactions.rs"]
@@ -123,7 +125,7 @@ fn a_batch_with_a_bad_key_changes_nothing() {
 }
 
 #[test]
-fn writes_that_cannot_be_made_durable_fail_with_the_lookups_that_saw_them() {
+fn writes_that_find_no_room_fail_and_no_lookup_shows_them() {
     let storage = FaultyStorage::new();
     let mut session = open(storage.clone());
     execute(&mut session, &[use_default(), set("a", "old")]);
@@ -141,9 +143,10 @@ fn writes_that_cannot_be_made_durable_fail_with_the_lookups_that_saw_them() {
         ],
     );
     assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"old".to_vec())));
-    for _ in 0..4 {
-        assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
-    }
+    assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"old".to_vec())));
+    assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
+    assert_eq!((reply.status(), reply.u8(), reply.u8()), (Ok(()), 1, 0));
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
     assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
     assert!(reply.is_at_end());
@@ -480,7 +483,7 @@ fn mutilated_messages_end_in_errors() {
     let requests = [
         use_default(),
         set("a", "1"),
-        Request::new(op("GetMany")).uv(0).uv(0).uv(2).str("a").str("b"),
+        Request::new(op("GetMany")).uv(0).uv(0).uv(9).uv(2).str("a").str("b"),
         Request::new(op("Batch"))
             .u8(1)
             .uv(2)
@@ -583,9 +586,10 @@ fn writes_that_look_something_up_fail_with_their_group() {
         execute(&mut session, &[use_default(), set("there", "1")]);
         storage.fail_writes(true);
         let mut reply = execute(&mut session, &[set("a", "1"), write.clone(), get("mine")]);
-        for _ in 0..3 {
+        for _ in 0..2 {
             assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
         }
+        assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
         assert!(reply.is_at_end());
         storage.fail_writes(false);
         let mut reply = execute(&mut session, &[get("mine"), set("a", "1"), write, get("mine")]);
@@ -593,6 +597,56 @@ fn writes_that_look_something_up_fail_with_their_group() {
         assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
         assert_eq!(reply.status().is_ok(), alone);
     }
+}
+
+#[test]
+fn a_write_without_room_takes_no_other_with_it() {
+    let storage = FaultyStorage::new();
+    let mut session = open(storage.clone());
+    execute(&mut session, &[use_default(), set("old", "0")]);
+    storage.limit(3 << 20);
+    let large = incompressible(8 << 20);
+    let requests = [
+        set("a", "1"),
+        set("large", &large),
+        get("large"),
+        set("b", "2"),
+        get("a"),
+        set("old", "1"),
+        get("old"),
+    ];
+    let mut reply = execute(&mut session, &requests);
+    let mut versions = Vec::new();
+    let mut written = |reply: &mut common::Reply| {
+        assert_eq!(reply.status(), Ok(()));
+        versions.push(reply.uv());
+    };
+    written(&mut reply);
+    assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+    written(&mut reply);
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+    written(&mut reply);
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+    assert!(reply.is_at_end());
+    assert_eq!(versions, [2, 3, 4]);
+    let mut reply = execute(&mut session, &[get("a"), get("b"), get("large"), get("old")]);
+    for value in [Some("1"), Some("2"), None, Some("1")] {
+        assert_eq!(
+            (reply.status(), reply.optional()),
+            (Ok(()), value.map(|value| value.as_bytes().to_vec()))
+        );
+    }
+}
+
+/// Text that no compression makes shorter than three quarters.
+fn incompressible(len: usize) -> String {
+    let mut state = 1_u32;
+    let next = |state: &mut u32| {
+        *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        char::from(b'0' + (*state >> 26) as u8)
+    };
+    (0..len).map(|_| next(&mut state)).collect()
 }
 
 /// Regression: a key that was too long only with its expiry was rejected after earlier changes of

@@ -4,6 +4,7 @@ import type { Key, KeyPrefix } from '../codec/keys.ts';
 import type { Bounds, Entry, Range, RangeOptions, WithMeta } from '../types/index.ts';
 import { KvError } from '../base/errors.ts';
 import { ignore } from '../base/async.ts';
+import { isSnapshotLost } from '../base/superseded.ts';
 import { Content } from '../wire/chunk.ts';
 import { decodeKey, decodePart, decodeValue, encodeKey } from '../wire/codecs.ts';
 import type { Lookups } from '../wire/lookup.ts';
@@ -25,6 +26,9 @@ export type LoadParts = () => Promise<typeof import('./parts.ts')>;
 
 /** The options of an iterator; those of a synchronous one have no signal. */
 type ScanOptions<K> = RangeOptions<K> & Partial<WithMeta>;
+
+/** In place of a value of `getMany`: the reply has no more of them. */
+const CUT = 2;
 
 const ENTRIES = { ...READ, ...META };
 const SYNC_ENTRIES = { ...RANGE, ...META };
@@ -65,7 +69,7 @@ export class ReadVerbs<K, V> {
   }
 
   getMany(keys: Iterable<K>): Task<(V | undefined)[]> {
-    return this.#many(Op.getMany, keys, (lookups, list) => lookups.getMany(this.target, this.view, list), (reader) => reader.optional(), (bytes) => this.#optional(bytes));
+    return this.#many(keys, (lookups, list) => lookups.getMany(this.target, this.view, list), (encoded) => this.#getMany(encoded));
   }
 
   getEntry(key: K): Task<Entry<K, V> | undefined> {
@@ -86,7 +90,11 @@ export class ReadVerbs<K, V> {
   }
 
   hasMany(keys: Iterable<K>): Task<boolean[]> {
-    return this.#many(Op.hasMany, keys, (lookups, list) => lookups.hasMany(this.target, this.view, list), (reader) => reader.u8() !== 0, (has) => has);
+    return this.#many(
+      keys,
+      (lookups, list) => lookups.hasMany(this.target, this.view, list),
+      (encoded) => this.#call(Op.hasMany, (writer) => writeKeys(writer, encoded), (reader) => encoded.map(() => reader.u8() !== 0)),
+    );
   }
 
   entries(options?: ScanOptions<K>): Scan<unknown, K> {
@@ -256,23 +264,51 @@ export class ReadVerbs<K, V> {
     return { write: (writer) => write(writer.u8(op).uv(view ?? this.view.id).uv(this.target.index)), read };
   }
 
-  #many<Raw, T>(
-    op: number,
+  #many<T>(
     keys: Iterable<K>,
     look: (lookups: Lookups, keys: readonly K[]) => T[] | typeof ASK,
-    read: (reader: ReplyReader) => Raw,
-    decode: (raw: Raw) => T,
+    ask: (encoded: Uint8Array[]) => Task<T[]>,
   ): Task<T[]> {
     const list = Array.from(checkIterable('the keys', keys));
     const lookups = this.#lookups;
     const found = lookups ? look(lookups, list) : ASK;
     if (found !== ASK) return { found };
-    const encoded = list.map((key) => encodeKey(this.target, key));
-    return this.#call(op, (writer) => {
-      writer.uv(encoded.length);
-      for (const bytes of encoded) writer.bytes(bytes);
-    }, (reader) => encoded.map(() => read(reader)).map(decode));
+    return ask(list.map((key) => encodeKey(this.target, key)));
   }
+
+  /**
+   * A full reply lacks the values of the last keys. Where those of the newest state are asked for,
+   * that is open as a snapshot from then on, in which the others are read.
+   */
+  *#getMany(encoded: readonly Uint8Array[]): Steps<(V | undefined)[]> {
+    const { view, target: { connection } } = this;
+    const id = connection.newId();
+    let current = view.id;
+    const values: (V | undefined)[] = [];
+    try {
+      for (;;) {
+        const left = encoded.slice(values.length);
+        yield* step(this.#call(Op.getMany, (writer) => writeKeys(writer.uv(id), left), (reader) => {
+          const found: (Uint8Array | undefined)[] = [];
+          for (let flag; found.length < left.length && (flag = reader.u8()) !== CUT;) found.push(flag === 0 ? undefined : reader.bytes());
+          for (const bytes of found) values.push(this.#optional(bytes));
+        }, current));
+        if (values.length === encoded.length) return values;
+        current ||= id;
+      }
+    } catch (error) {
+      // The tab that kept the state is gone.
+      if (current === id && isSnapshotLost(error)) return yield* this.#getMany(encoded);
+      throw error;
+    } finally {
+      if (current === id) connection.postLater((writer) => writer.u8(Op.snapshotClose).uv(id));
+    }
+  }
+}
+
+function writeKeys(writer: RequestWriter, keys: readonly Uint8Array[]): void {
+  writer.uv(keys.length);
+  for (const bytes of keys) writer.bytes(bytes);
 }
 
 /** The part of a number of entries that lies within a window. */

@@ -4,7 +4,7 @@ import type { Instance } from '../../build/wasm/glue.js';
 import type { EngineOptions } from '../api/options.ts';
 import { Lookup } from '../wire/lookup.ts';
 import type { LookupEngine } from '../wire/lookup.ts';
-import type { TransportEvents } from '../wire/transport.ts';
+import type { Cut, TransportEvents } from '../wire/transport.ts';
 import { ExecuteFlag, FramePart, Op } from '../wire/opcodes.ts';
 import { ReplyReader } from '../wire/protocol.ts';
 import { KvError } from '../base/errors.ts';
@@ -124,8 +124,10 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   #words = new Uint32Array(0);
   readonly #frameAt: number;
   #flushTimer: ReturnType<typeof setTimeout> | undefined;
-  /** Bytes of the message that waits for a flush. */
-  #waiting = 0;
+  /** Length of the last message. */
+  #length = 0;
+  /** Set if the reply to the last message is full: the caller executes what is left of it. */
+  cut: Cut | undefined;
   /** Flushes relaxed commits. A transport can replace it to flush in another thread. */
   flush = (): void => this.#engine?.flush();
   readonly #sweep: Sweep | undefined;
@@ -209,8 +211,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     const engine = this.#engine;
     if (engine === undefined) return undefined;
     try {
-      this.#give(engine, message);
-      engine.execute(0, 0, message.length, 0);
+      if (this.#give(engine, message)) engine.execute(0, 0, message.length, 0);
       // Commits may have become visible since the last message, when their flush ended.
       if (this.hasWakes) {
         const { wakes } = this;
@@ -226,15 +227,12 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   /**
    * Executes a message; returns a copy of the reply. If the engine serves several clients, `client`
    * is the sender and `sequence` numbers its messages: a message that is sent again keeps its
-   * number, so its commits are not repeated.
+   * number, so its commits are not repeated. A message of several requests may be `cut`.
    *
    * @throws KvError if the engine is gone.
    */
   execute(message: Uint8Array, client = 0, sequence = 0): Uint8Array<ArrayBuffer> {
-    return this.#call((engine) => {
-      this.#give(engine, message);
-      return this.#reply(engine.execute(client, sequence, message.length, 0));
-    });
+    return this.#call((engine) => this.#reply(this.#give(engine, message) ? engine.execute(client, sequence, message.length, 0) : 0));
   }
 
   /**
@@ -242,16 +240,17 @@ export class EngineHost implements LookupEngine, Swept, Merged {
    * then flushes and calls `resume` before anything else is executed.
    */
   start(message: Uint8Array): Uint8Array<ArrayBuffer> | undefined {
-    return this.#call((engine) => {
-      this.#give(engine, message);
-      this.#waiting = message.length;
-      return this.#replyIfAny(engine.execute(0, 0, message.length, 1));
-    });
+    return this.#call((engine) => this.#replyIfAny(this.#give(engine, message) ? engine.execute(0, 0, message.length, 1) : 0));
   }
 
   /** Continues the waiting message, like `start`. Flushes first, unless the caller has. */
   resume(): Uint8Array<ArrayBuffer> | undefined {
-    return this.#call((engine) => this.#replyIfAny(engine.resume(this.#waiting)));
+    return this.#call((engine) => this.#replyIfAny(engine.resume(this.#length)));
+  }
+
+  /** What is left of the last message, if it was cut. */
+  get left(): Uint8Array<ArrayBuffer> | undefined {
+    return this.cut && this.#part(FramePart.request).slice(this.cut.at, this.#length);
   }
 
   /** Exported state of the last message's client, if the message changed it. */
@@ -319,9 +318,16 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     }
   }
 
-  #give(engine: Instance, message: Uint8Array): void {
-    if (this.#word(FramePart.request + 1) < message.length) engine.reserve(message.length);
+  /**
+   * Copies a message into the engine's memory; returns whether there is room for it. If not, the
+   * reply refuses it.
+   */
+  #give(engine: Instance, message: Uint8Array): boolean {
+    this.cut = undefined;
+    if (this.#word(FramePart.request + 1) < message.length && !engine.reserve(message.length)) return false;
+    this.#length = message.length;
     this.#bytes().set(message, this.#word(FramePart.request));
+    return true;
   }
 
   #replyIfAny(flags: number): Uint8Array<ArrayBuffer> | undefined {
@@ -332,6 +338,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   #reply(flags: number): Uint8Array<ArrayBuffer> {
     if (this.#flushTimer === undefined && (flags & ExecuteFlag.needsFlush) !== 0) this.#flushLater();
     if ((flags & ExecuteFlag.lacksRest) !== 0) void this.#loadRest();
+    if ((flags & ExecuteFlag.isCut) !== 0) this.cut = { at: this.#word(FramePart.cut), requests: this.#word(FramePart.cut + 1) };
     this.#merge?.touched();
     return this.#part(FramePart.reply).slice();
   }

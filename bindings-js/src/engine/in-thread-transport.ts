@@ -51,6 +51,8 @@ export class InThreadTransport implements Transport {
   /** Holds back replies until the storage has caught up. */
   readonly #queue: ReplyQueue | undefined;
   #isMessageWaiting = false;
+  /** What is left of a message whose reply was full. */
+  #left: Uint8Array | undefined;
   /**
    * A flush is running. If the host is not busy, nothing waits for it: a synchronous call made its
    * own.
@@ -72,7 +74,7 @@ export class InThreadTransport implements Transport {
       this.syncFaces = syncFaces;
     } else {
       this.takesTurns = false;
-      const target = { reply: (bytes: Uint8Array) => this.events?.reply(bytes, 1), fail: (error: unknown) => this.events?.fail(error as KvError) };
+      const target = { reply: (bytes: Uint8Array, requests?: number) => this.#reply(bytes, requests), fail: (error: unknown) => this.events?.fail(error as KvError) };
       this.#queue = new ReplyQueue(target, () => storage.settled?.());
     }
     this.#host.background = {
@@ -84,20 +86,36 @@ export class InThreadTransport implements Transport {
     if (this.#flushesLater) this.#flushInBackground();
   }
 
-  /** Messages have to wait for the running flush. */
+  /** Messages have to wait for the running flush, or for the rest of an earlier one. */
   get isBusy(): boolean {
-    return this.#host.isBusy;
+    return this.#host.isBusy || this.#left !== undefined;
   }
 
   send(message: Uint8Array): void {
     this.#attempt(() => {
-      // While a flush runs that nothing waits for, no other can begin: the message flushes in this
-      // thread.
-      const reply = this.#flushesLater && !this.#isFlushing ? this.#host.start(message) : this.#host.execute(message);
-      if (reply !== undefined) return this.#deliver(reply);
-      this.#isMessageWaiting = true;
-      this.#wait();
+      this.#execute(message);
+      if (this.#left === undefined) return;
+      this.#continue();
+      if (!this.isBusy) this.events?.idle();
     });
+  }
+
+  #execute(message: Uint8Array): void {
+    // While a flush runs that nothing waits for, no other can begin: the message flushes in this
+    // thread.
+    const reply = this.#flushesLater && !this.#isFlushing ? this.#host.start(message) : this.#host.execute(message);
+    if (reply !== undefined) return this.#deliver(reply);
+    this.#isMessageWaiting = true;
+    this.#wait();
+  }
+
+  /** Executes what is left of a message, unless it has to wait. */
+  #continue(): void {
+    while (this.#left !== undefined && !this.#host.isBusy) {
+      const left = this.#left;
+      this.#left = undefined;
+      this.#execute(left);
+    }
   }
 
   sendSync(message: Uint8Array): Uint8Array {
@@ -117,14 +135,18 @@ export class InThreadTransport implements Transport {
   settle(): void {
     if (!this.isBusy) return;
     this.#attempt(() => {
-      this.#host.releaseFlush();
-      while (this.#isMessageWaiting) this.#resume();
+      for (;;) {
+        if (this.#host.isBusy) this.#host.releaseFlush();
+        while (this.#isMessageWaiting) this.#resume();
+        if (this.#left === undefined) break;
+        this.#continue();
+      }
     });
     this.events?.idle();
   }
 
   dispose(): Promise<void> | void {
-    this.#isMessageWaiting = false;
+    this.#drop();
     let released: unknown;
     try {
       this.#host.dispose();
@@ -136,10 +158,20 @@ export class InThreadTransport implements Transport {
 
   #deliver(reply: Uint8Array<ArrayBuffer>): void {
     // Read first: the receiver of the reply may send the next message at once.
-    const { hasWakes } = this.#host;
-    if (this.#queue === undefined) this.events?.reply(reply, 1);
-    else this.#queue.push(reply);
+    const { hasWakes, cut, left } = this.#host;
+    this.#left = left;
+    if (this.#queue === undefined) this.#reply(reply, cut?.requests);
+    else this.#queue.push(reply, cut?.requests);
     if (hasWakes) this.events?.wake();
+  }
+
+  #reply(bytes: Uint8Array, requests: number | undefined): void {
+    this.events?.reply(bytes, requests === undefined ? 1 : 0, requests);
+  }
+
+  #drop(): void {
+    this.#isMessageWaiting = false;
+    this.#left = undefined;
   }
 
   /** Delivers waiting replies before it reports the failure. */
@@ -197,6 +229,7 @@ export class InThreadTransport implements Transport {
       this.#resume();
       this.#wait();
     }
+    this.#continue();
     if (!this.isBusy) this.events?.idle();
   }
 
@@ -205,7 +238,7 @@ export class InThreadTransport implements Transport {
     try {
       action();
     } catch (error) {
-      this.#isMessageWaiting = false;
+      this.#drop();
       this.#fail(error);
     }
   }

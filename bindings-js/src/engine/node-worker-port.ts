@@ -43,8 +43,8 @@ export class NodeWorkerPort implements WorkerPort {
   }
 
   #onMessage(data: WorkerMessage): void {
-    // None of these answers a message.
-    if (data instanceof Uint8Array || !['wake', 'started', 'backgroundError'].includes(data.type)) this.#awaited--;
+    // None of these answers a message; a reply with its number is a piece of one.
+    if (data instanceof Uint8Array || !['reply', 'wake', 'started', 'backgroundError'].includes(data.type)) this.#awaited--;
     this.onmessage?.({ data });
     if (this.#awaited === 0) this.#worker.unref();
   }

@@ -1,7 +1,7 @@
 // Holds back replies until what they acknowledge is stored. Keeps them in message order.
 
 export interface ReplyTarget {
-  reply(bytes: Uint8Array<ArrayBuffer>): void;
+  reply(bytes: Uint8Array<ArrayBuffer>, requests?: number): void;
   /** Called at most once; no reply follows. */
   fail(error: unknown): void;
 }
@@ -23,12 +23,12 @@ export class ReplyQueue {
 
   /**
    * Queues the reply to the message just executed. Replies to reads wait too: they may reveal
-   * writes that are not stored yet.
+   * writes that are not stored yet. A piece of a reply has `requests`, see `Cut`.
    */
-  push(bytes: Uint8Array<ArrayBuffer>): void {
+  push(bytes: Uint8Array<ArrayBuffer>, requests?: number): void {
     const settled = this.#settled();
-    if (settled === undefined && this.#last === undefined) this.#reply(bytes);
-    else this.#append(settled, () => this.#reply(bytes));
+    if (settled === undefined && this.#last === undefined) this.#reply(bytes, requests);
+    else this.#append(settled, () => this.#reply(bytes, requests));
   }
 
   /** Reports the end of the engine, after all earlier replies. */
@@ -46,8 +46,8 @@ export class ReplyQueue {
     });
   }
 
-  #reply(bytes: Uint8Array<ArrayBuffer>): void {
-    if (!this.#hasFailed) this.#target.reply(bytes);
+  #reply(bytes: Uint8Array<ArrayBuffer>, requests: number | undefined): void {
+    if (!this.#hasFailed) this.#target.reply(bytes, requests);
   }
 
   #fail(error: unknown): void {

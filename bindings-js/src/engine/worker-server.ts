@@ -33,14 +33,15 @@ export function restOf({ rest }: OpenRequest): Rest | undefined {
 
 /** Where replies and the final error go. */
 export interface Replies {
-  push(bytes: Uint8Array<ArrayBuffer>): void;
+  /** A piece of a reply has `requests`, see `Cut`. */
+  push(bytes: Uint8Array<ArrayBuffer>, requests?: number): void;
   end(error: unknown): void;
 }
 
 const own = globalThis as unknown as Scope;
 
-export function postReply(bytes: Uint8Array<ArrayBuffer>, scope = own): void {
-  scope.postMessage(bytes, [bytes.buffer]);
+export function postReply(bytes: Uint8Array<ArrayBuffer>, requests?: number, scope = own): void {
+  scope.postMessage(requests === undefined ? bytes : { type: 'reply', bytes, count: 0, requests }, [bytes.buffer]);
 }
 
 export function postFailure(error: unknown, scope = own): void {
@@ -93,8 +94,16 @@ export function serve<S extends WorkerStorage>(
     // After a failure nothing waits for replies.
     if (host === undefined || replies === undefined) return;
     try {
-      replies.push(host.execute(message));
-      if (host.hasWakes) scope.postMessage({ type: 'wake' });
+      let hasWakes = false;
+      for (let left = message; ;) {
+        const reply = host.execute(left);
+        const { cut } = host;
+        replies.push(reply, cut?.requests);
+        hasWakes ||= host.hasWakes;
+        if (cut === undefined) break;
+        left = left.subarray(cut.at);
+      }
+      if (hasWakes) scope.postMessage({ type: 'wake' });
     } catch (error) {
       fail(error);
     }

@@ -15,7 +15,7 @@ if (port !== null) {
   };
   serve(
     async ({ storage, name, engine }) => (storage === 'fs' ? new NodeStorage(name, engine.readOnly) : new MemoryStorage()),
-    () => ({ push: (bytes) => postReply(bytes, scope), end: (error) => postFailure(error, scope) }),
+    () => ({ push: (bytes, requests) => postReply(bytes, requests, scope), end: (error) => postFailure(error, scope) }),
     { scope },
   );
   port.on('message', (data) => scope.onmessage?.({ data }));

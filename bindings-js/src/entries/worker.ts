@@ -13,10 +13,10 @@ serve<WorkerStorage>(
     throw new KvError('KV_INVALID_ARGUMENT', 'for IndexedDB the option worker has to give worker-indexeddb.js');
   },
   (storage) => ({
-    push: (bytes) => {
+    push: (bytes, requests) => {
       // After the reply to `close`, the client may open or remove the database at once.
       const closing = storage instanceof OpfsStorage ? storage.closing : undefined;
-      if (closing === undefined) postReply(bytes);
+      if (closing === undefined) postReply(bytes, requests);
       else void closing.then(() => postReply(bytes));
     },
     end: (error) => postFailure(error),

@@ -4,7 +4,7 @@ import { KvError } from '../base/errors.ts';
 import type { KvErrorCode } from '../base/errors.ts';
 import type { Channel, Environment, PageEvents } from './environment.ts';
 import { HEARTBEAT_MS, MISSED_HEARTBEATS, PROTOCOL, names } from './messages.ts';
-import type { Exchange, Message, Request } from './messages.ts';
+import type { Exchange, Message, Reply, Request } from './messages.ts';
 
 const FIRST_RESEND_MS = 400;
 const MAX_RESEND_MS = 3200;
@@ -258,7 +258,7 @@ export class Client {
         return;
       case 'reply':
         if (message.state !== undefined && message.seq === this.#flight?.seq) this.#state = message.state;
-        this.#answer(message.seq, message.bytes);
+        this.#answer(message);
         return;
       case 'state':
         // A request whose reply is missing will be executed again, on what was open before it.
@@ -274,7 +274,7 @@ export class Client {
     }
   };
 
-  #answer(seq: number, bytes: Uint8Array<ArrayBuffer>): void {
+  #answer({ seq, bytes, cut }: Reply): void {
     const flight = this.#flight;
     if (flight === undefined || flight.seq !== seq) return;
     this.#cancelResend();
@@ -285,6 +285,15 @@ export class Client {
     if (!this.#hasOpened) {
       this.#hasOpened = true;
       this.#page.opened();
+    }
+    if (cut !== undefined) {
+      const message = flight.message.slice(cut.at);
+      this.#flight = { ...flight, seq: ++this.#seq, message, since: this.#env.now(), crashes: 0, resends: 0 };
+      this.#page.reply(bytes, 0, cut.requests);
+      // The leader of this tab gives others a turn in between.
+      if (this.#own === undefined) this.#send();
+      else this.#cancelResend = this.#env.after(0, () => this.#send());
+      return;
     }
     if (flight.count > 0) {
       this.#page.reply(bytes, flight.count);

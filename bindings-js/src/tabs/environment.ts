@@ -2,6 +2,7 @@
 // Apart from `settled`, nothing returns a promise, so that a simulation can interleave tabs at
 // every step.
 import type { KvError } from '../base/errors.ts';
+import type { Cut } from '../wire/transport.ts';
 import type { Message } from './messages.ts';
 
 /**
@@ -38,6 +39,8 @@ export interface LeaderEngine {
    * repeated; the reply contains their stored replies.
    */
   execute(message: Uint8Array, session: number, seq: number): Uint8Array<ArrayBuffer>;
+  /** How far the last message was executed, if its reply is full. */
+  readonly cut: Cut | undefined;
   /** What the client of the last message has open; undefined if the message did not change that. */
   readonly state: Uint8Array<ArrayBuffer> | undefined;
   /** Sessions whose followers have new commits to read, as of the last message. */
@@ -97,8 +100,8 @@ export interface PageEvents {
   joined(): void;
   /** A leader has served this tab for the first time. */
   opened(): void;
-  /** The replies to the `count` oldest unanswered messages. */
-  reply(bytes: Uint8Array<ArrayBuffer>, count: number): void;
+  /** See `TransportEvents`. */
+  reply(bytes: Uint8Array<ArrayBuffer>, count: number, requests?: number): void;
   /** The `count` oldest unanswered messages get no reply. */
   refuse(error: KvError, count: number): void;
   /** There may be new commits for the page's followers. */

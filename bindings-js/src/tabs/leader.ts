@@ -265,12 +265,12 @@ export class Leader implements OwnLeader {
     try {
       const session = this.#sessionOf(served, request);
       const bytes = this.#engine.execute(request.message, session, seq);
-      const { state } = this.#engine;
+      const { state, cut } = this.#engine;
       ({ wakes } = this.#engine);
       served.seq = seq;
       served.state = state ?? served.state;
       served.reply = undefined;
-      const reply: Reply = { type: 'reply', term: this.term, seq, bytes, state };
+      const reply: Reply = { type: 'reply', term: this.term, seq, bytes, state, cut };
       settled = this.#engine.settled();
       if (settled === undefined) this.#answer(served, reply);
       else settled.then(() => this.#answer(served, reply), (error: unknown) => this.#crash(error, served, seq));

@@ -1,9 +1,10 @@
 // The messages between the tabs of one database.
 
 import type { KvErrorCode } from '../base/errors.ts';
+import type { Cut } from '../wire/transport.ts';
 
 /** Incremented with each incompatible change of the messages. */
-export const PROTOCOL = 1;
+export const PROTOCOL = 2;
 
 /** Broadcast to all tabs of the database. */
 export type Announcement =
@@ -38,8 +39,14 @@ export type Exchange =
     readonly type: 'request'; readonly term: number; readonly seq: number; readonly message: Uint8Array;
     readonly hello: { readonly state: Uint8Array | null; readonly readOnly: boolean } | undefined;
   }
-  /** Leader: the reply, and what the client has open if that changed. */
-  | { readonly type: 'reply'; readonly term: number; readonly seq: number; readonly bytes: Uint8Array<ArrayBuffer>; readonly state: Uint8Array<ArrayBuffer> | undefined }
+  /**
+   * Leader: the reply, and what the client has open if that changed. If the reply is full, the
+   * client makes its next request of what is left of this one.
+   */
+  | {
+    readonly type: 'reply'; readonly term: number; readonly seq: number; readonly bytes: Uint8Array<ArrayBuffer>;
+    readonly state: Uint8Array<ArrayBuffer> | undefined; readonly cut: Cut | undefined;
+  }
   /** Leader: the request, or the storing of its commits, crashed the engine. */
   | { readonly type: 'crashed'; readonly term: number; readonly seq: number; readonly code: KvErrorCode; readonly reason: string }
   /**

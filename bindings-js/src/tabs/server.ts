@@ -42,8 +42,8 @@ export function serveTabs(
       wasOpened = true;
       post({ type: 'opened' });
     },
-    reply: (bytes, count) => {
-      post(count === 1 ? bytes : { type: 'reply', bytes, count }, [bytes.buffer]);
+    reply: (bytes, count, requests) => {
+      post(count === 1 ? bytes : { type: 'reply', bytes, count, requests }, [bytes.buffer]);
       awake.stay();
     },
     refuse: (error, count) => post({ type: 'refused', error: toPlain(error), count }),

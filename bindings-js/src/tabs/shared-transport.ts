@@ -90,9 +90,8 @@ export class SharedTransport extends WorkerTransport {
 
   protected override hear(event: { readonly data: WorkerMessage }): void {
     const { data } = event;
-    if (data instanceof Uint8Array) return this.#reply(data, 1);
+    if (data instanceof Uint8Array) return super.hear(event);
     switch (data.type) {
-      case 'reply': return this.#reply(data.bytes, data.count);
       case 'refused':
         this.#unanswered -= data.count;
         return this.events?.refuse(fromPlain(data.error), data.count);
@@ -109,10 +108,10 @@ export class SharedTransport extends WorkerTransport {
     this.#hear();
   }
 
-  #reply(bytes: Uint8Array, count: number): void {
+  protected override reply(bytes: Uint8Array, count: number, requests?: number): void {
     this.#unanswered -= count;
     this.#asker.answered();
-    this.events?.reply(bytes, count);
+    super.reply(bytes, count, requests);
   }
 
   #say(message: LifecycleMessage): void {

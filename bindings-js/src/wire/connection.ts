@@ -34,6 +34,11 @@ export type ConnectionStatus = 'open' | 'closing' | 'closed';
 
 /** A message of this size is sent without waiting for the end of the tick. */
 const FULL_MESSAGE_BYTES = 1 << 20;
+/**
+ * A message that cannot be sent yet takes no more requests from this size on, and a request of this
+ * size shares no message. A little less than what the writer's buffer grows to.
+ */
+const LONG_MESSAGE_BYTES = 15 << 20;
 
 const FEW_FOLLOWERS = 4;
 
@@ -58,9 +63,11 @@ function refuse({ resolve }: Pending, failure: PlainError): void {
 /** A client's connection to one engine. */
 export class Connection {
   readonly #transport: Transport;
-  #writer = new RequestWriter();
+  readonly #writer = new RequestWriter();
   readonly #syncWriter = new RequestWriter();
-  #batch: Pending[] = [];
+  readonly #batch: Pending[] = [];
+  /** Complete messages that cannot be sent yet. */
+  readonly #complete: (readonly [message: Uint8Array<ArrayBuffer>, requests: Pending[]])[] = [];
   readonly #sent: Pending[][] = [];
   #isScheduled = false;
   /** A `hold` is under way: its requests go before those in `#batch`. */
@@ -110,7 +117,7 @@ export class Connection {
     this.#transport = transport;
     this.idle = new IdleHandles(idleTimeoutMs);
     transport.events = {
-      reply: (bytes, count) => this.#onReply(bytes, count),
+      reply: (bytes, count, requests) => this.#onReply(bytes, count, requests),
       refuse: (error, count) => this.#onRefusal(error, count),
       blocked: () => this.onBlocked(),
       wake: () => this.#onWake(),
@@ -146,7 +153,7 @@ export class Connection {
 
   /** Lookups without messages, if the transport has them and no earlier request is outstanding. */
   get lookups(): Lookups | undefined {
-    const isIdle = this.#batch.length === 0 && this.#sent.length === 0 && this.#status === 'open';
+    const isIdle = !this.#hasUnsent && this.#sent.length === 0 && this.#status === 'open';
     return isIdle ? this.#transport.lookups : undefined;
   }
 
@@ -262,10 +269,9 @@ export class Connection {
       this.#schedule();
       throw error;
     }
-    const [writer, batch] = [this.#writer, this.#batch];
+    if (this.#batch.length > 0) this.#complete.push(this.#take(true));
+    const held = this.#complete.splice(0);
     const status = this.#status;
-    this.#writer = new RequestWriter();
-    this.#batch = [];
     this.#isHeld = false;
     // `hold` was called before `close`, so `run` may still make requests.
     if (status === 'closing') this.#status = 'open';
@@ -275,8 +281,7 @@ export class Connection {
     } finally {
       this.#status = status;
       this.#send();
-      this.#writer = writer;
-      this.#batch = batch;
+      this.#complete.push(...held);
       this.#schedule();
     }
   }
@@ -295,8 +300,7 @@ export class Connection {
   requestSync<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): T {
     const { sendSync } = this.checkSync();
     if (this.#status !== 'open') throw this.closedError();
-    this.#transport.settle?.();
-    this.#send();
+    this.#settle();
     const writer = this.#syncWriter;
     try {
       write(writer);
@@ -407,9 +411,15 @@ export class Connection {
   /** Executes what was requested before, its close request included, without waiting. */
   #finishNow(): void {
     this.checkSync();
+    this.#settle();
+  }
+
+  #settle(): void {
     this.#transport.settle?.();
-    this.#send();
-    this.#transport.settle?.();
+    while (this.#hasUnsent && this.#failure === undefined) {
+      this.#send();
+      this.#transport.settle?.();
+    }
   }
 
   #failureOf(reader: ReplyReader): PlainError {
@@ -424,17 +434,23 @@ export class Connection {
 
   #enqueue<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
     if (this.#later.length > 0) this.#postLater();
-    const start = this.#writer.length;
+    const writer = this.#writer;
+    const start = writer.begin();
     try {
-      write(this.#writer);
+      write(writer);
     } catch (error) {
-      this.#writer.truncate(start);
+      writer.truncate(start);
       return Promise.reject(error);
     }
+    const { length } = writer;
+    const isLong = length - start >= LONG_MESSAGE_BYTES;
+    // A copy of what is short: the writer's buffer goes with the long request.
+    if (isLong && start > 0) this.#complete.push([writer.view().slice(0, start), this.#batch.splice(0)]);
     const reply = new Promise<T>((resolve, reject) => {
       this.#batch.push({ read, resolve, reject });
     });
-    if (this.#writer.length >= FULL_MESSAGE_BYTES) this.#send();
+    if (isLong || (length >= LONG_MESSAGE_BYTES && !this.#canSend)) this.#complete.push(this.#take(true, isLong ? start : 0));
+    if (length >= FULL_MESSAGE_BYTES) this.#send();
     else this.#schedule();
     return reply;
   }
@@ -451,28 +467,57 @@ export class Connection {
     else void turn.then(send);
   }
 
+  get #canSend(): boolean {
+    return !this.#isHeld && this.#failure === undefined && this.#transport.isBusy !== true;
+  }
+
+  get #hasUnsent(): boolean {
+    return this.#batch.length > 0 || this.#complete.length > 0;
+  }
+
   #send(): void {
-    if (this.#batch.length === 0 || this.#isHeld || this.#failure !== undefined || this.#transport.isBusy === true) return;
-    const message = this.#writer.view();
-    this.#writer.reset(this.#transport.takesBuffers);
-    this.#sent.push(this.#batch);
-    this.#batch = [];
-    try {
-      this.#transport.send(message);
-    } catch (error) {
-      this.#onFailure(new KvError('KV_IO', 'the engine could not be reached', { cause: error }));
+    while (this.#hasUnsent && this.#canSend) {
+      const [message, requests] = this.#complete.shift() ?? this.#take(this.#transport.takesBuffers);
+      this.#sent.push(requests);
+      try {
+        this.#transport.send(message);
+      } catch (error) {
+        this.#onFailure(new KvError('KV_IO', 'the engine could not be reached', { cause: error }));
+      }
     }
   }
 
-  #onReply(bytes: Uint8Array, count: number): void {
-    const batch = count === 1 ? this.#sent.shift() ?? [] : this.#sent.splice(0, count).flat();
+  /**
+   * Ends the current message, which begins at `start`. With `surrender`, its bytes hold beyond the
+   * next request.
+   */
+  #take(surrender: boolean, start = 0): readonly [Uint8Array<ArrayBuffer>, Pending[]] {
+    const message = this.#writer.view().subarray(start);
+    this.#writer.reset(surrender);
+    return [message, this.#batch.splice(0)];
+  }
+
+  #onReply(bytes: Uint8Array, count: number, left = Infinity): void {
+    // Of messages that a piece answers in part the other requests remain.
+    const batch = (count > 0 ? this.#sent.splice(0, count) : this.#sent).flatMap((sent) => {
+      const some = sent.splice(0, left);
+      left -= some.length;
+      return some;
+    });
     const reader = new ReplyReader(bytes);
+    let failure: PlainError | undefined;
     for (const [index, pending] of batch.entries()) {
       try {
+        // A message that cannot be executed to its end ends with an error for all that is left.
+        if (failure !== undefined && reader.isAtEnd) {
+          refuse(pending, failure);
+          continue;
+        }
         const status = reader.u8();
+        failure = undefined;
         if (status === ReplyStatus.ok) pending.resolve(pending.read(reader) as never);
         else if (status === ReplyStatus.again) pending.resolve(ASK as never);
-        else refuse(pending, this.#failureOf(reader));
+        else refuse(pending, failure = this.#failureOf(reader));
       } catch (error) {
         pending.reject(error);
         if (!reader.isBroken) continue;
@@ -512,8 +557,7 @@ export class Connection {
     this.#failure = error;
     this.#end();
     clearTimeout(this.#laterTimer);
-    const lost = [...this.#sent.splice(0), this.#batch];
-    this.#batch = [];
+    const lost = [...this.#sent.splice(0), ...this.#complete.splice(0).map(([, requests]) => requests), this.#batch.splice(0)];
     for (const pending of lost.flat()) pending.reject(error);
     this.#wakeAll();
     Promise.resolve(this.#transport.dispose()).catch(ignore);

@@ -124,12 +124,14 @@ export const ExecuteFlag = {
   awaitsFlush: 0x01,
   needsFlush: 0x02,
   lacksRest: 0x04,
+  isCut: 0x08,
 } as const;
 
-/** Places in the engine's frame of 32-bit words: each part has an address and a length in bytes. */
+/** Places in the engine's frame of 32-bit words: each part has an address and a length in bytes, but for the cut, which has a place in the message and a number of replies. */
 export const FramePart = {
   request: 0x00,
   reply: 0x02,
   state: 0x04,
   wakes: 0x06,
+  cut: 0x08,
 } as const;

@@ -37,6 +37,8 @@ const MAX_TWO_BYTES = (1 << 14) - 1;
 export class RequestWriter {
   #bytes = new Uint8Array(MIN_CAPACITY);
   #length = 0;
+  /** Where the last request begins. */
+  #start = 0;
 
   get length(): number {
     return this.#length;
@@ -50,7 +52,12 @@ export class RequestWriter {
   /** Begins the next message. With `surrender`, the holder of the view owns the buffer. */
   reset(surrender: boolean): void {
     if (surrender || this.#bytes.length > MAX_KEPT_CAPACITY) this.#bytes = new Uint8Array(MIN_CAPACITY);
-    this.#length = 0;
+    this.#length = this.#start = 0;
+  }
+
+  /** Begins a request, which the limit applies to; returns its place. */
+  begin(): number {
+    return this.#start = this.#length;
   }
 
   /** Discards what was written beyond `length`. */
@@ -126,10 +133,11 @@ export class RequestWriter {
   #reserve(more: number): void {
     const needed = this.#length + more;
     if (needed <= this.#bytes.length) return;
-    if (needed > MAX_REQUEST_BYTES) {
+    const most = this.#start + MAX_REQUEST_BYTES;
+    if (needed > most) {
       throw new KvError('KV_VALUE_TOO_LARGE', `one call may write at most ${MAX_REQUEST_BYTES >> 20} MiB`);
     }
-    const grown = new Uint8Array(Math.min(Math.max(needed, this.#bytes.length * 2), MAX_REQUEST_BYTES));
+    const grown = new Uint8Array(Math.min(Math.max(needed, this.#bytes.length * 2), most));
     grown.set(this.#bytes.subarray(0, this.#length));
     this.#bytes = grown;
   }

@@ -3,10 +3,21 @@ import type { KvError } from '../base/errors.ts';
 import type { Lookups } from './lookup.ts';
 import type { syncFaces } from '../api/sync.ts';
 
+/** How far a message was executed whose reply is full. What is left of it is another message. */
+export interface Cut {
+  /** Where that begins. */
+  readonly at: number;
+  /** Number of requests before. */
+  readonly requests: number;
+}
+
 /** Callbacks of a transport. */
 export interface TransportEvents {
-  /** The replies to the `count` oldest unanswered messages. */
-  reply(bytes: Uint8Array, count: number): void;
+  /**
+   * The replies to the `count` oldest unanswered messages. If `count` is 0, those to the next
+   * `requests` requests of messages that remain unanswered.
+   */
+  reply(bytes: Uint8Array, count: number, requests?: number): void;
   /**
    * The `count` oldest unanswered messages get no reply, and what the session had open may be lost.
    * `count` may be 0.

@@ -43,8 +43,8 @@ export type WorkerMessage =
    * engine goes on.
    */
   | { readonly type: 'failed' | 'backgroundError'; readonly error: PlainError }
-  /** Replies to `count` messages. */
-  | { readonly type: 'reply'; readonly bytes: Uint8Array<ArrayBuffer>; readonly count: number }
+  /** Replies to `count` messages, or to `requests` requests: see `TransportEvents`. */
+  | { readonly type: 'reply'; readonly bytes: Uint8Array<ArrayBuffer>; readonly count: number; readonly requests?: number | undefined }
   /** `count` messages get no reply. */
   | { readonly type: 'refused'; readonly error: PlainError; readonly count: number }
   /** The worker holds its lock, by which the page notices that the worker has died. */

@@ -83,8 +83,9 @@ export class WorkerTransport implements Transport {
 
   protected hear({ data }: { readonly data: WorkerMessage }): void {
     const { events } = this;
-    if (data instanceof Uint8Array) return events?.reply(data, 1);
+    if (data instanceof Uint8Array) return this.reply(data, 1);
     switch (data.type) {
+      case 'reply': return this.reply(data.bytes, data.count, data.requests);
       case 'wake': return events?.wake();
       case 'backgroundError': return events?.backgroundError(fromPlain(data.error));
       case 'started': return this.#started();
@@ -92,6 +93,10 @@ export class WorkerTransport implements Transport {
       case 'failed': return this.#failed(fromPlain(data.error));
       default:
     }
+  }
+
+  protected reply(bytes: Uint8Array, count: number, requests?: number): void {
+    this.events?.reply(bytes, count, requests);
   }
 
   protected opened(): void {

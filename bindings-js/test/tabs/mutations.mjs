@@ -76,6 +76,9 @@ const MUTATIONS = [
   ['peer leads in a past term', 'peer.ts', 'Math.max(this.#client.term + 1, Math.floor(this.#env.time()))', 'Math.floor(this.#env.time() / 3_600_000)'],
   ['engine stores no outcome', 'store.ts', 'this.rows.set(client, { seq, outcomes });', ''],
   ['engine stores only the last outcome of a message', 'store.ts', 'before?.seq === seq ? [...before.outcomes, outcome] : [outcome]', 'before?.seq === seq ? [outcome] : [outcome]'],
+  ['engine cuts a message before what it committed of it', 'store.ts', ' && writes >= known.length && this.#fate.isFull()', ' && this.#fate.isFull()'],
+  ['client asks again for all of a message that was cut', 'client.ts', 'flight.message.slice(cut.at)', 'flight.message.slice()'],
+  ['client asks for what is left under the same number', 'client.ts', '{ ...flight, seq: ++this.#seq, message,', '{ ...flight, message,'],
   ['engine keeps the outcome of a lost commit', 'store.ts', '      if (before === undefined) this.rows.delete(client);\n      else this.rows.set(client, before);\n', ''],
   ['engine continues snapshots of any version', 'store.ts', ' && this.#mayInherit && snapshot.version === this.#openedAt && snapshot.last === this.#openedLast', '', 'return snapshot.isLost ? LOST : snapshot.version;', 'return snapshot.isLost ? LOST : Math.max(snapshot.version, this.#openedAt);'],
 ];

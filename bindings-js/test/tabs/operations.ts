@@ -26,6 +26,8 @@ export const kinds = {
   poison: 8,
 } as const;
 
+export const OPERATION_BYTES = 8;
+
 export type Kind = (typeof kinds)[keyof typeof kinds];
 
 /** Larger than any version. */

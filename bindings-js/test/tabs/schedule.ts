@@ -53,7 +53,7 @@ export function planOf(seed: number): Plan {
   const some = (most: number): number => (random.chance(0.5) ? 0 : most * random.next());
   const faults: Faults = {
     drop: some(0.2), duplicate: some(0.2), delay: some(0.3), delayMs: random.pick([20, 200, 3000]), underway: some(0.1), buffer: random.pick([0, 0.5, 1]),
-    crash: some(0.04), die: some(0.01), notOpened: some(0.1), noRoom: some(0.2), notClosed: some(0.1), later: some(1), lateMs: random.pick([0, 0, 20, 500]),
+    crash: some(0.04), die: some(0.01), notOpened: some(0.1), noRoom: some(0.2), notClosed: some(0.1), later: some(1), lateMs: random.pick([0, 0, 20, 500]), cut: some(0.5),
   };
   const weights = WEIGHTS.map(([deed, weight]): readonly [Deed, number] => {
     return [deed, deed === 'push' || deed === 'open' ? weight : random.chance(0.5) ? 0 : weight * random.next()];

@@ -2,7 +2,8 @@
 // commit and its client's row are stored in one atomic step, and a crash can occur between any two
 // steps.
 import type { LeaderEngine } from '../../src/tabs/environment.ts';
-import { LOST, UNKNOWN, VERSIONS, decode, encodeOutcomes, isWrite, kinds } from './operations.ts';
+import type { Cut } from '../../src/wire/transport.ts';
+import { LOST, OPERATION_BYTES, UNKNOWN, VERSIONS, decode, encodeOutcomes, isWrite, kinds } from './operations.ts';
 import type { Operation } from './operations.ts';
 
 /**
@@ -110,6 +111,8 @@ export interface Fate {
    * stored at once.
    */
   later(stored: () => void): boolean;
+  /** Whether the reply has no room for another outcome. */
+  isFull(): boolean;
   /** Whether closing fails. */
   failsToClose(): boolean;
 }
@@ -133,6 +136,7 @@ export class ModelEngine implements LeaderEngine {
   #isClosed = false;
   #isDead = false;
   state: Uint8Array<ArrayBuffer> | undefined;
+  cut: Cut | undefined;
   wakes: readonly number[] = [];
   #settling: Settling[] = [];
 
@@ -185,8 +189,14 @@ export class ModelEngine implements LeaderEngine {
     const row = this.#store.rows.get(session.client);
     const known = row?.seq === seq ? row.outcomes : [];
     let writes = 0;
+    this.cut = undefined;
     try {
-      for (const operation of decode(message)) {
+      for (const [requests, operation] of decode(message).entries()) {
+        // What was committed under this number must not be asked for under another one.
+        if (requests > 0 && writes >= known.length && this.#fate.isFull()) {
+          this.cut = { at: requests * OPERATION_BYTES, requests };
+          break;
+        }
         if (isWrite(operation) && writes < known.length) {
           outcomes.push(known[writes++]!);
           continue;

@@ -15,6 +15,8 @@ export interface Pushed {
   /** The newest commit acknowledged to any tab when this was pushed. */
   readonly acknowledged: number;
   outcomes?: readonly number[];
+  /** Those of the pieces of a reply so far. */
+  readonly pieces: number[];
   refused?: KvError;
 }
 
@@ -89,7 +91,7 @@ export class Tab {
 
   push(...what: readonly (Kind | { readonly kind: Kind; readonly handle: number })[]): Pushed {
     const operations = what.map((one) => ({ handle: 0, id: this.world.nextId(), ...(typeof one === 'number' ? { kind: one } : one) }));
-    const pushed: Pushed = { operations, at: this.world.now, acknowledged: this.world.acknowledged };
+    const pushed: Pushed = { operations, at: this.world.now, acknowledged: this.world.acknowledged, pieces: [] };
     this.world.say(() => `${this.id} asks ${operations.map(({ id, kind, handle }) => `${id}:${kind}/${handle}`).join(' ')}`);
     for (const { kind, handle } of operations) if (kind === kinds.closeSnapshot) this.snapshots.delete(handle);
     this.pending.push(pushed);
@@ -161,7 +163,7 @@ export class Tab {
       opened: ifAlive(() => {
         if (++this.openings > 1) world.violate(`${this.id} opened twice`);
       }),
-      reply: ifAlive((bytes: Uint8Array, count: number) => this.#replied(bytes, count)),
+      reply: ifAlive((bytes: Uint8Array, count: number, requests?: number) => this.#replied(bytes, count, requests)),
       refuse: ifAlive((error: KvError, count: number) => this.#refused(error, count)),
       wake: ifAlive(() => {
         this.hasWakes = true;
@@ -187,20 +189,24 @@ export class Tab {
     };
   }
 
-  #replied(bytes: Uint8Array, count: number): void {
+  #replied(bytes: Uint8Array, count: number, requests?: number): void {
     if (this.openings === 0) this.world.violate(`${this.id} receives a reply before it is open`);
     if (count > this.pending.length) return this.world.violate(`${this.id} receives ${count} replies to ${this.pending.length} messages`);
     const outcomes = decodeOutcomes(bytes);
-    const answered = this.pending.splice(0, count);
-    const asked = answered.flatMap(({ operations }) => operations);
-    this.world.say(() => `${this.id} receives the reply to ${asked.map(({ id }) => id).join(' ')}: ${outcomes.join(' ')}`);
+    const isPiece = count === 0;
+    const answered = isPiece ? this.pending : this.pending.splice(0, count);
+    const left = answered.flatMap((pushed) => pushed.operations.slice(pushed.pieces.length).map((operation) => ({ pushed, operation })));
+    const asked = left.slice(0, isPiece ? requests : left.length);
+    this.world.say(() => `${this.id} receives ${isPiece ? 'a piece of ' : ''}the reply to ${asked.map(({ operation }) => operation.id).join(' ')}: ${outcomes.join(' ')}`);
     if (outcomes.length !== asked.length) return this.world.violate(`${this.id} receives ${outcomes.length} outcomes of ${asked.length} operations`);
-    let at = 0;
+    for (const [i, { pushed, operation }] of asked.entries()) {
+      pushed.pieces.push(outcomes[i]!);
+      this.#outcome(pushed, operation, outcomes[i]!);
+    }
+    if (isPiece) return;
     for (const pushed of answered) {
       this.world.counts.acknowledged++;
-      pushed.outcomes = outcomes.slice(at, at + pushed.operations.length);
-      at += pushed.operations.length;
-      pushed.operations.forEach((operation, i) => this.#outcome(pushed, operation, pushed.outcomes![i]!));
+      pushed.outcomes = pushed.pieces;
     }
   }
 
@@ -244,7 +250,7 @@ export class Tab {
     for (const pushed of this.pending.splice(0, count)) {
       this.world.counts.refused++;
       pushed.refused = error;
-      if (error.retryable) for (const operation of pushed.operations) if (isWrite(operation)) this.world.promiseNotDone(operation.id);
+      if (error.retryable) for (const operation of pushed.operations.slice(pushed.pieces.length)) if (isWrite(operation)) this.world.promiseNotDone(operation.id);
     }
   }
 }

@@ -47,12 +47,14 @@ export interface Faults {
   notClosed: number;
   /** A commit is stored with a delay. */
   later: number;
+  /** A reply is full before the message is at its end. */
+  cut: number;
   /** Maximum delay of timers, in milliseconds. */
   lateMs: number;
 }
 
 export const noFaults: Faults = {
-  drop: 0, duplicate: 0, delay: 0, delayMs: 0, underway: 0, buffer: 1, crash: 0, die: 0, notOpened: 0, noRoom: 0, notClosed: 0, later: 0, lateMs: 0,
+  drop: 0, duplicate: 0, delay: 0, delayMs: 0, underway: 0, buffer: 1, crash: 0, die: 0, notOpened: 0, noRoom: 0, notClosed: 0, later: 0, cut: 0, lateMs: 0,
 };
 
 export interface Counts {
@@ -603,6 +605,7 @@ export class World implements Observer {
         this.later(1 + this.random.below(50), tab, stored);
         return true;
       },
+      isFull: () => this.random.chance(this.faults.cut),
       failsToClose: () => this.random.chance(this.faults.notClosed),
     };
   }

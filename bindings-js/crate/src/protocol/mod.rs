@@ -10,6 +10,13 @@ mod writer;
 pub use reader::Reader;
 pub use writer::{MAX_CHUNK_ITEMS, ReplyStart, Writer};
 
+/// Size in bytes at which a reply is cut: what is left is asked for again. A reply exceeds it by at
+/// most one value, so that memory need not grow with what a client asks for at once.
+pub const REPLY_BYTES: usize = 8 << 20;
+
+/// In place of a value's flag: the reply has no more values.
+pub(crate) const CUT: u8 = 2;
+
 /// Declares flags, as constants and as a table for [`typescript`](crate::request::typescript).
 macro_rules! flags {
     ($(#[$about:meta])* $table:ident { $($flag:ident $name:literal = $value:literal),* $(,)? }) => {
@@ -57,17 +64,19 @@ flags! {
         AWAITS_FLUSH "awaitsFlush" = 1,
         NEEDS_FLUSH "needsFlush" = 2,
         LACKS_REST "lacksRest" = 4,
+        IS_CUT "isCut" = 8,
     }
 }
 
 flags! {
     /// Indexes into the engine's frame of 32-bit words: each part has an address and a length in
-    /// bytes.
+    /// bytes, but for the cut, which has a place in the message and a number of replies.
     FRAME_PARTS {
         FRAME_REQUEST "request" = 0,
         FRAME_REPLY "reply" = 2,
         FRAME_STATE "state" = 4,
         FRAME_WAKES "wakes" = 6,
+        FRAME_CUT "cut" = 8,
     }
 }
 

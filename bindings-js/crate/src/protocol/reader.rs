@@ -6,7 +6,7 @@ use mangrove_engine::{Durability, Error, IndexDefinition, KeyRange, Result, Slic
 
 use super::{
     BATCH_CHECK, BATCH_DELETE, BATCH_SET, BATCH_SET_EXPIRING, BATCH_SET_INDEXED, BatchOp, ChunkLimit, HAS_LOWER,
-    HAS_UPPER, LOWER_EXCLUSIVE, ScanFlags, ScanOptions, UPPER_EXCLUSIVE, View,
+    HAS_UPPER, LOWER_EXCLUSIVE, REPLY_BYTES, ScanFlags, ScanOptions, UPPER_EXCLUSIVE, View,
 };
 
 const DEFAULT_CHUNK_ITEMS: u64 = 256;
@@ -187,7 +187,11 @@ impl<'a> Reader<'a> {
         let bytes = self.uv()?;
         Ok(ChunkLimit {
             items: if items == 0 { DEFAULT_CHUNK_ITEMS } else { items },
-            bytes: if bytes == 0 { DEFAULT_CHUNK_BYTES } else { bytes },
+            bytes: if bytes == 0 {
+                DEFAULT_CHUNK_BYTES
+            } else {
+                bytes.min(REPLY_BYTES as u64)
+            },
         })
     }
 

@@ -6,7 +6,7 @@ use mangrove_engine::{Database, Error, Result, Snapshot};
 
 use super::State;
 use crate::filter::Filter;
-use crate::protocol::{View, Writer};
+use crate::protocol::{REPLY_BYTES, View, Writer};
 use crate::request::Part;
 
 impl State {
@@ -60,7 +60,8 @@ impl State {
                 horizon: database.version().into(),
             });
         }
-        self.followers.next(database, id, max_bytes.max(1), out)
+        self.followers
+            .next(database, id, max_bytes.clamp(1, REPLY_BYTES as u64), out)
     }
 
     pub(super) fn changes_close(&mut self, id: u64) {

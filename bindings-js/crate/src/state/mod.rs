@@ -56,6 +56,7 @@ enum Codecs {
 }
 
 /// A state of the database to read from.
+#[derive(Clone)]
 struct ReadView {
     snapshot: Snapshot,
     /// By index of the slot.
@@ -162,7 +163,12 @@ impl State {
             } => self.use_collection(database, index, name, key_codec, value_codec)?,
             Request::UseIndexes { collection, indexes } => self.use_indexes(collection, indexes)?,
             Request::Get { view, collection, key } => self.get(view, collection, key, writes, out)?,
-            Request::GetMany { view, collection, keys } => self.get_many(view, collection, keys, writes, out)?,
+            Request::GetMany {
+                view,
+                collection,
+                id,
+                keys,
+            } => self.get_many(view, collection, id, keys, writes, out)?,
             Request::HasMany { view, collection, keys } => self.has_many(view, collection, keys, writes, out)?,
             Request::Count {
                 view,
@@ -372,11 +378,24 @@ impl State {
     }
 
     fn snapshot_open(&mut self, id: u64, database: &Database, out: &mut Writer) -> Result<()> {
+        let view = ReadView::new(database);
+        out.uv(view.snapshot.version());
+        self.keep(id, view)
+    }
+
+    /// Keeps the newest state, which was read before, open as a snapshot.
+    fn keep_current(&mut self, id: u64) -> Result<()> {
+        self.has_changed = true;
+        match &self.current {
+            Some(view) => self.keep(id, view.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn keep(&mut self, id: u64, view: ReadView) -> Result<()> {
         check_id(id)?;
         self.snapshots
             .check_room(MAX_OPEN, "open snapshots; close() those that are no longer used")?;
-        let view = ReadView::new(database);
-        out.uv(view.snapshot.version());
         self.snapshots.insert(id, view);
         Ok(())
     }

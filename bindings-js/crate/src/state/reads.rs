@@ -4,7 +4,7 @@ use mangrove_engine::{Database, KeyRange, Result};
 
 use super::{Lost, State, missing};
 use crate::pending::Writes;
-use crate::protocol::{ChunkLimit, ScanOptions, View, Writer};
+use crate::protocol::{CUT, ChunkLimit, REPLY_BYTES, ScanOptions, View, Writer};
 use crate::request::Keys;
 use crate::scan::{Origin, Scan};
 use crate::table::MAX_OPEN;
@@ -26,13 +26,24 @@ impl State {
         &mut self,
         view: View,
         collection: u64,
+        id: u64,
         keys: Keys<'_>,
         writes: &mut Writes<'_>,
         out: &mut Writer,
     ) -> Result<()> {
+        let start = out.position();
         let source = self.newest_source(writes, view, collection)?;
         for key in keys.iter() {
             let key = key?;
+            if out.position() - start >= REPLY_BYTES {
+                out.raw(&[CUT]);
+                // A state with uncommitted writes cannot be kept open: the session repeats the
+                // request once they are committed.
+                if view == View::Current && !writes.is_open() {
+                    self.keep_current(id)?;
+                }
+                break;
+            }
             out.optional_with(|into| source.get_into(key, into))?;
         }
         Ok(())

@@ -9,7 +9,7 @@
 )]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mangrove_bindings::protocol::Writer;
 use mangrove_bindings::session::{Progress, Session};
@@ -108,21 +108,48 @@ pub fn execute(session: &mut Session, requests: &[Request]) -> Reply {
 }
 
 pub fn execute_bytes(session: &mut Session, message: &[u8]) -> Reply {
-    let mut out = Writer::default();
-    if env!("CARGO_CRATE_NAME") == "session_waiting" {
-        execute_waiting(session, message, &mut out);
-    } else {
-        session.execute(message, &mut out);
-    }
+    let (out, cut) = execute_once(session, message);
+    assert_eq!(cut, None, "the reply is not cut");
     Reply::new(&out)
+}
+
+/// Executes a message like a host, piece by piece; returns each piece with its number of replies.
+pub fn execute_pieces(session: &mut Session, requests: &[Request]) -> Vec<(Reply, usize)> {
+    let message = message(requests);
+    let (mut pieces, mut from, mut replies) = (Vec::new(), 0, 0);
+    loop {
+        let (out, cut) = execute_once(session, &message[from..]);
+        let Some((at, more)) = cut else {
+            pieces.push((Reply::new(&out), requests.len() - replies));
+            return pieces;
+        };
+        pieces.push((Reply::new(&out), more));
+        from += at;
+        replies += more;
+    }
+}
+
+/// Executes a message until its reply is full; returns where it was cut, and after how many replies.
+pub fn execute_once(session: &mut Session, message: &[u8]) -> (Writer, Option<(usize, usize)>) {
+    let mut out = Writer::default();
+    let progress = if env!("CARGO_CRATE_NAME") == "session_waiting" {
+        execute_waiting(session, message, &mut out)
+    } else {
+        session.execute(message, &mut out)
+    };
+    match progress {
+        Progress::Cut { at, replies } => (out, Some((at, replies))),
+        Progress::Done => (out, None),
+        Progress::AwaitsFlush => panic!("a message waits that may not"),
+    }
 }
 
 /// Executes a message like a host with asynchronous flushes. In turn, a flush ends before the
 /// message continues, is released, or ends and leaves nothing to flush.
-fn execute_waiting(session: &mut Session, message: &[u8], out: &mut Writer) {
+fn execute_waiting(session: &mut Session, message: &[u8], out: &mut Writer) -> Progress {
     let mut progress = session.start(message, out);
     for turn in 0.. {
-        if progress == Progress::Done {
+        if progress != Progress::AwaitsFlush {
             break;
         }
         let is_begun = session.begin_flush().is_some();
@@ -144,6 +171,7 @@ fn execute_waiting(session: &mut Session, message: &[u8], out: &mut Writer) {
             }
         }
     }
+    progress
 }
 
 pub struct Reply {
@@ -157,6 +185,11 @@ impl Reply {
             bytes: out.as_slice().to_vec(),
             at: 0,
         }
+    }
+
+    /// Returns the number of bytes in all.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
     }
 
     pub fn is_at_end(&self) -> bool {
@@ -244,6 +277,8 @@ pub fn open(storage: FaultyStorage) -> Session {
 pub struct FaultyStorage {
     inner: Arc<MemoryStorage>,
     is_full: Arc<AtomicBool>,
+    /// Length that no file may exceed.
+    limit: Arc<AtomicU64>,
 }
 
 impl FaultyStorage {
@@ -251,7 +286,12 @@ impl FaultyStorage {
         Self {
             inner: Arc::new(MemoryStorage::new()),
             is_full: Arc::default(),
+            limit: Arc::new(AtomicU64::new(u64::MAX)),
         }
+    }
+
+    pub fn limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
     }
 
     pub fn fail_writes(&self, fail: bool) {
@@ -264,6 +304,7 @@ impl Storage for FaultyStorage {
         Ok(Arc::new(FaultyFile {
             inner: self.inner.open(name, create)?,
             is_full: Arc::clone(&self.is_full),
+            limit: Arc::clone(&self.limit),
         }))
     }
 
@@ -279,11 +320,12 @@ impl Storage for FaultyStorage {
 struct FaultyFile {
     inner: Arc<dyn StorageFile>,
     is_full: Arc<AtomicBool>,
+    limit: Arc<AtomicU64>,
 }
 
 impl FaultyFile {
-    fn check(&self) -> Result<()> {
-        if self.is_full.load(Ordering::Relaxed) {
+    fn check(&self, end: u64) -> Result<()> {
+        if self.is_full.load(Ordering::Relaxed) || end > self.limit.load(Ordering::Relaxed) {
             return Err(Error::StorageFull { context: "test".into() });
         }
         Ok(())
@@ -296,7 +338,7 @@ impl StorageFile for FaultyFile {
     }
 
     fn write_at(&self, offset: u64, from: &[u8]) -> Result<()> {
-        self.check()?;
+        self.check(offset + from.len() as u64)?;
         self.inner.write_at(offset, from)
     }
 
@@ -309,7 +351,7 @@ impl StorageFile for FaultyFile {
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
-        self.check()?;
+        self.check(len)?;
         self.inner.set_len(len)
     }
 }
