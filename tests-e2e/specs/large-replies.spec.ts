@@ -17,11 +17,11 @@ const READS = 1500;
 /** The cache, and what replies may take beyond it. */
 const MAX_MEMORY = (32 + 256) << 20;
 
-const readMuch = (page: Page): Promise<{ readonly read: number; readonly memorySize: number }> => page.evaluate(async (count) => {
+const readMuch = (page: Page, reads: number): Promise<{ readonly read: number; readonly memorySize: number }> => page.evaluate(async (count) => {
   const lengths = await Promise.all(Array.from({ length: count }, (_, index) => window.db.get(index % 10).then((value) => (value as Uint8Array).length)));
   const { memorySize } = await window.db.stats();
   return { read: lengths.reduce((sum, length) => sum + length, 0), memorySize };
-}, READS);
+}, reads);
 
 test('what other tabs have open survives', async ({ profile }) => {
   test.slow();
@@ -40,13 +40,13 @@ test('what other tabs have open survives', async ({ profile }) => {
   // Whoever opens the database again can no longer continue the snapshot.
   await set(leader, 'note', 'new');
   await other.evaluate(async () => {
-    window.transaction = window.db.begin();
+    window.transaction = window.db.begin({ timeout: Infinity });
     await window.transaction.set('copy', await window.transaction.get('note'));
   });
   // By way of another tab, and in the page of the engine itself.
-  for (const page of [reading, leader]) {
-    const { read, memorySize } = await readMuch(page);
-    expect(read).toBe(READS * VALUE_BYTES);
+  for (const [page, reads] of [[reading, READS], [leader, READS / 5]] as const) {
+    const { read, memorySize } = await readMuch(page, reads);
+    expect(read).toBe(reads * VALUE_BYTES);
     expect(memorySize).toBeLessThan(MAX_MEMORY);
   }
   expect(await other.evaluate(() => window.snapshot.get('note'))).toBe('old');

@@ -69,7 +69,7 @@ export class ReadVerbs<K, V> {
   }
 
   getMany(keys: Iterable<K>): Task<(V | undefined)[]> {
-    return this.#many(keys, (lookups, list) => lookups.getMany(this.target, this.view, list), (encoded) => this.#getMany(encoded));
+    return this.#many('getMany', keys, (encoded) => this.#getMany(encoded));
   }
 
   getEntry(key: K): Task<Entry<K, V> | undefined> {
@@ -84,17 +84,14 @@ export class ReadVerbs<K, V> {
 
   has(key: K): Task<boolean> {
     const many = this.hasMany([key]);
-    if ('found' in many) return { found: many.found[0] === true };
+    if ('found' in many) return { found: many.found[0]! };
     const { write, read } = many as Call<boolean[]>;
-    return { write, read: (reader) => read(reader)[0] === true };
+    return { write, read: (reader) => read(reader)[0]! };
   }
 
   hasMany(keys: Iterable<K>): Task<boolean[]> {
-    return this.#many(
-      keys,
-      (lookups, list) => lookups.hasMany(this.target, this.view, list),
-      (encoded) => this.#call(Op.hasMany, (writer) => writeKeys(writer, encoded), (reader) => encoded.map(() => reader.u8() !== 0)),
-    );
+    return this.#many('hasMany', keys, (encoded) =>
+      this.#call(Op.hasMany, (writer) => writeKeys(writer, encoded), (reader) => encoded.map(() => reader.u8() !== 0)));
   }
 
   entries(options?: ScanOptions<K>): Scan<unknown, K> {
@@ -264,15 +261,10 @@ export class ReadVerbs<K, V> {
     return { write: (writer) => write(writer.u8(op).uv(view ?? this.view.id).uv(this.target.index)), read };
   }
 
-  #many<T>(
-    keys: Iterable<K>,
-    look: (lookups: Lookups, keys: readonly K[]) => T[] | typeof ASK,
-    ask: (encoded: Uint8Array[]) => Task<T[]>,
-  ): Task<T[]> {
+  #many<T>(name: 'getMany' | 'hasMany', keys: Iterable<K>, ask: (encoded: Uint8Array[]) => Task<T[]>): Task<T[]> {
     const list = Array.from(checkIterable('the keys', keys));
-    const lookups = this.#lookups;
-    const found = lookups ? look(lookups, list) : ASK;
-    if (found !== ASK) return { found };
+    const found = this.#lookups?.[name](this.target, this.view, list) ?? ASK;
+    if (found !== ASK) return { found: found as T[] };
     return ask(list.map((key) => encodeKey(this.target, key)));
   }
 
@@ -281,16 +273,16 @@ export class ReadVerbs<K, V> {
    * that is open as a snapshot from then on, in which the others are read.
    */
   *#getMany(encoded: readonly Uint8Array[]): Steps<(V | undefined)[]> {
-    const { view, target: { connection } } = this;
+    const { connection } = this.target;
     const id = connection.newId();
-    let current = view.id;
+    let current = this.view.id;
     const values: (V | undefined)[] = [];
     try {
       for (;;) {
         const left = encoded.slice(values.length);
         yield* step(this.#call(Op.getMany, (writer) => writeKeys(writer.uv(id), left), (reader) => {
           const found: (Uint8Array | undefined)[] = [];
-          for (let flag; found.length < left.length && (flag = reader.u8()) !== CUT;) found.push(flag === 0 ? undefined : reader.bytes());
+          for (let flag; found.length < left.length && (flag = reader.u8()) !== CUT;) found.push(flag ? reader.bytes() : undefined);
           for (const bytes of found) values.push(this.#optional(bytes));
         }, current));
         if (values.length === encoded.length) return values;

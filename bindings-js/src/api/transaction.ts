@@ -5,7 +5,7 @@ import { isSuperseded } from '../base/superseded.ts';
 import type {
   Collection, CommitInfo, Durability, Reader, Result, Savepoint, Transaction, TransactionOptions, WriteOptions, Writer,
 } from '../types/index.ts';
-import { LazyPromise, attempt, checkFunction, checkLimit, checkOneOf, checkSignal, dispose, ignore, onAbort } from '../base/async.ts';
+import { LazyPromise, attempt, checkFunction, checkLimit, checkOneOf, checkSignal, dispose, ignore } from '../base/async.ts';
 import { CollectionWriter, runWrite } from './collection.ts';
 import type { Catalog } from './collection.ts';
 import type { Connection } from '../wire/connection.ts';
@@ -93,7 +93,6 @@ class TransactionState implements View, OpenTransaction {
   /** Resolves when no write is pending; created only if a commit waits for that. */
   #settled: Promise<void> | undefined;
   #settle = ignore;
-  #forgetSignal = ignore;
 
   /**
    * In a callback, timer and signal keep the transaction alive, because the caller waits for it.
@@ -114,10 +113,10 @@ class TransactionState implements View, OpenTransaction {
     // Later calls on the transaction fail with the reason why it could not begin.
     this.version.catch((error: unknown) => this.end('rolled-back', error));
     const { signal, timeoutMs } = options;
-    this.held.own(this, isInCallback ? undefined : signal, abort);
-    if (isInCallback) this.#forgetSignal = onAbort(signal, () => abort(this));
+    this.held.own(this, signal, abort, isInCallback);
     if (timeoutMs <= MAX_TIMEOUT_MS) {
-      this.held.until(timeoutMs, isInCallback ? () => expire(this) : weakly<TransactionState>(this, expire));
+      const timer = this.held.timer = setTimeout(isInCallback ? () => expire(this) : weakly<TransactionState>(this, expire), timeoutMs);
+      (timer as { unref?: () => void }).unref?.();
     }
   }
 
@@ -186,7 +185,6 @@ class TransactionState implements View, OpenTransaction {
     this.status = status;
     this.failure = failure;
     if (failure !== undefined) this.#give(failure);
-    this.#forgetSignal();
     return true;
   }
 

@@ -332,7 +332,7 @@ export class Connection {
   closeSync(): void {
     if (this.#status === 'closed') return;
     try {
-      if (this.#status === 'closing') this.#finishNow();
+      if (this.#status === 'closing') this.#settle();
       else this.requestSync((writer) => writer.u8(Op.close), ignore);
     } finally {
       if (this.#failure === undefined) {
@@ -408,15 +408,11 @@ export class Connection {
     }
   }
 
-  /** Executes what was requested before, its close request included, without waiting. */
-  #finishNow(): void {
-    this.checkSync();
-    this.#settle();
-  }
-
+  /** Executes what was requested before without waiting. */
   #settle(): void {
+    this.checkSync();
     this.#transport.settle?.();
-    while (this.#hasUnsent && this.#failure === undefined) {
+    while (this.#hasUnsent) {
       this.#send();
       this.#transport.settle?.();
     }
@@ -472,7 +468,7 @@ export class Connection {
   }
 
   get #hasUnsent(): boolean {
-    return this.#batch.length > 0 || this.#complete.length > 0;
+    return this.#batch.length + this.#complete.length > 0;
   }
 
   #send(): void {
@@ -509,7 +505,7 @@ export class Connection {
     for (const [index, pending] of batch.entries()) {
       try {
         // A message that cannot be executed to its end ends with an error for all that is left.
-        if (failure !== undefined && reader.isAtEnd) {
+        if (failure && reader.isAtEnd) {
           refuse(pending, failure);
           continue;
         }
@@ -529,7 +525,7 @@ export class Connection {
   }
 
   #onRefusal(error: KvError, count: number): void {
-    for (const pending of this.#sent.splice(0, count).flat()) pending.reject(error);
+    for (const { reject } of this.#sent.splice(0, count).flat()) reject(error);
     // The requests of a `hold` go first, before the names posted below.
     this.#mustName = this.#isHeld;
     if (this.#status !== 'open') return;
@@ -558,7 +554,7 @@ export class Connection {
     this.#end();
     clearTimeout(this.#laterTimer);
     const lost = [...this.#sent.splice(0), ...this.#complete.splice(0).map(([, requests]) => requests), this.#batch.splice(0)];
-    for (const pending of lost.flat()) pending.reject(error);
+    for (const { reject } of lost.flat()) reject(error);
     this.#wakeAll();
     Promise.resolve(this.#transport.dispose()).catch(ignore);
     this.onClosed(error);

@@ -27,7 +27,8 @@ export class Handle {
   #usedIn = 0;
   #isExpired = false;
   #forgetSignal = ignore;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  /** Ends with the handle. What it calls must not close over an owner that may be forgotten (see `weakly`). */
+  timer: ReturnType<typeof setTimeout> | undefined;
 
   /**
    * Allocates the id; `op` is the request that closes it. `what` names the handle in errors; a
@@ -57,21 +58,13 @@ export class Handle {
 
   /**
    * Closes the handle when `owner` is garbage-collected. Calls `abort(owner)` when `signal` aborts,
-   * unless the handle has closed; `abort` must not close over `owner` (see `weakly`).
+   * unless the handle has closed; `abort` must not close over `owner` (see `weakly`). With `keeps`,
+   * the signal keeps the owner alive.
    */
-  own<T extends object>(owner: T, signal?: AbortSignal, abort: (owner: T) => void = ignore): void {
+  own<T extends object>(owner: T, signal?: AbortSignal, abort: (owner: T) => void = ignore, keeps = false): void {
     abandoned.register(owner, this, this);
     if (this.#what !== undefined) this.connection.idle.add(this);
-    if (signal !== undefined) this.#forgetSignal = onAbort(signal, weakly(owner, abort));
-  }
-
-  /**
-   * Calls `expire` after `ms`, unless the handle has closed. Does not keep a Node process alive.
-   * `expire` must not close over an owner that may be forgotten (see `weakly`).
-   */
-  until(ms: number, expire: () => void): void {
-    this.#timer = setTimeout(expire, ms);
-    (this.#timer as { unref?: () => void }).unref?.();
+    if (signal !== undefined) this.#forgetSignal = onAbort(signal, keeps ? () => abort(owner) : weakly(owner, abort));
   }
 
   /**
@@ -88,7 +81,7 @@ export class Handle {
   }
 
   #detach(): void {
-    clearTimeout(this.#timer);
+    clearTimeout(this.timer);
     this.#forgetSignal();
     this.connection.idle.delete(this);
   }
