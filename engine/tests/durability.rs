@@ -262,3 +262,20 @@ fn reading_only_shows_the_log_and_writes_nothing() {
     database.close().expect("there is nothing to do");
     assert!(storage.files() == files && storage.counters().operations == 0);
 }
+
+/// A removal that does not look for the record is logged like any other.
+#[test]
+fn blind_removals_survive_a_power_cut() {
+    let (storage, database) = begun(options());
+    commit(&database, Strict);
+    let mut transaction = database.begin().expect("the storage works");
+    transaction
+        .discard("c", &0_u64.to_be_bytes())
+        .expect("the storage works");
+    transaction.commit(Strict).expect("the storage works");
+    let files = storage.crash(CrashPolicy::Nothing, 0);
+    let database = open(&SimStorage::from_files(files), options()).expect("every image opens");
+    let tree = database.snapshot().collection("c").expect("it was created");
+    assert_eq!(tree.get(&0_u64.to_be_bytes()), Ok(Option::None));
+    assert_eq!(tree.len(), 1);
+}

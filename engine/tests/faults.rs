@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::common::{Flavour, History, check, options, read_state, run};
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{Fault, FaultKind, Keeps, Scope, SimRng, SimStorage};
-use mangrove_engine::{Cursor, Database, Direction, Durability, Error, KeyRange, Options};
+use mangrove_engine::{Cursor, Database, Direction, Durability, Error, KeyRange, Options, WriteBatch};
 
 fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
     Arc::new(storage.clone())
@@ -418,4 +418,31 @@ fn a_cursor_continues_after_a_failed_read() {
             }
         }
     }
+}
+
+/// A batch of which a part is in the transaction when it fails must not be committed by accident.
+#[test]
+fn a_batch_that_fails_in_part_ends_its_transaction() {
+    let storage = SimStorage::new();
+    let database = Database::open(shared(&storage), options(Flavour::Tiny, 1)).expect("the storage works");
+    let mut transaction = database.begin().expect("the storage works");
+    for number in 0..3000_u32 {
+        transaction
+            .set("old", &number.to_be_bytes(), &[1; 40])
+            .expect("the storage works");
+    }
+    transaction.commit(Durability::Strict).expect("the storage works");
+    database.close().expect("the storage works");
+    let database = Database::open(shared(&storage), options(Flavour::Tiny, 2)).expect("the storage works");
+    let mut batch = WriteBatch::new();
+    batch.set("new", b"first", b"1");
+    batch.delete("old", &1500_u32.to_be_bytes());
+    let mut transaction = database.begin().expect("the storage works");
+    storage.set_read_fault(Some(Fault::from(0, FaultKind::Io)));
+    let failed = transaction.apply(&batch);
+    assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+    storage.set_read_fault(None);
+    let committed = transaction.commit(Durability::Strict);
+    assert!(matches!(committed, Err(Error::Io(_))), "{committed:?}");
+    assert!(database.snapshot().collection("new").is_none());
 }

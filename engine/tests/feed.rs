@@ -353,3 +353,25 @@ fn waiting_ends_with_the_next_commit() {
         [expired]
     );
 }
+
+/// A transaction that began before anybody listened has captured nothing.
+#[test]
+fn a_commit_that_was_not_captured_is_a_gap() {
+    let database = open(&SimStorage::new(), 0, 1);
+    set(&database, b"a", b"1");
+    let mut transaction = database.begin().expect("it is open");
+    let mut changes = database.changes(None).expect("it is open");
+    transaction.set("c", b"b", b"2").expect("the storage works");
+    let version = transaction
+        .commit(Durability::Strict)
+        .expect("the storage works")
+        .version;
+    let next = changes.next_commit();
+    assert!(matches!(next, Err(Error::TruncatedFeed { .. })), "{next:?}");
+    let mut later = database
+        .changes(Some(version))
+        .expect("nothing is missing from there on");
+    set(&database, b"c", b"3");
+    let next = later.next_commit().expect("it is kept").expect("there is one");
+    assert_eq!(next.version, version + 1);
+}

@@ -279,3 +279,19 @@ fn a_thread_that_has_to_flush_waits_for_the_host() {
         assert_eq!((info.version, host.survivor()), (3, 3));
     });
 }
+
+/// Commits become visible in their order, whatever each waits for.
+#[test]
+fn a_relaxed_commit_is_not_visible_before_a_strict_one() {
+    let host = Host::new();
+    let before = host.database.version();
+    assert!(host.submit(b"1", b"strict", Strict).awaits_flush);
+    assert!(host.submit(b"2", b"relaxed", Relaxed).awaits_flush);
+    assert_eq!(host.database.version(), before);
+    host.flush();
+    assert_eq!(host.database.version(), before + 2);
+    let tree = host.database.snapshot().collection("c").expect("it was created");
+    for (key, value) in [(b"1", b"strict".to_vec()), (b"2", b"relaxed".to_vec())] {
+        assert_eq!(tree.get(key).expect("the storage works"), Some(value));
+    }
+}

@@ -549,3 +549,69 @@ fn own_writes_that_have_expired_are_invisible() {
     transaction.commit(Durability::Strict).expect("memory works");
     assert_eq!(get(&database, b"old"), None);
 }
+
+fn included_to_excluded<'k>(lower: &'k [u8], upper: &'k [u8]) -> KeyRange<'k> {
+    KeyRange {
+        lower: Bound::Included(lower),
+        upper: Bound::Excluded(upper),
+    }
+}
+
+/// What a transaction has only removed counts as written, too.
+#[test]
+fn a_range_that_both_changed_is_a_conflict_in_snapshot_isolation() {
+    let database = database();
+    set(&database, b"a", b"1");
+    let mut transaction = database.transaction(Isolation::Snapshot).expect("it is open");
+    transaction
+        .clear("c", included_to_excluded(b"b", b"d"))
+        .expect("memory works");
+    set(&database, b"c", b"2");
+    let result = transaction.commit(Durability::Strict);
+    assert!(matches!(result, Err(Error::Conflict { .. })), "{result:?}");
+    assert_eq!(get(&database, b"c"), Some(b"2".to_vec()));
+}
+
+#[test]
+fn a_range_that_another_commit_cleared_conflicts_with_keys_read_in_it() {
+    let database = database();
+    // Long keys: the removal is logged as one of a range.
+    let long = |number: u8| vec![number; 31];
+    for number in 0..30 {
+        set(&database, &long(number), b"1");
+    }
+    let mut transaction = database.transaction(Isolation::Serializable).expect("it is open");
+    assert!(transaction.get("c", &long(7)).expect("memory works").is_some());
+    transaction.put("c", b"seen", b"yes").expect("memory works");
+    let mut other = database.begin().expect("it is open");
+    let removed = other.clear("c", included_to_excluded(&long(1), &long(29)));
+    assert_eq!(removed.expect("memory works"), 28);
+    other.commit(Durability::Strict).expect("memory works");
+    let result = transaction.commit(Durability::Strict);
+    assert!(matches!(result, Err(Error::Conflict { .. })), "{result:?}");
+    assert_eq!(get(&database, b"seen"), None);
+}
+
+/// The changes of a commit that the log cannot take are not kept, so nothing shows that they were
+/// others.
+#[test]
+fn a_commit_too_large_for_the_log_is_a_conflict() {
+    let options = Options {
+        log_bytes: Some(16 << 10),
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works");
+    set(&database, b"a", b"1");
+    let mut transaction = database.transaction(Isolation::Serializable).expect("it is open");
+    assert!(transaction.get("c", b"a").expect("memory works").is_some());
+    transaction.put("c", b"b", b"derived").expect("memory works");
+    let mut other = database.begin().expect("it is open");
+    other.set("c", b"a", b"2").expect("memory works");
+    for number in 0..200_u16 {
+        other.set("c", &number.to_be_bytes(), &[7; 100]).expect("memory works");
+    }
+    other.commit(Durability::Strict).expect("memory works");
+    let result = transaction.commit(Durability::Strict);
+    assert!(matches!(result, Err(Error::Conflict { .. })), "{result:?}");
+    assert_eq!(get(&database, b"b"), None);
+}

@@ -499,3 +499,25 @@ fn a_background_thread_flushes_and_purges() {
     assert!(!database.needs_flush());
     assert_eq!(keys(&database, Direction::Forward), [b"kept"]);
 }
+
+/// Beside a record that expires there is a key which is longer than its own.
+#[test]
+fn a_key_that_expires_has_to_leave_room_for_its_hint() {
+    let database = Database::open(Arc::new(MemoryStorage::new()), Options::default()).expect("memory works");
+    let longest = vec![7; database.max_expiring_key_bytes()];
+    let longer = [longest.as_slice(), b"1"].concat();
+    let mut transaction = database.begin().expect("it is open");
+    transaction
+        .put_until("c", &longest, b"", Some(u64::MAX))
+        .expect("there is room");
+    let refused = transaction.put_until("c", &longer, b"", Some(u64::MAX));
+    assert!(matches!(refused, Err(Error::KeyTooLarge(_))), "{refused:?}");
+    let refused = transaction.set_until("c", &longer, b"", Some(u64::MAX));
+    assert!(matches!(refused, Err(Error::KeyTooLarge(_))), "{refused:?}");
+    transaction.put("c", &longer, b"").expect("it does not expire");
+    transaction
+        .commit(Durability::Strict)
+        .expect("nothing was refused of it");
+    let tree = database.snapshot().collection("c").expect("it was created");
+    assert_eq!(tree.len(), 2);
+}

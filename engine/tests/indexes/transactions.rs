@@ -389,3 +389,52 @@ fn a_collection_that_is_created_again_is_as_unique_as_its_index_and_conflicts_as
     assert!(database.snapshot().indexes(NAME).is_empty());
     verify(&database, "without indexes");
 }
+
+/// A record that has expired is gone, though it is removed only later.
+#[test]
+fn an_expired_record_does_not_hold_its_unique_key() {
+    let (storage, time): (Arc<dyn Storage>, _) = (Arc::new(MemoryStorage::new()), Time::default());
+    let database = open(&storage, &time, 1);
+    let notes = database
+        .indexed_collection(NAME, vec![by_value(true)])
+        .expect("they are new");
+    let set = |key: &[u8], expires_at: Option<u64>| {
+        let mut transaction = database.begin().expect("it can be written");
+        notes.set(&mut transaction, key, b"same", expires_at)?;
+        transaction.commit(Durability::Strict)
+    };
+    set(b"a", Some(1000)).expect("it is the first");
+    assert!(matches!(set(b"b", None), Err(Error::NotUnique(_))));
+    time.set(1000);
+    set(b"b", None).expect("the other has expired");
+    database.purge_expired(100).expect("there is room");
+    let expected = vec![(b"same".to_vec(), b"b".to_vec())];
+    assert_eq!(read_index(&database.snapshot(), "value"), expected);
+    verify(&database, "purged");
+}
+
+#[test]
+fn the_bounds_of_a_range_of_an_index_are_index_keys() {
+    let database = new(false);
+    for (key, value) in [(b"1", b"a"), (b"2", b"b"), (b"3", b"b"), (b"4", b"c")] {
+        set(&database, false, key, value);
+    }
+    let index = database.snapshot().index(NAME, "value").expect("it is complete");
+    let (a, b, c): (&[u8], &[u8], &[u8]) = (b"a", b"b", b"c");
+    for (lower, upper, count) in [
+        (Bound::Included(b), Bound::Unbounded, 3),
+        (Bound::Excluded(b), Bound::Unbounded, 1),
+        (Bound::Unbounded, Bound::Included(b), 3),
+        (Bound::Unbounded, Bound::Excluded(b), 1),
+        (Bound::Excluded(a), Bound::Excluded(c), 2),
+        (Bound::Excluded(a), Bound::Included(c), 3),
+    ] {
+        let range = KeyRange { lower, upper };
+        let mut cursor = index.cursor(range, Direction::Forward);
+        let mut found = 0;
+        while cursor.advance().expect("it can be read") {
+            found += 1;
+        }
+        assert_eq!((found, index.count(range)), (count, Ok(count)), "{range:?}");
+    }
+}
