@@ -148,3 +148,74 @@ fn clearing_most_of_a_large_tree_writes_few_pages() {
         assert!(stats.file_bytes - stats.free_bytes < file_bytes / 20, "{stats:?}");
     }
 }
+
+fn filled(storage: &SimStorage, cache_bytes: usize) -> Database {
+    let options = Options {
+        cache_bytes,
+        ..options(512)
+    };
+    Database::open(Arc::new(storage.clone()), options).expect("the storage works")
+}
+
+fn number_range(lower: &[u8; 4], upper: &[u8; 4], check: impl FnOnce(KeyRange<'_>)) {
+    check(KeyRange {
+        lower: Bound::Included(lower),
+        upper: Bound::Excluded(upper),
+    });
+}
+
+/// A long range is cut out of the tree. What memory holds of it has to be there by then.
+#[test]
+fn a_long_range_is_cleared_in_memory_too() {
+    let storage = SimStorage::new();
+    let database = filled(&storage, 4 << 20);
+    let mut records = Records::new();
+    for part in 0..2_u32 {
+        let mut transaction = database.begin().expect("it is open");
+        for number in (part..3000).step_by(2) {
+            let key = number.to_be_bytes();
+            transaction
+                .set("c", &key, &[part as u8; 20])
+                .expect("the storage works");
+            records.insert(key.to_vec(), vec![part as u8; 20]);
+        }
+        transaction.commit(Durability::Relaxed).expect("the storage works");
+        if part == 0 {
+            database.checkpoint().expect("the storage works");
+        }
+    }
+    number_range(&100_u32.to_be_bytes(), &2900_u32.to_be_bytes(), |range| {
+        let mut transaction = database.begin().expect("it is open");
+        assert_eq!(transaction.clear("c", range), Ok(2800));
+        transaction.commit(Durability::Strict).expect("the storage works");
+    });
+    let (lower, upper) = (100_u32.to_be_bytes(), 2900_u32.to_be_bytes());
+    records.retain(|key, _| key.as_slice() < &lower || key.as_slice() >= &upper);
+    check(&database, &records);
+}
+
+/// Nodes that a transaction wrote and then cut away are free once it ends, whether it is committed
+/// or dropped.
+#[test]
+fn nodes_that_a_transaction_wrote_and_cleared_are_free() {
+    for is_committed in [true, false] {
+        let storage = SimStorage::new();
+        let database = filled(&storage, 64 << 10);
+        let mut transaction = database.begin().expect("it is open");
+        for number in 0..4000_u32 {
+            transaction
+                .set("c", &number.to_be_bytes(), &[3; 30])
+                .expect("the storage works");
+        }
+        number_range(&500_u32.to_be_bytes(), &3900_u32.to_be_bytes(), |range| {
+            assert_eq!(transaction.clear("c", range), Ok(3400));
+        });
+        if is_committed {
+            transaction.commit(Durability::Strict).expect("the storage works");
+        } else {
+            drop(transaction);
+        }
+        let report = database.verify().expect("the storage works");
+        assert!(report.is_ok(), "committed {is_committed}: {:?}", report.problems);
+    }
+}

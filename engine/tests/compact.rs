@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{State, read_state};
-use mangrove_engine::storage::{Storage, StorageFile};
+use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
 use mangrove_engine::testing::sim::{Fault, FaultKind, SimRng, SimStorage};
 use mangrove_engine::{
     CompactEnd, CompactOptions, CompactProgress, CompactReport, Compression, Database, Durability, Error, Options,
@@ -448,4 +448,39 @@ fn shrunken_values_take_no_space_in_the_file() {
     store(10);
     let after = used_bytes(&database);
     assert!(after * 3 < before * 2, "{before} bytes became {after}");
+}
+
+/// Of several snapshots the oldest decides which blocks are kept.
+#[test]
+fn an_old_snapshot_is_read_beside_younger_ones() {
+    let options = Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        cache_bytes: 64 << 10,
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works");
+    let write = |fill: u8| {
+        let mut transaction = database.begin().expect("it is open");
+        for number in 0..400_u16 {
+            transaction
+                .set("c", &number.to_be_bytes(), &[fill; 60])
+                .expect("memory works");
+        }
+        transaction.commit(Durability::Strict).expect("memory works");
+        database.checkpoint().expect("memory works");
+    };
+    write(0);
+    let oldest = database.snapshot().collection("c").expect("it was created");
+    let mut younger = Vec::new();
+    for fill in 1..8 {
+        write(fill);
+        younger.push(database.snapshot());
+        if younger.len() > 2 {
+            younger.remove(0);
+        }
+    }
+    for number in 0..400_u16 {
+        assert_eq!(oldest.get(&number.to_be_bytes()), Ok(Some(vec![0; 60])));
+    }
 }

@@ -258,3 +258,88 @@ fn records_beyond_the_limits_of_the_node_size_are_damage() {
     let error = read_all(&storage_of(&data)).expect_err("the record does not fit a node");
     assert_eq!(error.code(), "KV_CORRUPT", "{error}");
 }
+
+/// The second copy of a half's header covers damage to the first.
+#[test]
+fn a_damaged_header_of_the_log_loses_nothing() {
+    const HALF_BYTES: usize = 8 << 10;
+    let storage = MemoryStorage::new();
+    let open = |storage: &MemoryStorage| {
+        let options = Options {
+            unit_bytes: 512,
+            node_bytes: 512,
+            cache_bytes: 64 << 10,
+            log_bytes: Some(2 * HALF_BYTES as u32),
+            ..Options::default()
+        };
+        Database::open(Arc::new(storage.clone()), options)
+    };
+    let database = open(&storage).expect("memory works");
+    let mut count = 0_u32;
+    let has_second_half = || {
+        let log = &storage.files()["log"];
+        log.get(HALF_BYTES..).is_some_and(|half| half.starts_with(b"MANGRLOG"))
+    };
+    while !has_second_half() {
+        let value = [count as u8; 100];
+        database
+            .set("c", &count.to_be_bytes(), &value, Durability::Strict)
+            .expect("memory works");
+        count += 1;
+    }
+    drop(database);
+    for copy in [0, 512] {
+        let mut files = storage.files();
+        let log = files.get_mut("log").expect("it is there");
+        log[HALF_BYTES + copy..][..512].fill(0xEE);
+        let database = open(&MemoryStorage::from_files(files)).expect("the other copy is whole");
+        let tree = database.snapshot().collection("c").expect("it was created");
+        assert_eq!(tree.len(), u64::from(count), "copy at {copy}");
+    }
+}
+
+/// What is missing may be a value that only its own record leads to.
+#[test]
+fn a_file_that_ends_too_early_is_not_opened() {
+    let storage = MemoryStorage::new();
+    let options = Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        compression: Compression::None,
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(storage.clone()), options.clone()).expect("memory works");
+    let fill = |collection: &str| {
+        let mut transaction = database.begin().expect("it can be written");
+        for number in 0..300_u32 {
+            transaction
+                .set(collection, &number.to_be_bytes(), &[7; 60])
+                .expect("memory works");
+        }
+        transaction.commit(Durability::Strict).expect("memory works");
+        database.checkpoint().expect("memory works");
+    };
+    fill("a");
+    fill("b");
+    // Leaves free space for all nodes to come, too short for the value.
+    let mut transaction = database.begin().expect("it can be written");
+    transaction.drop_collection("a").expect("memory works");
+    transaction.commit(Durability::Strict).expect("memory works");
+    for number in 0..3_u32 {
+        database
+            .set("b", &number.to_be_bytes(), b"1", Durability::Strict)
+            .expect("memory works");
+        database.checkpoint().expect("memory works");
+    }
+    database
+        .set("b", b"long", &vec![9; 100_000], Durability::Strict)
+        .expect("memory works");
+    database.close().expect("memory works");
+    let data = storage.files()["data"].clone();
+    assert_eq!(data[data.len() - 1000..data.len() - 600], [9; 400], "the value is last");
+    for missing in [1, 512, 50_000] {
+        let storage = storage_of(&data[..data.len() - missing]);
+        let opened = Database::open(Arc::new(storage), options.clone());
+        assert!(matches!(opened, Err(Error::Corrupt(_))), "{missing} bytes fewer");
+    }
+}

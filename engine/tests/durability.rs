@@ -1,10 +1,11 @@
 //! Shows, line by line, what docs/DURABILITY.md says about commit modes.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
-use mangrove_engine::{Database, Durability, Error, Options};
+use mangrove_engine::{Database, Durability, Error, KeyRange, Options};
 
 use Durability::{None, Relaxed, Strict};
 
@@ -278,4 +279,48 @@ fn blind_removals_survive_a_power_cut() {
     let tree = database.snapshot().collection("c").expect("it was created");
     assert_eq!(tree.get(&0_u64.to_be_bytes()), Ok(Option::None));
     assert_eq!(tree.len(), 1);
+}
+
+/// So many keys are logged as a range.
+#[test]
+fn cleared_ranges_survive_a_power_cut() {
+    let (storage, database) = begun(options());
+    let key = |number: u8| vec![number; 40];
+    let mut transaction = database.begin().expect("the storage works");
+    for number in 0..40 {
+        transaction.set("c", &key(number), b"1").expect("the storage works");
+    }
+    transaction.commit(Strict).expect("the storage works");
+    let mut transaction = database.begin().expect("the storage works");
+    let (lower, upper) = (key(2), key(38));
+    let range = KeyRange {
+        lower: Bound::Included(lower.as_slice()),
+        upper: Bound::Excluded(upper.as_slice()),
+    };
+    assert_eq!(transaction.clear("c", range), Ok(36));
+    transaction.commit(Strict).expect("the storage works");
+    let files = storage.crash(CrashPolicy::Nothing, 0);
+    let database = open(&SimStorage::from_files(files), options()).expect("every image opens");
+    let tree = database.snapshot().collection("c").expect("it was created");
+    // With the first commit's record.
+    assert_eq!((tree.len(), tree.count(range)), (5, Ok(0)));
+}
+
+/// A commit that was too large for the log is in a checkpoint; those after it go to the log again.
+#[test]
+fn commits_are_logged_again_after_a_checkpoint() {
+    let (_, database) = begun(options());
+    let mut transaction = database.begin().expect("the storage works");
+    for number in 0..300_u32 {
+        transaction
+            .set("c", &number.to_be_bytes(), &[1; 50])
+            .expect("the storage works");
+    }
+    transaction.commit(Strict).expect("the storage works");
+    assert!(database.stats().checkpoints > 0);
+    let before = database.stats();
+    commit(&database, Strict);
+    let after = database.stats();
+    assert_eq!(after.checkpoints, before.checkpoints);
+    assert_eq!(after.log_records, before.log_records + 1);
 }

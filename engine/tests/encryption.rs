@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, SimStorage};
 use mangrove_engine::{
     CompactOptions, Completeness, Database, Direction, Durability, Error, IndexBy, Key, KeyRange, Options,
     PassphraseCost, SealedKey, recover, restore,
@@ -603,4 +603,23 @@ fn damaged_databases_are_recovered_with_their_key_into_encrypted_ones() {
     for (key, value) in &found {
         assert_eq!(expected.get(key), Some(value));
     }
+}
+
+/// A key that could not be changed is the one that later checkpoints state.
+#[test]
+fn a_key_that_could_not_be_changed_stays() {
+    let storage = SimStorage::new();
+    let open = |key| Database::open(Arc::new(storage.clone()), options(key));
+    let database = open(1).expect("the storage works");
+    fill(&database, 0, 3).expect("the storage works");
+    let at = storage.counters().operations;
+    storage.set_fault(Some(Fault::from(at, FaultKind::StorageFull)));
+    let refused = database.change_key(&Key::new([2; 32]));
+    assert!(matches!(refused, Err(Error::StorageFull { .. })), "{refused:?}");
+    storage.set_fault(None);
+    fill(&database, 3, 1).expect("the storage works");
+    database.close().expect("the storage works");
+    assert!(matches!(open(2), Err(Error::WrongKey { .. })));
+    let database = open(1).expect("it has its old key");
+    assert!(database.verify().expect("the storage works").is_ok());
 }

@@ -446,3 +446,46 @@ fn a_batch_that_fails_in_part_ends_its_transaction() {
     assert!(matches!(committed, Err(Error::Io(_))), "{committed:?}");
     assert!(database.snapshot().collection("new").is_none());
 }
+
+/// A checkpoint that the storage refuses at any point leaves its space free.
+#[test]
+fn a_refused_checkpoint_loses_no_space() {
+    let mut refused = 0;
+    for at in 0..60 {
+        let storage = SimStorage::new();
+        let database = Database::open(shared(&storage), options(Flavour::Tiny, 1)).expect("the storage works");
+        for round in 0..3_u8 {
+            for number in 0..60_u8 {
+                let mut transaction = database.begin().expect("the storage works");
+                transaction
+                    .set("c", &[number], &[round; 50])
+                    .expect("the storage works");
+                transaction
+                    .set(&format!("collection {}", number % 20), b"1", b"2")
+                    .expect("the storage works");
+                transaction.commit(Durability::Relaxed).expect("the storage works");
+            }
+            if round < 2 {
+                database.checkpoint().expect("the storage works");
+            }
+        }
+        storage.set_fault(Some(Fault::once(
+            storage.counters().operations + at,
+            FaultKind::StorageFull,
+        )));
+        let made = database.checkpoint();
+        storage.set_fault(None);
+        let Err(error) = made else { continue };
+        if !matches!(error, Error::StorageFull { .. }) || database.begin().is_err() {
+            // Nobody knows whether the superblock was written.
+            continue;
+        }
+        refused += 1;
+        for _ in 0..2 {
+            let report = database.verify().expect("the storage works");
+            assert!(report.is_ok(), "at {at}: {:?}", report.problems);
+            database.checkpoint().expect("the storage works again");
+        }
+    }
+    assert!(refused > 3, "{refused}");
+}

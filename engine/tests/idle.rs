@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Background, Database, Direction, Durability, KeyRange, Options};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -226,4 +227,32 @@ fn a_background_thread_that_sleeps_can_be_stopped() {
     for _ in 0..20 {
         drop(Background::start(Arc::clone(&database), Duration::from_hours(1)));
     }
+}
+
+/// The checkpoint of a merge does not reach the blocks of commits beside it. If a power cut takes
+/// those, their space is free again.
+#[test]
+fn a_merge_keeps_no_space_of_lost_commits_beside_it() {
+    let options = |session| Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        cache_bytes: 256 << 10,
+        session: Some(session),
+        ..Options::default()
+    };
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), options(1)).expect("the storage works");
+    let mut model = Model::new();
+    store(&database, &mut model, 0..600, 1);
+    assert!(database.merge_slice().expect("the storage works"));
+    let value: Vec<u8> = (0..6000_u32).map(|at| ((at * at) >> 5) as u8).collect();
+    database
+        .set("c", b"beside", &value, Durability::Relaxed)
+        .expect("the storage works");
+    let before = database.stats().checkpoints;
+    while database.merge_slice().expect("the storage works") {}
+    assert!(database.stats().checkpoints > before);
+    let files = storage.crash(CrashPolicy::Nothing, 0);
+    let database = Database::open(Arc::new(SimStorage::from_files(files)), options(2)).expect("every image opens");
+    check(&database, &model);
 }

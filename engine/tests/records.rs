@@ -521,3 +521,28 @@ fn a_key_that_expires_has_to_leave_room_for_its_hint() {
     let tree = database.snapshot().collection("c").expect("it was created");
     assert_eq!(tree.len(), 2);
 }
+
+/// Replay of the log finds again what is due, and when.
+#[test]
+fn records_from_the_log_are_purged_like_others() {
+    let world = World::new();
+    let database = world.open();
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..5_u8 {
+        let expires_at = Some(2000 + u64::from(number));
+        transaction
+            .set_until("c", &[number], b"1", expires_at)
+            .expect("memory works");
+    }
+    transaction.set("c", b"stays", b"1").expect("memory works");
+    transaction.commit(Durability::Strict).expect("memory works");
+    // Not closed: the records are in the log.
+    drop(database);
+    let database = world.open();
+    world.time.store(2002, Ordering::Relaxed);
+    assert_eq!(database.purge_expired(100), Ok(3));
+    assert_eq!(database.purge_expired(100), Ok(0));
+    world.time.store(3000, Ordering::Relaxed);
+    assert_eq!(database.purge_expired(100), Ok(2));
+    assert_eq!(keys(&database, Direction::Forward), [b"stays".to_vec()]);
+}

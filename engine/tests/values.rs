@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::testing::sim::{SimRng, SimStorage};
+use mangrove_engine::testing::sim::{Fault, FaultKind, SimRng, SimStorage};
 use mangrove_engine::{
     Change, CompactOptions, Compression, Database, Durability, Error, Isolation, Options, StagedValue, ValuePart,
 };
@@ -471,4 +471,51 @@ fn a_full_storage_refuses_the_chunk_and_keeps_the_reserve() {
         );
         verify(&database);
     }
+}
+
+/// Many blind writes in a row are sorted later; what they replace is freed all the same.
+#[test]
+fn blind_writes_free_the_values_that_they_replace() {
+    let database = Database::open(Arc::new(MemoryStorage::new()), options()).expect("memory works");
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..20_u8 {
+        transaction
+            .put("c", &[0xFF, number], &content(number, 50_000))
+            .expect("memory works");
+    }
+    transaction.commit(Durability::Strict).expect("memory works");
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..200_u8 {
+        transaction.put("c", &[number], b"small").expect("memory works");
+    }
+    for number in 0..20_u8 {
+        transaction.put("c", &[0xFF, number], b"small").expect("memory works");
+    }
+    transaction.commit(Durability::Strict).expect("memory works");
+    let report = database.verify().expect("memory works");
+    assert!(report.is_ok(), "{:?}", report.problems);
+    assert_eq!(report.entries, 220);
+}
+
+/// A chunk that the storage refuses takes no space.
+#[test]
+fn a_chunk_that_could_not_be_written_is_free() {
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), options()).expect("the storage works");
+    database
+        .set("c", b"1", b"first", Durability::Strict)
+        .expect("the storage works");
+    let mut staged = database.stage_value("c").expect("it was created");
+    let (at, before) = (storage.counters().operations, database.stats());
+    storage.set_fault(Some(Fault::once(at, FaultKind::StorageFull)));
+    let refused = staged.append(&content(1, CHUNK_BYTES + 1));
+    assert!(matches!(refused, Err(Error::StorageFull { .. })), "{refused:?}");
+    let report = database.verify().expect("the storage works");
+    assert!(report.is_ok(), "{:?}", report.problems);
+    drop(staged);
+    let after = database.stats();
+    assert_eq!(
+        (after.file_bytes, after.free_bytes),
+        (before.file_bytes, before.free_bytes)
+    );
 }
