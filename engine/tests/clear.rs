@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mangrove_engine::testing::sim::SimStorage;
 use mangrove_engine::{Compression, Database, Direction, Durability, KeyRange, Options};
 use proptest::prelude::*;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -217,5 +217,47 @@ fn nodes_that_a_transaction_wrote_and_cleared_are_free() {
         }
         let report = database.verify().expect("the storage works");
         assert!(report.is_ok(), "committed {is_committed}: {:?}", report.problems);
+    }
+}
+
+/// Whether a bound is included matters where a leaf begins with its key.
+#[test]
+fn long_ranges_end_at_every_place_in_a_leaf() {
+    let storage = SimStorage::new();
+    let database = filled(&storage, 4 << 20);
+    let mut all = Records::new();
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..3000_u32 {
+        let (key, value) = (
+            number.to_be_bytes(),
+            vec![number as u8; if number % 5 == 0 { 300 } else { 20 }],
+        );
+        transaction.set("c", &key, &value).expect("the storage works");
+        all.insert(key.to_vec(), value);
+    }
+    transaction.commit(Durability::Strict).expect("the storage works");
+    database.close().expect("the storage works");
+    for number in 1500..1530_u32 {
+        let key = number.to_be_bytes();
+        let (included, excluded): (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(&key), Bound::Excluded(&key));
+        let starts = [1200, 1205, 1210].map(|before| (number - before).to_be_bytes());
+        let to_the_ends = [included, excluded].into_iter().flat_map(|bound| {
+            let [from, to] = [(bound, Bound::Unbounded), (Bound::Unbounded, bound)];
+            [from, to].map(|(lower, upper)| KeyRange { lower, upper })
+        });
+        let between = starts.iter().map(|start| KeyRange {
+            lower: Bound::Excluded(start.as_slice()),
+            upper: included,
+        });
+        for range in to_the_ends.chain(between) {
+            let database = filled(&SimStorage::from_files(storage.files()), 4 << 20);
+            let mut records = all.clone();
+            records.retain(|key, _| !(range.lower, range.upper).contains(key.as_slice()));
+            let mut transaction = database.begin().expect("it is open");
+            let removed = (all.len() - records.len()) as u64;
+            assert_eq!(transaction.clear("c", range), Ok(removed));
+            transaction.commit(Durability::Strict).expect("the storage works");
+            check(&database, &records);
+        }
     }
 }

@@ -489,3 +489,23 @@ fn a_refused_checkpoint_loses_no_space() {
     }
     assert!(refused > 3, "{refused}");
 }
+
+/// A transaction larger than memory is merged while it grows. If that fails, it is over.
+#[test]
+fn a_transaction_whose_merge_failed_cannot_be_committed() {
+    let storage = SimStorage::new();
+    let database = Database::open(shared(&storage), options(Flavour::Tiny, 1)).expect("the storage works");
+    database
+        .set("c", b"before", b"1", Durability::Strict)
+        .expect("the storage works");
+    let mut transaction = database.begin().expect("the storage works");
+    storage.set_fault(Some(Fault::once(storage.counters().operations, FaultKind::StorageFull)));
+    let mut numbers = 0..20_000_u32;
+    let failed = numbers.find_map(|number| transaction.set("c", &number.to_be_bytes(), &[1; 40]).err());
+    assert!(matches!(failed, Some(Error::StorageFull { .. })), "{failed:?}");
+    let committed = transaction.commit(Durability::Strict);
+    assert!(matches!(committed, Err(Error::StorageFull { .. })), "{committed:?}");
+    assert_eq!(database.snapshot().collection("c").map(|tree| tree.len()), Some(1));
+    let report = database.verify().expect("the storage works");
+    assert!(report.is_ok(), "{:?}", report.problems);
+}

@@ -216,16 +216,18 @@ fn nothing_is_left_of_a_dropped_collection() {
     let database = Database::open(Arc::new(storage), options()).expect("memory works");
     write(&database, "kept", 0..10, 40, None);
     write(&database, "expires", 0..300, 20, Some(u64::MAX - 1));
-    let by_value = IndexBy::new("value", |_, value: &[u8]| Some(value[..20].to_vec()));
-    let indexed = database.indexed_collection("indexed", [by_value]).expect("it is new");
-    let mut transaction = database.begin().expect("it is open");
-    for key in 0..200_u32 {
-        let value = vec![key as u8; 60];
-        indexed
-            .set(&mut transaction, &key.to_be_bytes(), &value, Some(u64::MAX - 1))
-            .expect("memory works");
+    let by_value = |version| IndexBy::new("value", |_, value: &[u8]| Some(value[..20].to_vec())).version(version);
+    for name in ["indexed", "replaced"] {
+        let indexed = database.indexed_collection(name, [by_value(1)]).expect("it is new");
+        let mut transaction = database.begin().expect("it is open");
+        for key in 0..200_u32 {
+            let value = vec![key as u8; 60];
+            indexed
+                .set(&mut transaction, &key.to_be_bytes(), &value, Some(u64::MAX - 1))
+                .expect("memory works");
+        }
+        transaction.commit(Durability::Strict).expect("memory works");
     }
-    transaction.commit(Durability::Strict).expect("memory works");
     database.checkpoint().expect("memory works");
     let kinds = |database: &Database| -> Vec<ExtentKind> {
         let layout = layout_of(database, 1000, |_| {});
@@ -233,7 +235,10 @@ fn nothing_is_left_of_a_dropped_collection() {
     };
     let before = kinds(&database);
     assert!(before.contains(&ExtentKind::Internal) && before.contains(&ExtentKind::Index));
-    for name in ["expires", "indexed"] {
+    database
+        .indexed_collection("replaced", [by_value(2)])
+        .expect("it is newer");
+    for name in ["expires", "indexed", "replaced"] {
         let mut transaction = database.begin().expect("it is open");
         assert_eq!(transaction.drop_collection(name), Ok(true));
         transaction.commit(Durability::Strict).expect("memory works");

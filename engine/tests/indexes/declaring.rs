@@ -475,3 +475,22 @@ fn a_build_refuses_an_expiring_record_whose_keys_are_too_long_together() {
     build(&notes);
     verify(&database, "built");
 }
+
+/// Builders may be late. What they bring goes on from where the index is, or not at all.
+#[test]
+fn a_slice_that_does_not_go_on_is_not_indexed() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let database = open(&storage, &Time::default(), 1);
+    database
+        .set(NAME, b"a", b"1", Durability::Strict)
+        .expect("there is room");
+    let mut transaction = database.begin().expect("it can be written");
+    let declared = transaction.declare_indexes(NAME, &[definition("first", 1, false)]);
+    let id = declared.expect("it is new")[0].id;
+    assert_eq!(transaction.index_slice(NAME, id, Some(b"a"), &[], None), Ok(false));
+    assert!(!transaction.indexes(NAME)[0].is_complete());
+    assert_eq!(transaction.index_slice(NAME, id, None, &[], Some(b"a")), Ok(true));
+    assert_eq!(transaction.index_slice(NAME, id, None, &[], None), Ok(false));
+    assert_eq!(transaction.index_slice(NAME, id, Some(b"a"), &[], None), Ok(true));
+    assert!(transaction.indexes(NAME)[0].is_complete());
+}
