@@ -82,7 +82,7 @@ impl Writer {
     /// tree.
     fn merge_bytes(&self, shared: &Shared, state: &Version) -> u64 {
         let node_bytes = u64::from(self.superblock.node_bytes);
-        let has_log = self.log.is_some() && !self.is_unlogged();
+        let has_log = self.log.is_some() && !self.is_unlogged() && !self.trees_are_ahead;
         let used_bytes = self.space.used_units() * shared.pager.blocks.unit_bytes() as u64;
         let merged = |collection: &Collection, memtable: &Memtable| {
             let entries = memtable.len() as u64;

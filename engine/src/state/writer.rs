@@ -42,6 +42,9 @@ pub(crate) struct Writer {
     /// Collections whose catalog entries the next checkpoint rewrites even if unchanged, in order
     /// of their names.
     pub rewritten_entries: Vec<String>,
+    /// Replay merged commits of the log into the trees. Until a whole checkpoint has them, none can be
+    /// partial: the nodes that were replaced are in no list of its free map.
+    pub trees_are_ahead: bool,
     /// Most units that may wait for a checkpoint to become free, as of the last one.
     pub max_waiting: u64,
     /// The storage refused the space that a commit asked for.
@@ -139,6 +142,7 @@ impl Writer {
             #[cfg(feature = "testing")]
             merges: crate::testing::events::MergeEvents::default(),
             rewritten_entries: Vec::new(),
+            trees_are_ahead: false,
             is_full: false,
             has_removed: false,
         }
@@ -384,6 +388,7 @@ impl Writer {
             self.space.partly_checkpointed(quarantine, done.logged);
         } else {
             self.space.checkpointed(quarantine);
+            self.trees_are_ahead = false;
         }
         let mut durable = state.clone();
         for collection in durable.collections.values_mut() {

@@ -3,7 +3,7 @@
 use super::capture::Capture;
 use super::{CommitInfo, Durability, Submission, WriteTransaction};
 use crate::error::{Error, Result};
-use crate::log::Log;
+use crate::log::{Log, refusal};
 use crate::state::{Shared, Writer};
 use crate::storage::NAME_AGE_MS;
 
@@ -234,6 +234,10 @@ impl WriteTransaction<'_> {
     }
 
     fn append(&mut self) -> Result<()> {
+        // The marker behind a checkpoint may have been refused, and stand where this record would.
+        if let Some(cause) = self.shared.flush.failure() {
+            return Err(refusal(&cause, self.shared.pager.blocks.file()));
+        }
         if self.writer.begin_log(self.shared)? {
             // The recall may have ended a checkpoint of the merging thread.
             Writer::catch_up(self.shared, &mut self.state);

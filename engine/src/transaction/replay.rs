@@ -68,6 +68,7 @@ impl<'a> WriteTransaction<'a> {
                 .max(free.floor()),
         );
         self.writer.merge_all(self.shared, &mut self.state, &mut self.draft)?;
+        self.writer.trees_are_ahead = true;
         self.memory_bytes = 0;
         self.shared.pager.reserve(0);
         Ok(())

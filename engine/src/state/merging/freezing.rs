@@ -30,7 +30,7 @@ impl Writer {
         let unlogged = std::mem::take(&mut self.unlogged);
         // If the log leads from the last checkpoint to this version, it also leads there from any
         // state in between.
-        let has_log = log.is_some_and(|log| !log.checkpoint_first) && !unlogged;
+        let has_log = log.is_some_and(|log| !log.checkpoint_first) && !unlogged && !self.trees_are_ahead;
         let logged = target.collections.values().filter(|_| has_log);
         let partial = logged.filter(|collection| self.has_durable_tree(collection));
         let frozen_entries: Vec<_> = target
