@@ -76,6 +76,8 @@ export const STEPS = [
   ...(hasI686 ? [I686] : []),
   { name: 'crash', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'crash'] },
   { name: 'crash indexes', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'engine', 'indexes::crashes'] },
+  // Whether the engine's tests find deliberate mistakes; the same as `npm run mutations`.
+  { name: 'mutants', suite: 'rest', command: ['node', 'engine/tests/mutations/run.mjs'] },
   // Those tests of the package that open nothing without the key that each database then has.
   { name: 'node encrypted', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:encrypted'] },
   // The whole package on failing disks and through power cuts.
