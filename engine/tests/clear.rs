@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mangrove_engine::testing::sim::SimStorage;
-use mangrove_engine::{Compression, Database, Direction, Durability, KeyRange, Options};
+use mangrove_engine::{Compression, Database, Direction, Durability, Error, KeyRange, Options, WriteTransaction};
 use proptest::prelude::*;
 use std::ops::{Bound, RangeBounds};
 
@@ -157,11 +157,12 @@ fn filled(storage: &SimStorage, cache_bytes: usize) -> Database {
     Database::open(Arc::new(storage.clone()), options).expect("the storage works")
 }
 
-fn number_range(lower: &[u8; 4], upper: &[u8; 4], check: impl FnOnce(KeyRange<'_>)) {
-    check(KeyRange {
-        lower: Bound::Included(lower),
-        upper: Bound::Excluded(upper),
-    });
+fn clear_numbers(transaction: &mut WriteTransaction<'_>, lower: u32, upper: u32) -> Result<u64, Error> {
+    let range = KeyRange {
+        lower: Bound::Included(&lower.to_be_bytes()[..]),
+        upper: Bound::Excluded(&upper.to_be_bytes()[..]),
+    };
+    transaction.clear("c", range)
 }
 
 /// A long range is cut out of the tree. What memory holds of it has to be there by then.
@@ -184,11 +185,9 @@ fn a_long_range_is_cleared_in_memory_too() {
             database.checkpoint().expect("the storage works");
         }
     }
-    number_range(&100_u32.to_be_bytes(), &2900_u32.to_be_bytes(), |range| {
-        let mut transaction = database.begin().expect("it is open");
-        assert_eq!(transaction.clear("c", range), Ok(2800));
-        transaction.commit(Durability::Strict).expect("the storage works");
-    });
+    let mut transaction = database.begin().expect("it is open");
+    assert_eq!(clear_numbers(&mut transaction, 100, 2900), Ok(2800));
+    transaction.commit(Durability::Strict).expect("the storage works");
     let (lower, upper) = (100_u32.to_be_bytes(), 2900_u32.to_be_bytes());
     records.retain(|key, _| key.as_slice() < &lower || key.as_slice() >= &upper);
     check(&database, &records);
@@ -207,9 +206,7 @@ fn nodes_that_a_transaction_wrote_and_cleared_are_free() {
                 .set("c", &number.to_be_bytes(), &[3; 30])
                 .expect("the storage works");
         }
-        number_range(&500_u32.to_be_bytes(), &3900_u32.to_be_bytes(), |range| {
-            assert_eq!(transaction.clear("c", range), Ok(3400));
-        });
+        assert_eq!(clear_numbers(&mut transaction, 500, 3900), Ok(3400));
         if is_committed {
             transaction.commit(Durability::Strict).expect("the storage works");
         } else {
