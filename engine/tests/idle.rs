@@ -247,7 +247,7 @@ fn a_merge_keeps_no_space_of_lost_commits_beside_it() {
     assert!(database.merge_slice().expect("the storage works"));
     let value: Vec<u8> = (0..6000_u32).map(|at| ((at * at) >> 5) as u8).collect();
     database
-        .set("c", b"beside", &value, Durability::Relaxed)
+        .set("c", b"beside", &value, Durability::None)
         .expect("the storage works");
     let before = database.stats().checkpoints;
     while database.merge_slice().expect("the storage works") {}

@@ -507,9 +507,10 @@ fn a_chunk_that_could_not_be_written_is_free() {
         .expect("the storage works");
     let mut staged = database.stage_value("c").expect("it was created");
     let (at, before) = (storage.counters().operations, database.stats());
-    storage.set_fault(Some(Fault::once(at, FaultKind::StorageFull)));
+    storage.set_fault(Some(Fault::from(at, FaultKind::StorageFull)));
     let refused = staged.append(&content(1, CHUNK_BYTES + 1));
     assert!(matches!(refused, Err(Error::StorageFull { .. })), "{refused:?}");
+    storage.set_fault(None);
     let report = database.verify().expect("the storage works");
     assert!(report.is_ok(), "{:?}", report.problems);
     drop(staged);

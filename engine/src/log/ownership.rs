@@ -154,7 +154,7 @@ fn leads_to(file: &dyn StorageFile, start: &LogStart) -> Result<bool> {
         return Ok(true);
     }
     let bytes = replay::read_half(file, half, start.half_bytes)?;
-    if read_header(&bytes, half).is_none_or(|header| header.salt != salt) {
+    if bytes.len() < offset as usize || read_header(&bytes, half).is_none_or(|header| header.salt != salt) {
         return Ok(false);
     }
     // Records before the last one may be missing: a crash can take those that a checkpoint contains.

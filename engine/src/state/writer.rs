@@ -466,15 +466,24 @@ impl Writer {
     /// Gives the log of a closed database its header, and flushes it: a superblock without the flag
     /// "closed" that finds none then shows that the log was lost.
     fn begin_half(&mut self, shared: &Shared) -> Result<()> {
-        let Some(log) = self.log.as_mut().filter(|log| log.is_unbegun()) else {
+        let is_unbegun = |log: &Log| log.is_unbegun();
+        if self
+            .log
+            .as_ref()
+            .is_some_and(|log| is_unbegun(log) && log.file_bytes() > 0)
+        {
+            // Its process died while it was being closed. The older superblock may need what the file
+            // has (I16), and what a power cut leaves of a header must not be taken for a log.
+            self.write_twin(shared)?;
+            if let Some(log) = &mut self.log {
+                log.drop_remains()
+                    .inspect_err(|error| shared.flush.fail_unless_full(error))?;
+                shared.flush.flush_log_alone(0)?;
+            }
+        }
+        let Some(log) = self.log.as_mut().filter(|log| is_unbegun(log)) else {
             return Ok(());
         };
-        if log.file_bytes() > 0 {
-            // Whatever a power cut leaves of the header then is not taken for a log.
-            log.drop_remains()
-                .inspect_err(|error| shared.flush.fail_unless_full(error))?;
-            shared.flush.flush_log_alone(0)?;
-        }
         log.begin(self.superblock.version)
             .inspect_err(|error| shared.flush.fail_unless_full(error))?;
         shared.flush.flush_log_alone(log.salt())
