@@ -267,7 +267,8 @@ impl Shadow {
             let Some(superblock) = read_slot(files, slot) else {
                 continue;
             };
-            let is_known = |root: &Root| root.slot == slot && root.superblock.generation == superblock.generation;
+            // One that the storage refused and kept all the same may be followed by another of its generation.
+            let is_known = |root: &Root| root.slot == slot && root.superblock == superblock;
             if self.roots.iter().any(is_known) {
                 continue;
             }
