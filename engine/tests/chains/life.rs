@@ -67,7 +67,7 @@ impl Counts {
             ("images", self.images, 1500),
             ("deaths of the process", self.process_deaths, 150),
             ("power cuts", self.power_cuts, 100),
-            ("closes", self.closes, 60),
+            ("closes", self.closes, 40),
             ("deaths behind a partial checkpoint", self.partial_deaths, 40),
             ("two of them in a row", self.partial_twice, 4),
             ("frozen versions", self.begun, 1500),
