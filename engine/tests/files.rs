@@ -2,7 +2,7 @@
 //! table of what opening does with each. A refused opening changes nothing, and recovery gives what
 //! either file has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -132,14 +132,14 @@ fn recovered(files: &Files, options: &Options, context: &str) -> Option<u32> {
         Err(error) => panic!("{context}: {error}"),
     }
     let database = Database::open(Arc::new(target), options.clone()).expect("it was just made");
-    let mut found = BTreeMap::new();
+    let mut found = BTreeSet::new();
     for info in database.collections() {
         let snapshot = database.snapshot();
         let tree = snapshot.collection(&info.name).expect("it is listed");
         for number in 0..COMMITS {
             if let Some(bytes) = tree.get(&key(number)).expect("it can be read") {
                 assert_eq!(bytes, value(number), "{context}");
-                found.insert(number, ());
+                found.insert(number);
             }
         }
     }

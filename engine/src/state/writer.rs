@@ -16,6 +16,7 @@ use crate::tree::Editor;
 use crate::tree::merge::{Change, Changes, Merge};
 
 /// State of the writer, behind the writer lock.
+#[allow(clippy::struct_excessive_bools, reason = "they are independent")]
 pub(crate) struct Writer {
     /// The newest durable superblock.
     pub superblock: Superblock,
