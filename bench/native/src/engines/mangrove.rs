@@ -31,6 +31,8 @@ pub(crate) fn open(directory: &Path, setup: Setup, compression: Compression, key
         inner: FsStorage::new(directory),
         counters: Arc::clone(&counters),
     };
+    #[cfg(feature = "shadow")]
+    let storage = mangrove_engine::testing::shadow::ShadowStorage::new(Arc::new(storage));
     let database = Arc::new(Database::open(Arc::new(storage), options).expect("a new database"));
     // Where records expire, the workload measures their removal.
     let background = (!setup.expiring).then(|| Background::start(Arc::clone(&database), INTERVAL));
