@@ -509,3 +509,94 @@ fn a_transaction_whose_merge_failed_cannot_be_committed() {
     let report = database.verify().expect("the storage works");
     assert!(report.is_ok(), "{:?}", report.problems);
 }
+
+/// Stores records through one transaction, whose long values and whose size make it merge and make
+/// room before it commits. Returns the first refusal of a single call, and that of the commit.
+fn store_through_refusals(database: &Database, count: u64, len: usize) -> (Option<Error>, Result<(), Error>) {
+    let mut transaction = match database.begin() {
+        Ok(transaction) => transaction,
+        Err(error) => return (None, Err(error)),
+    };
+    let mut refused = None;
+    for number in 0..count {
+        let key = (number * 7 % 1500).to_be_bytes();
+        let stored = transaction.set("c", &key, &vec![number as u8; len]);
+        refused = refused.or(stored.err());
+    }
+    (refused, transaction.commit(Durability::Relaxed).map(drop))
+}
+
+/// A call of a transaction that the storage refuses for lack of space ends it, also where making
+/// room is what fails: earlier commits are merged by then, in part or as a whole, and what the
+/// transaction builds on is no more.
+#[test]
+fn a_refused_call_ends_the_transaction_however_far_making_room_came() {
+    for (count, len, reserve_bytes) in [(6, 3000, 0), (6, 3000, 16 << 10), (700, 100, 0)] {
+        let prepare = || {
+            let storage = SimStorage::new();
+            let options = Options {
+                reserve_bytes,
+                log_bytes: Some(64 << 10),
+                ..options(Flavour::Large, 1)
+            };
+            let database = Database::open(shared(&storage), options).expect("nothing fails yet");
+            for number in 0..180_u64 {
+                let key = (number % 150).to_be_bytes();
+                let value = vec![number as u8; if number % 3 == 0 { 1700 } else { 60 }];
+                database
+                    .set("c", &key, &value, Durability::Relaxed)
+                    .expect("nothing fails yet");
+                if number == 119 {
+                    database.checkpoint().expect("nothing fails yet");
+                }
+            }
+            (storage, database)
+        };
+        let state_of = |database: &Database| read_state(&database.snapshot()).expect("reads continue");
+        let (_, whole) = prepare();
+        let before = state_of(&whole);
+        let (None, Ok(())) = store_through_refusals(&whole, count, len) else {
+            panic!("nothing fails without a fault");
+        };
+        let after = state_of(&whole);
+        let mut refusals = 0;
+        for times in 1..=3 {
+            for at in 0.. {
+                let context = format!("{count} values of {len} bytes, {times} writes refused from {at} on");
+                let (storage, database) = prepare();
+                storage.set_fault(Some(Fault {
+                    times,
+                    scope: Scope::Writes,
+                    ..Fault::once(storage.counters().operations + at, FaultKind::StorageFull)
+                }));
+                let (refused, committed) = store_through_refusals(&database, count, len);
+                let is_over = storage.first_failed().is_none();
+                storage.set_fault(None);
+                assert!(refused.is_none() || committed.is_err(), "{context}: {refused:?}");
+                refusals += u64::from(refused.is_some());
+                let expected = if committed.is_ok() { &after } else { &before };
+                assert!(state_of(&database) == *expected, "{context}");
+                for _ in 0..2 {
+                    let report = database.verify().expect("it can be read");
+                    assert!(report.is_ok(), "{context}: {:?}", report.problems);
+                    match database.set("d", b"key", &[1; 3000], Durability::Relaxed) {
+                        Ok(_) => {}
+                        // It was a superblock that was refused (I10).
+                        Err(Error::Poisoned { .. }) => break,
+                        Err(error) => panic!("{context}: {error}"),
+                    }
+                    database
+                        .checkpoint()
+                        .unwrap_or_else(|error| panic!("{context}: {error}"));
+                }
+                let mut found = state_of(&database);
+                found.remove("d");
+                assert!(found == *expected, "{context}");
+                if is_over {
+                    break;
+                }
+            }
+        }
+        assert!(refusals > 0, "{count} values of {len} bytes: no call was refused");
+    }
+}

@@ -182,7 +182,9 @@ impl WriteTransaction<'_> {
         let Some(record) = self.record.take() else {
             return Ok(());
         };
-        self.before_checkpoint(|writer, shared| writer.checkpoint_newest(shared, false))?;
+        // Even if it fails, it may have frozen or merged memtables that this state still has as active.
+        self.before_checkpoint(|writer, shared| writer.checkpoint_newest(shared, false))
+            .inspect_err(|error| self.failed = Some(error.clone()))?;
         self.state = (*self.shared.newest()).clone();
         self.state.absorb();
         self.draft.retired.clear();
@@ -230,7 +232,7 @@ impl WriteTransaction<'_> {
         let shared = self.shared;
         let is_full = matches!(error, Error::StorageFull { .. }) && shared.flush.failure().is_none();
         self.writer.is_full |= is_full;
-        is_full && (!self.stores || shared.config.reserve_bytes > 0)
+        is_full && self.failed.is_none() && (!self.stores || shared.config.reserve_bytes > 0)
     }
 
     fn append(&mut self) -> Result<()> {

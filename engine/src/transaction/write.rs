@@ -246,10 +246,10 @@ impl<'a> WriteTransaction<'a> {
         let partial = self.draft.allocated.split_off(before);
         self.writer.give_back(self.shared, partial);
         self.failed = None;
-        if !self.make_room()? {
-            self.failed = Some(error.clone());
-            return Err(error);
-        }
+        let has_room = self
+            .make_room()
+            .and_then(|is_freed| if is_freed { Ok(()) } else { Err(error) });
+        has_room.inspect_err(|error| self.failed = Some(error.clone()))?;
         self.edit(collection, |editor| editor.write_value(value))
     }
 
