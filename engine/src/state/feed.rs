@@ -26,6 +26,11 @@ pub(crate) fn chunk_key(version: u64, number: u32) -> Vec<u8> {
     key
 }
 
+/// Version of the commit that a chunk describes; `None` for another key of the feed.
+pub(crate) fn chunk_version(key: &[u8]) -> Option<u64> {
+    key.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
 /// In-memory changes for listeners where no feed is kept.
 #[derive(Default)]
 pub(crate) struct Feed {

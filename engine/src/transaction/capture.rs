@@ -98,11 +98,7 @@ impl WriteTransaction<'_> {
         for chunk in capture.take() {
             // Logged like any record, not captured again by replay: replay must not write, and a
             // long chunk would.
-            // It belongs to the commit that it describes, which may be sealed by now.
-            let version = std::mem::replace(&mut self.state.version, chunk.version - 1);
-            let stored = self.put_record(FEED, &chunk_key(chunk.version, chunk.number), &chunk.bytes, 0);
-            self.state.version = version;
-            stored?;
+            self.put_record(FEED, &chunk_key(chunk.version, chunk.number), &chunk.bytes, 0)?;
         }
         Ok(())
     }

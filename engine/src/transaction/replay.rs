@@ -227,7 +227,7 @@ impl<'a> WriteTransaction<'a> {
         }
         let name = self.name_of(collection)?;
         let cell = LeafCell {
-            version: self.state.version + 1,
+            version: self.version_of(&name, key),
             expires,
             ..cell
         };

@@ -24,9 +24,10 @@ impl WriteTransaction<'_> {
     #[inline(never)]
     pub(super) fn settle(&mut self) -> Result<()> {
         self.record = None;
-        self.finish_merging()?;
-        self.release_spilled()?;
-        let result = self.writer.settle(self.shared, &mut self.state, &mut self.draft);
+        let result = self
+            .finish_merging()
+            .and_then(|()| self.release_spilled())
+            .and_then(|()| self.writer.settle(self.shared, &mut self.state, &mut self.draft));
         self.memory_bytes = 0;
         self.shared.pager.reserve(0);
         result.inspect_err(|error| self.failed = Some(error.clone()))

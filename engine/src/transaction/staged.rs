@@ -123,7 +123,8 @@ impl StagedValue {
         let mut writer = shared.writable()?;
         writer.reclaim_much(&shared);
         let mut written = self.write_rest(&shared, &mut writer);
-        if matches!(written, Err(Error::StorageFull { .. })) && writer.make_room(&shared)? {
+        if matches!(written, Err(Error::StorageFull { .. })) && writer.make_room(&shared).is_ok_and(|is_freed| is_freed)
+        {
             written = self.write_rest(&shared, &mut writer);
         }
         if let Err(error) = &written {
@@ -227,7 +228,7 @@ impl WriteTransaction<'_> {
                 self.draft.allocated.push(extent);
             }
         }
-        let reference = self.edit(collection, |editor| {
+        let reference = self.edit_with_room(collection, |editor| {
             let mut index: Vec<u8> = chunks.iter().flat_map(BlockRef::encode).collect();
             if !staged.rest.is_empty() {
                 let last = editor.write_value_block(Kind::ValueChunk, &staged.rest)?;

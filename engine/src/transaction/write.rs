@@ -11,7 +11,7 @@ use crate::memtable::{Found, Layers};
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::node::{LeafCell, ValuePlace};
 use crate::pages::Draft;
-use crate::state::feed::FEED;
+use crate::state::feed::{FEED, chunk_version};
 use crate::state::{Entry, Shared, Version, Writer, expiry};
 use crate::sync::MutexGuard;
 use crate::tree::Editor;
@@ -190,11 +190,11 @@ impl<'a> WriteTransaction<'a> {
         let reference = if is_inline {
             None
         } else {
-            self.write_out_of_line(collection, value)?
+            self.edit_with_room(collection, |editor| editor.write_value(value))?
         };
         let place = reference.map_or(ValuePlace::Inline(value), ValuePlace::OutOfLine);
         let cell = LeafCell {
-            version: self.state.version + 1,
+            version: self.version_of(collection, key),
             expires,
             index_keys,
             ..LeafCell::new(value.len(), place)
@@ -237,9 +237,13 @@ impl<'a> WriteTransaction<'a> {
     /// Writes a value to blocks of its own. If the storage has no room for it, makes room and tries once
     /// more.
     #[inline(never)]
-    fn write_out_of_line(&mut self, collection: &str, value: &[u8]) -> Result<Option<BlockRef>> {
+    pub(super) fn edit_with_room(
+        &mut self,
+        collection: &str,
+        mut write: impl FnMut(&mut Editor<'_>) -> Result<BlockRef>,
+    ) -> Result<Option<BlockRef>> {
         let before = self.draft.allocated.len();
-        let written = self.edit(collection, |editor| editor.write_value(value));
+        let written = self.edit(collection, &mut write);
         let Err(error @ Error::StorageFull { .. }) = written else {
             return written;
         };
@@ -250,7 +254,14 @@ impl<'a> WriteTransaction<'a> {
             .make_room()
             .and_then(|is_freed| if is_freed { Ok(()) } else { Err(error) });
         has_room.inspect_err(|error| self.failed = Some(error.clone()))?;
-        self.edit(collection, |editor| editor.write_value(value))
+        self.edit(collection, write)
+    }
+
+    /// Version of the commit that a record to be stored belongs to. A chunk of the feed is stored once its
+    /// commit is sealed, and in the log it follows the commit's end.
+    pub(super) fn version_of(&self, collection: &str, key: &[u8]) -> u64 {
+        let of_chunk = if collection == FEED { chunk_version(key) } else { None };
+        of_chunk.unwrap_or(self.state.version + 1)
     }
 
     /// Puts a record into the fresh memtable.
