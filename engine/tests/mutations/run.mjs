@@ -26,7 +26,9 @@ const TEST_MS = 120_000;
 const STEPS_MS = [20, 100, 300, 1000, 3000, Infinity];
 const MEMORY_KB = 6 << 20;
 /** Programs in the order in which exploration runs them. */
-const PROGRAMS = ['lib', 'engine', 'crash', 'processes', 'memory'];
+const PROGRAMS = ['lib', 'engine', 'crash', 'processes', 'memory', 'chains'];
+/** Exploration runs the chains of lives with the seeds from 1 to this one. */
+const CHAINS = 20;
 /** The first reads the sources and objects to the switch in them; the others test files of the system. */
 const SKIPPED = ['--skip', 'layers::imports_go_one_way', '--skip', 'storage::fs::'];
 
@@ -38,7 +40,7 @@ const mutants = Object.entries(MUTANTS).flatMap(([file, list]) => list.map((muta
   }));
 
 function parse(args) {
-  const options = { words: [], tests: [], least: 0, most: Infinity };
+  const options = { words: [], tests: [], least: 0, most: Infinity, chains: CHAINS };
   const rest = [...args];
   while (rest.length > 0) {
     const name = rest.shift();
@@ -49,6 +51,7 @@ function parse(args) {
     else if (name === '--least') options.least = Number(rest.shift());
     else if (name === '--most') options.most = Number(rest.shift());
     else if (name === '--from') options.from = Number(rest.shift());
+    else if (name === '--chains') options.chains = Number(rest.shift());
     else if (name === '--part') options.part = rest.shift().split('/').map(Number);
     else if (name !== '--all') throw new Error(`there is no option ${name}`);
   }
@@ -84,9 +87,11 @@ async function build() {
  * Runs tests up to the first that fails. Resolves to its name, to `hang` or `crash` with the name of
  * a test that was running, or to undefined.
  */
-function run(program, args, number, timeoutMs = TEST_MS, passed = () => {}) {
+function run(program, args, number, { timeoutMs = TEST_MS, passed = () => {}, settings = {} } = {}) {
   return new Promise((resolve) => {
-    const env = { MANGROVE_CRASH_STRIDE: '10', ...process.env, MANGROVE_MUTANT: String(number), RUST_TEST_THREADS: '1', RUST_BACKTRACE: '0' };
+    const env = {
+      MANGROVE_CRASH_STRIDE: '10', ...process.env, ...settings, MANGROVE_MUTANT: String(number), RUST_TEST_THREADS: '1', RUST_BACKTRACE: '0',
+    };
     const shell = ['-c', `ulimit -v ${MEMORY_KB} 2> /dev/null; exec nice -n 10 "$0" "$@"`, program, ...args];
     const child = spawn('sh', shell, { cwd: ENGINE, env, stdio: ['ignore', 'pipe', 'ignore'] });
     let failed;
@@ -121,11 +126,21 @@ function run(program, args, number, timeoutMs = TEST_MS, passed = () => {}) {
   });
 }
 
-/** Runs the tests that a mutant names: `program test test`. */
+/** Runs the chains of lives with these seeds up to the first that fails. Resolves to its seed, or to undefined. */
+async function runChains(program, seeds, number) {
+  for (const seed of seeds) {
+    const settings = { MANGROVE_CHAINS_SEED: String(seed), MANGROVE_CHAINS_IMAGES: '1' };
+    if (await run(program, ['--ignored', '--exact', 'soak'], number, { timeoutMs: HANG_MS, settings }) !== undefined) return String(seed);
+  }
+  return undefined;
+}
+
+/** Runs what a mutant names: `program test test`, or `chains seed seed`. */
 function runNamed(programs, [name, ...tests], number) {
   const program = programs.get(name);
   if (program === undefined) throw new Error(`there is no test program ${name}`);
-  return run(program, ['--exact', ...tests], number, HANG_MS);
+  if (name === 'chains') return runChains(program, tests, number);
+  return run(program, ['--exact', ...tests], number, { timeoutMs: HANG_MS });
 }
 
 /** All tests with the time that each takes without a mistake, by program; measured once per build. */
@@ -139,31 +154,32 @@ async function measure(programs) {
     // Not measured yet.
   }
   const tests = [];
-  for (const name of PROGRAMS) {
+  for (const name of PROGRAMS.filter((one) => one !== 'chains')) {
     let since = performance.now();
     const passed = (test) => {
       tests.push({ name, test, ms: performance.now() - since });
       since = performance.now();
     };
-    const failed = await run(programs.get(name), SKIPPED, 0, TEST_MS, passed);
+    const failed = await run(programs.get(name), SKIPPED, 0, { passed });
     if (failed !== undefined) throw new Error(`without a mistake, ${name} ${failed} fails`);
   }
   writeFileSync(path, JSON.stringify({ builds, tests }));
   return tests;
 }
 
-/** Runs all tests, quick ones first. */
-async function runAll(programs, tests, number) {
+/** Runs all tests, quick ones first, and then chains. */
+async function runAll(programs, tests, number, chains) {
   for (let from = 0; from < STEPS_MS.length; from += 1) {
     const [least, most] = [from === 0 ? 0 : STEPS_MS[from - 1], STEPS_MS[from]];
     for (const name of PROGRAMS) {
       const part = tests.filter((one) => one.name === name && one.ms >= least && one.ms < most).map(({ test }) => test);
       if (part.length === 0) continue;
-      const failed = await run(programs.get(name), ['--exact', ...part], number, Math.min(TEST_MS, Math.max(15_000, 20 * most)));
+      const failed = await run(programs.get(name), ['--exact', ...part], number, { timeoutMs: Math.min(TEST_MS, Math.max(15_000, 20 * most)) });
       if (failed !== undefined) return `${name} ${failed}`;
     }
   }
-  return undefined;
+  const seed = await runChains(programs.get('chains'), Array.from({ length: chains }, (_, index) => index + 1), number);
+  return seed === undefined ? undefined : `chains ${seed}`;
 }
 
 /** Without a mutant, all that is run has to pass, and every named test has to exist. */
@@ -171,6 +187,11 @@ async function checkUnchanged(programs, chosen) {
   for (const [name, program] of programs) {
     const tests = new Set(chosen.filter(({ finder }) => finder?.[0] === name).flatMap(({ finder }) => finder.slice(1)));
     if (tests.size === 0) continue;
+    if (name === 'chains') {
+      const seed = await runChains(program, tests, 0);
+      if (seed !== undefined) throw new Error(`without a mistake, chain ${seed} fails`);
+      continue;
+    }
     const listed = await output(program, ['--list', '--exact', ...tests]);
     const missing = [...tests].filter((test) => !listed.includes(`${test}: test`));
     if (missing.length > 0) throw new Error(`there is no test ${missing.join(', ')} in ${name}`);
@@ -220,7 +241,7 @@ if (!options.checks) {
       return;
     }
     const since = performance.now();
-    const failed = runs ? await runNamed(programs, finder, number) : await runAll(programs, tests, number);
+    const failed = runs ? await runNamed(programs, finder, number) : await runAll(programs, tests, number, options.chains);
     counts[failed === undefined ? 'missed' : 'found'] += 1;
     const ms = (performance.now() - since).toFixed(0);
     console.log(`${failed === undefined ? 'MISSED:' : 'found: '} ${number} ${name}: ${failed ?? 'everything passes'} (${ms} ms)`);
