@@ -224,6 +224,105 @@ fn a_log_may_be_missing_after_close_only() {
     }
 }
 
+/// A power cut may keep the first record behind a close, and lose the superblock that began its log.
+/// Opening writes that again: the commit it shows is in the log only.
+#[test]
+fn a_log_that_was_replayed_behind_a_close_is_missed() {
+    let (storage, database) = begun(options());
+    database.close().expect("the storage works");
+    let closed = storage.files();
+    let database = open(&storage, options()).expect("the storage works");
+    commit(&database, Strict);
+    let mut cut = storage.files();
+    drop(database);
+    cut.insert("data".into(), closed["data"].clone());
+    let storage = SimStorage::from_files(cut);
+    let database = open(&storage, options()).expect("the storage works");
+    assert_eq!(database.version(), 2);
+    let mut files = storage.crash(CrashPolicy::Nothing, 0);
+    drop(database);
+    assert_eq!(version_in(files.clone()), 2);
+    files.remove("log");
+    assert!(matches!(
+        open(&SimStorage::from_files(files), options()),
+        Err(Error::Corrupt(_))
+    ));
+}
+
+/// Opens, commits once and closes; returns the last version that was acknowledged, at least `known`.
+fn short_life(storage: &SimStorage, known: u64) -> u64 {
+    let Ok(database) = open(storage, options()) else {
+        return known;
+    };
+    let value = database.version().to_be_bytes();
+    match database.set("c", &value, &value, Strict) {
+        Ok(info) => {
+            let _ = database.close();
+            info.version
+        }
+        Err(_) => known,
+    }
+}
+
+/// Checks what a death has left, also with the newest superblock damaged: either of the two leads to all
+/// that was acknowledged.
+fn check_both_superblocks(files: &Files, known: u64, context: &str) {
+    let superblocks =
+        |data: &[u8]| [0, 4096].map(|slot| u64::from_le_bytes(data[slot + 32..slot + 40].try_into().expect("8 bytes")));
+    let [one, other] = superblocks(&files["data"]);
+    let mut damaged = files.clone();
+    let newest = if one > other { 0 } else { 4096 };
+    damaged.get_mut("data").expect("it is there")[newest..newest + 1024].fill(0);
+    for files in [files.clone(), damaged] {
+        let database = open(&SimStorage::from_files(files), options());
+        let database = database.unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(
+            database.version() >= known,
+            "{context}: {} of {known}",
+            database.version()
+        );
+    }
+}
+
+/// Deaths within a close, and then within the life that begins the log again.
+#[test]
+fn two_deaths_around_a_close_lose_nothing() {
+    let (storage, database) = begun(options());
+    commit(&database, Strict);
+    drop(database);
+    let files = storage.files();
+    let operations = |files: &Files, known| {
+        let storage = SimStorage::from_files(files.clone());
+        short_life(&storage, known);
+        storage.counters().operations
+    };
+    let mut images = 0;
+    for first in 0..=operations(&files, 2) {
+        let storage = SimStorage::from_files(files.clone());
+        storage.cut_at(first);
+        let known = short_life(&storage, 2);
+        for kept in [CrashPolicy::Nothing, CrashPolicy::Everything] {
+            let left = storage.crash(kept, 0);
+            check_both_superblocks(&left, known, &format!("{first}, {kept:?}"));
+            for second in 0..operations(&left, known) {
+                let storage = SimStorage::from_files(left.clone());
+                storage.cut_at(second);
+                let known = short_life(&storage, known);
+                for policy in [CrashPolicy::Nothing, CrashPolicy::Everything] {
+                    let context = format!("{first}, {kept:?}, {second}, {policy:?}");
+                    check_both_superblocks(&storage.crash(policy, 0), known, &context);
+                    images += 1;
+                }
+                let torn = SimStorage::from_files(storage.crash(CrashPolicy::Torn, first));
+                let database =
+                    open(&torn, options()).unwrap_or_else(|error| panic!("{first}, {kept:?}, {second}: {error}"));
+                assert!(database.version() >= known, "{first}, {kept:?}, {second}");
+            }
+        }
+    }
+    assert!(images > 200, "{images}");
+}
+
 /// A torn tail is what a power cut leaves; damage in front of durable records is reported.
 #[test]
 fn damage_in_the_log_is_told_from_its_torn_end() {

@@ -319,3 +319,83 @@ fn files_cut_at_any_length_open_with_a_prefix_or_not_at_all() {
         }
     }
 }
+
+/// The files of one life with the log of another.
+fn with_log_of(files: &Files, other: &Files) -> Files {
+    let mut files = files.clone();
+    files.insert("log".to_owned(), other["log"].clone());
+    files
+}
+
+/// A checkpoint states that its log was flushed, so whatever was cut off in front of it is missed.
+#[test]
+fn a_log_cut_in_front_of_a_checkpoint_is_missed() {
+    let storage = MemoryStorage::new();
+    let options = options(7, false);
+    let database = Database::open(Arc::new(storage.clone()), options.clone()).expect("memory works");
+    write(&database, 0, COMMITS / 2);
+    database.checkpoint().expect("memory works");
+    write(&database, COMMITS / 2, COMMITS);
+    for to in [0, 512, 1024, 2000] {
+        let mut files = storage.files();
+        files.get_mut("log").expect("it is there").truncate(to);
+        assert_eq!(opening(&files, &options, "cut"), Opens::Corrupt, "to {to}");
+    }
+}
+
+#[test]
+fn logs_of_earlier_lives_and_other_databases_are_missed() {
+    let storage = MemoryStorage::new();
+    let options = options(7, false);
+    let open = || Database::open(Arc::new(storage.clone()), options.clone()).expect("memory works");
+    let database = open();
+    write(&database, 0, COMMITS / 2);
+    let earlier = storage.files();
+    database.close().expect("memory works");
+    let database = open();
+    write(&database, COMMITS / 2, COMMITS);
+    let killed = storage.files();
+    database.close().expect("memory works");
+    let (_, other) = made(Left::Killed, 8, false);
+    for (files, context) in [
+        (with_log_of(&killed, &earlier), "of the life before"),
+        (
+            with_log_of(&storage.files(), &other),
+            "of another database, beside a closed one",
+        ),
+    ] {
+        assert_eq!(opening(&files, &options, context), Opens::Corrupt, "{context}");
+    }
+}
+
+/// Two copies of a database went on apart. Each log has its records where the other has its own.
+#[test]
+fn a_log_that_went_another_way_is_missed() {
+    let storage = MemoryStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), options(7, false)).expect("memory works");
+    write(&database, 0, 20);
+    drop(database);
+    let goes_on = |session: u64, commits: u32, is_checkpointed: bool| {
+        let copy = MemoryStorage::from_files(storage.files());
+        let options = Options {
+            session: Some(session),
+            ..options(7, false)
+        };
+        let database = Database::open(Arc::new(copy.clone()), options).expect("memory works");
+        write(&database, 20, 21);
+        if is_checkpointed {
+            database.checkpoint().expect("memory works");
+        }
+        write(&database, 21, 20 + commits);
+        copy.files()
+    };
+    let one = goes_on(1, 10, true);
+    for commits in [1, 2] {
+        let files = with_log_of(&one, &goes_on(2, commits, false));
+        assert_eq!(
+            opening(&files, &options(7, false), "another way"),
+            Opens::Corrupt,
+            "{commits}"
+        );
+    }
+}

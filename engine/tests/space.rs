@@ -1,6 +1,7 @@
 //! Space comes back: overwriting and removing values out of line makes the files neither grow
 //! without bound nor fill a storage that has room for ten times the data.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mangrove_engine::testing::sim::{SimRng, SimStorage};
@@ -133,4 +134,81 @@ fn removing_old_values_frees_them_without_a_full_log() {
     assert!(stats.checkpoints > 0, "{stats:?}");
     let used = stats.file_bytes - stats.free_bytes;
     assert!(used < 26 * MIB, "{used} bytes are in use, for 4 MB of data");
+}
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+/// Sets all values of a collection in one commit; returns them.
+fn set_all(database: &Database, collection: &str, rng: &mut SimRng, count: u64, len: usize) -> Vec<Vec<u8>> {
+    let values: Vec<_> = (0..count).map(|_| noise(rng, len)).collect();
+    let mut transaction = database.begin().expect("it is open");
+    for (number, value) in (0..).zip(&values) {
+        transaction.put(collection, &key(number), value).expect("there is room");
+    }
+    transaction.commit(Durability::Strict).expect("there is room");
+    values
+}
+
+/// Opens what a death left, writes on, and checks that it shows these values.
+fn goes_on(files: BTreeMap<String, Vec<u8>>, rng: &mut SimRng, values: &[Vec<u8>]) {
+    let storage = SimStorage::from_files(files).without_shadow();
+    let database = Database::open(Arc::new(storage), Options::default()).expect("it opens");
+    for _ in 0..4 {
+        set_all(&database, "other", rng, values.len() as u64, values[0].len());
+        database.checkpoint().expect("there is room");
+        let report = database.verify().expect("it can be read");
+        assert!(report.is_ok(), "{:?}", report.problems);
+        let snapshot = database.snapshot();
+        let collection = snapshot.collection("c").expect("it is there");
+        for (number, value) in (0..).zip(values) {
+            let found = collection.get(&key(number)).expect("it can be read");
+            assert!(found.as_ref() == Some(value), "value {number}");
+        }
+    }
+}
+
+/// A twin of the newest superblock frees what that kept for the one before, and the next commits write
+/// there. The free map, which both share, still lists it as kept.
+#[test]
+fn values_in_what_a_twin_freed_stay() {
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), Options::default()).expect("it is new");
+    let mut rng = SimRng::new(1);
+    for _ in 0..2 {
+        set_all(&database, "c", &mut rng, 40, 100_000);
+        database.checkpoint().expect("there is room");
+    }
+    let before = storage.files()["data"].len();
+    let values = set_all(&database, "c", &mut rng, 40, 100_000);
+    let files = storage.files();
+    assert!(
+        files["data"].len() < before + 1_000_000,
+        "the values are where others were"
+    );
+    goes_on(files, &mut rng, &values);
+}
+
+/// What a checkpoint kept for the one before is free after the next, and commits write there. If that
+/// next one is damaged, recovery from the older one finds their records.
+#[test]
+fn values_in_what_a_damaged_checkpoint_freed_stay() {
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), Options::default()).expect("it is new");
+    let mut rng = SimRng::new(2);
+    for collection in ["c", "c", "d"] {
+        set_all(&database, collection, &mut rng, 8, 100_000);
+        database.checkpoint().expect("there is room");
+    }
+    let before = storage.files()["data"].len();
+    let values = set_all(&database, "c", &mut rng, 8, 100_000);
+    let mut files = storage.files();
+    let data = files.get_mut("data").expect("it is there");
+    assert!(data.len() < before + 400_000, "the values are where others were");
+    let word = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes"));
+    let newest = if word(32) > word(4128) { 0 } else { 4096 };
+    let free_map = ((word(newest + 72) & ((1 << 48) - 1)) << data[newest + 10]) as usize;
+    data[free_map + 20] ^= 1;
+    goes_on(files, &mut rng, &values);
 }
