@@ -105,7 +105,8 @@ class Chain {
     const target = 2 + this.#random.below(6);
     let [commits, left, checkpoints, dirtySize] = [0, 1 + this.#random.below(40), 0, 0];
     for (; commits < MAX_COMMITS && left > 0 && this.#writes; commits++) {
-      if (this.#random.chance(0.02)) disk.faults.push(this.#full());
+      // Full disks with a reserve are those of test/faults.
+      if (disk.reserveBytes === 0 && this.#random.chance(0.02)) disk.faults.push(this.#full());
       disk.onOperation = () => {
         if (this.#random.chance(0.0005)) this.#taken.push(this.#cut(disk));
       };

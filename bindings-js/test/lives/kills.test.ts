@@ -15,7 +15,7 @@ import { OPTIONS, apply, commitOf, differenceAt, read } from './workload.mjs';
 import type { State } from './workload.mjs';
 
 const MAIN = fileURLToPath(new URL('./kill-main.mjs', import.meta.url));
-const kills = Number(process.env['MANGROVE_KILLS'] ?? 16);
+const kills = Number(process.env['MANGROVE_KILLS'] ?? 24);
 const firstSeed = Number(process.env['MANGROVE_KILLS_SEED'] ?? 1);
 /** Longer than any entry of the child that expires has left. */
 const EXPIRED_MS = 60;
