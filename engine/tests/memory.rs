@@ -2,7 +2,7 @@
 //! of its cache, and of the opening after a death.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mangrove_engine::storage::FsStorage;
@@ -32,6 +32,9 @@ fn value(number: u64) -> Vec<u8> {
     words.flatten().take(158).collect()
 }
 
+/// The allocator counts for all tests of the process: one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// Runs `work` and returns the peak of memory beyond what was allocated before.
 fn peak_of(work: impl FnOnce()) -> usize {
     let before = ALLOCATOR.current_usage();
@@ -54,6 +57,7 @@ fn write(database: &Database, durability: Durability) {
 
 #[test]
 fn memory_is_bounded_by_the_cache() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for has_background in [false, true] {
         for durability in [Durability::Strict, Durability::Relaxed, Durability::None] {
             let directory = tempfile::tempdir().expect("there is room");
@@ -115,6 +119,7 @@ fn die_writing(directory: &Path, keys: u64, commits: u64, cache_bytes: usize) {
 /// of the log, whatever the cache.
 #[test]
 fn an_opening_after_a_death_takes_no_more_than_the_cache() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for (keys, commits) in [(480, 3000), (u64::MAX, 1000)] {
         for cache_bytes in [64 << 10, 1 << 20, 8 << 20, 128 << 20] {
             let directory = tempfile::tempdir().expect("there is room");
