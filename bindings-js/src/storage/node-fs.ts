@@ -54,6 +54,9 @@ export function syncDirectory(directory: string): void {
   }
 }
 
+/** Systems count the time of changes in ticks no longer than this. */
+const TICK_MS = 50;
+
 /** What a path leads to, if anything. The system's numbers may exceed 2^53. */
 export function statIfAny(path: string): fs.BigIntStats | undefined {
   try {
@@ -72,7 +75,9 @@ export function statIfAny(path: string): fs.BigIntStats | undefined {
 function stateOf(directory: string): string | undefined {
   try {
     const stat = statIfAny(directory);
-    return stat && `${stat.dev}/${stat.ino}/${stat.mtimeNs}`;
+    // Another change in the same tick would not show.
+    if (stat === undefined || Date.now() - Number(stat.mtimeMs) < TICK_MS) return undefined;
+    return `${stat.dev}/${stat.ino}/${stat.mtimeNs}`;
   } catch {
     return undefined;
   }

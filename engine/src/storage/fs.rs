@@ -250,6 +250,10 @@ impl Storage for FsStorage {
 /// count time in ticks, and a link may lead to another directory.
 const DIRECTORY_PROVES: Duration = Duration::from_secs(1);
 
+/// Systems count the time of changes in ticks no longer than this.
+#[cfg(unix)]
+const TICK: Duration = Duration::from_millis(50);
+
 /// The last check of a file's name.
 struct Checked {
     at: Instant,
@@ -264,6 +268,8 @@ struct Checked {
 fn directory_of(path: &Path) -> Option<[i64; 4]> {
     use std::os::unix::fs::MetadataExt;
     let found = fs::metadata(path.parent()?).ok()?;
+    // Another change in the same tick would not show.
+    found.modified().ok()?.elapsed().ok().filter(|age| *age >= TICK)?;
     Some([
         found.dev().cast_signed(),
         found.ino().cast_signed(),
