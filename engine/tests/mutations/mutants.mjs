@@ -645,7 +645,7 @@ export const MUTANTS = {
     ['room for paths is lost after a slice', 'for extent in relocation.reserved.drain(..) { «writer.space.free.free(extent)?;» }', 'let _ = extent;', 'engine compact::faults_leave_a_usable_database_or_poison_it'],
     ['snapshots before a move do not keep the old extents', 'state.moves += 1;', '', OPEN],
     ['entries of the catalog are not moved', '«entries.insert(at, name.clone());»', 'let _ = (at, entries);', OPEN],
-    ['a slice skips the rest of its collection', 'if let Some(key) = relocation.next.take() { return Ok(Place { name: name.clone(), key, is_in_catalog: false, }); }', 'relocation.next = None;', 'engine reencryption::threads_write_and_read_beside_it'],
+    ['a slice skips the rest of its collection', 'if let Some(key) = relocation.next.take() { return Ok(Place { name: name.clone(), key, is_in_catalog: false, }); }', 'relocation.next = None;', OPEN],
   ],
   'maintenance/reencrypt.rs': [
     ['a re-encryption ends after one pass', 'if is_over && «!work.has_found» {', 'true', OPEN],
