@@ -37,7 +37,7 @@ test('what other tabs have open survives', async ({ profile }) => {
     window.snapshot = window.db.snapshot();
     await window.snapshot.get('note');
   });
-  // Whoever opens the database again can no longer continue the snapshot.
+  // A client that opens the database again cannot continue the snapshot.
   await set(leader, 'note', 'new');
   await other.evaluate(async () => {
     window.transaction = window.db.begin({ timeout: Infinity });

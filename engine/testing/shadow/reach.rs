@@ -69,7 +69,7 @@ impl Role {
 }
 
 struct Needed {
-    /// References from blocks, superblocks, log records and whoever else holds it.
+    /// References from blocks, superblocks, log records and registered holders.
     count: u32,
     role: Role,
     children: Vec<BlockId>,

@@ -120,7 +120,7 @@ fn what_is_left_of_many_values_is_read_from_the_same_state() {
         if !is_cut {
             break;
         }
-        // Whoever reads the rest reads what was there at first.
+        // The rest of the reply shows the state of its first part.
         for key in 0..10 {
             execute(&mut session, &[set(&key.to_string(), "changed")]);
         }
