@@ -5,7 +5,7 @@
 //! log that the data file does not lead to.
 
 use super::replay::find_records;
-use super::{HALF_HEADER_BYTES, HalfHeader, Position, Replay, read_header, record, replay};
+use super::{HALF_HEADER_BYTES, HalfHeader, Position, Replay, Tail, read_header, record, replay};
 use crate::cipher::Cipher;
 use crate::error::{Error, Message, Result};
 use crate::storage::StorageFile;
@@ -124,20 +124,15 @@ fn continues(file: &dyn StorageFile, start: &LogStart) -> Result<bool> {
         crc,
         salt,
     } = start.position;
-    let at = u64::from(half) * u64::from(start.half_bytes) + u64::from(offset);
-    let room = file.len()?.saturating_sub(at);
-    let mut bytes = vec![0; record::HEADER_BYTES];
-    if room < bytes.len() as u64 {
-        return Ok(false);
-    }
-    file.read_at(at, &mut bytes)?;
-    let Some(len) = record::claimed_len(salt, &bytes).filter(|len| *len as u64 <= room) else {
-        return Ok(false);
+    let tail = Tail {
+        at: u64::from(half) * u64::from(start.half_bytes) + u64::from(offset),
+        salt,
+        crc,
+        half_bytes: start.half_bytes,
+        cipher: start.cipher.clone(),
+        void: None,
     };
-    bytes.resize(len, 0);
-    file.read_at(at, &mut bytes)?;
-    let found = record::find(salt, start.half_bytes as usize, &start.cipher, &bytes);
-    Ok(found.is_some_and(|found| found.info.previous_crc == crc))
+    tail.has_grown(file)
 }
 
 /// Whether the half has its header, and the record that ends at the superblock's position; or the
