@@ -49,10 +49,11 @@ for (const storage of ['opfs', 'indexeddb'] as const) test(`killing the browser 
       const db = await window.mangrove.open('killed', options);
       const acknowledge = (window as unknown as { acknowledge(batch: number, checkpoints: number): Promise<void> }).acknowledge;
       for (let batch = first; ; batch++) {
+        // Out of line; the length says which batch it is from. Before the batch: its entries tell the
+        // next life where to go on.
+        await db.collection('slots').set(batch % slots, crypto.getRandomValues(new Uint8Array(600 + batch)));
         // Scattered, so that merges have all of the tree to pass.
         await db.setMany(Array.from({ length: perBatch }, (_, part) => [[(batch * 7919) % 1000, batch, part], batch] as const));
-        // Out of line; the length says which batch it is from.
-        await db.collection('slots').set(batch % slots, crypto.getRandomValues(new Uint8Array(600 + batch)));
         void acknowledge(batch, (await db.stats()).checkpoints);
       }
     }, { first, perBatch: PER_BATCH, slots: SLOTS, options: { ...OPTIONS, storage } }).catch(() => undefined);

@@ -514,7 +514,7 @@ fn mutilated_messages_end_in_errors() {
         let mut session = open(FaultyStorage::new());
         let mut bytes = bytes.clone();
         for _ in 0..=random() % 4 {
-            let at = usize::try_from(random()).unwrap() % bytes.len();
+            let at = usize::try_from(random() % bytes.len() as u64).unwrap();
             match random() % 3 {
                 0 => bytes[at] = random().to_le_bytes()[0],
                 1 => bytes.truncate(at.max(1)),
