@@ -125,40 +125,13 @@ impl<K: Key, V> SmallMap<K, V> {
         Some(self.entries.remove(index).1)
     }
 
-    pub(crate) fn nth_mut(&mut self, index: usize) -> Option<(&K, &mut V)> {
-        let (key, value) = self.entries.get_mut(index)?;
-        Some((key, value))
-    }
-
     /// Iterates in key order.
     pub(crate) fn iter(&self) -> Iter<'_, K, V> {
         self.entries.iter().map(|(key, value)| (key, value))
     }
 
-    /// Iterates from the first key that is not less than `start`.
-    pub(crate) fn iter_from<Q: Key + ?Sized>(&self, start: &Q) -> impl Iterator<Item = (&K, &V)>
-    where
-        K: Borrow<Q>,
-    {
-        let first = self.find(start).unwrap_or_else(|index| index);
-        self.entries[first..].iter().map(|(key, value)| (key, value))
-    }
-
-    /// As [`iter_from`](Self::iter_from), with mutable values.
-    pub(crate) fn iter_mut_from<Q: Key + ?Sized>(&mut self, start: &Q) -> impl Iterator<Item = (&K, &mut V)>
-    where
-        K: Borrow<Q>,
-    {
-        let first = self.find(start).unwrap_or_else(|index| index);
-        self.entries[first..].iter_mut().map(|(key, value)| (&*key, value))
-    }
-
     pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
         self.entries.iter().map(|(key, _)| key)
-    }
-
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.entries.iter_mut().map(|(_, value)| value)
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
@@ -204,7 +177,7 @@ mod tests {
         *map.get_mut("d").expect("it is there") = 9;
         assert_eq!(*map.get_or_insert_with("d".to_owned(), || 7), 9);
         assert_eq!(*map.get_or_insert_with("x".to_owned(), || 7), 7);
-        assert!(map.iter_from("bb").map(|(key, _)| key.as_str()).eq(["c", "d", "x"]));
+        assert!(map.keys().eq(["", "b", "c", "d", "x"]));
         assert_eq!(map.len(), 5);
     }
 }

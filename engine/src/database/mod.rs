@@ -84,14 +84,10 @@ impl Database {
         Snapshot::new(&self.shared)
     }
 
-    /// Whether any collection has indexes. O(number of collections).
+    /// Whether any collection has indexes.
     #[must_use]
     pub fn has_indexes(&self) -> bool {
-        let newest = self.shared.newest();
-        newest
-            .collections
-            .values()
-            .any(|collection| collection.indexes.is_some())
+        self.shared.newest().collections.summary().has_indexes
     }
 
     /// Begins an exclusive write transaction; waits while another thread holds one.

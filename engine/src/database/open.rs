@@ -13,8 +13,7 @@ use crate::node::{Child, Limits};
 use crate::pages::DATA_FILE;
 use crate::pages::{Encryption, Found, Pager, Space, Superblock, probe_root, read_all, unlock};
 use crate::range::{Direction, KeyRange};
-use crate::small_map::SmallMap;
-use crate::state::{Collection, Config, Credentials, Shared, Version, Writer};
+use crate::state::{Collection, Collections, Config, Credentials, Shared, Version, Writer};
 use crate::storage::{Storage, StorageFile, Watch};
 use crate::transaction::apply_log;
 use crate::tree::cursor::TreeCursor;
@@ -408,8 +407,8 @@ fn continue_log(
     Ok(())
 }
 
-fn read_catalog(pager: &Pager, root: Option<Child>) -> Result<SmallMap<String, Collection>> {
-    let mut collections = SmallMap::default();
+fn read_catalog(pager: &Pager, root: Option<Child>) -> Result<Collections> {
+    let mut collections = Collections::default();
     let mut cursor = TreeCursor::new(root, 0, &KeyRange::all(), Direction::Forward);
     let mut bytes = Vec::new();
     while cursor.advance(pager)? {
@@ -421,6 +420,9 @@ fn read_catalog(pager: &Pager, root: Option<Child>) -> Result<SmallMap<String, C
             String::from_utf8(cursor.key().to_vec()).map_err(|_| Error::corrupt("a collection's name is not UTF-8"))?;
         if let Some(root) = &collection.root {
             probe_root(pager, root, collection.id).map_err(|error| error.in_collection(&name))?;
+        }
+        if collections.by_id(collection.id).is_some() {
+            return Err(Error::corrupt("two collections have the same id"));
         }
         collections.insert(name, collection);
     }

@@ -113,7 +113,7 @@ impl LayoutScan {
         let mut total_records = 0;
         let indexes = trees_of_indexes(version);
         let mut visible = 0..;
-        for (name, collection) in &version.collections {
+        for (name, collection) in version.collections.iter() {
             let owner = if !name.starts_with(HIDDEN) {
                 visible.next().map_or(Owner::Engine, Owner::Collection)
             } else if let Some((_, position)) = indexes.iter().find(|(id, _)| *id == collection.id) {

@@ -86,7 +86,9 @@ fn move_in_trees(
     relocation: &mut Relocation,
 ) -> Result<Place> {
     let generation = writer.superblock.generation + 1;
-    for (name, collection) in state.collections.iter_mut_from(&place.name) {
+    let changed_at = state.version;
+    let trees = state.collections.clone();
+    for (name, tree) in trees.iter_from(&place.name).filter(|(_, tree)| tree.root.is_some()) {
         let is_first = *name == place.name;
         if !is_first && relocation.is_spent(Vec::new) {
             return Ok(Place {
@@ -94,12 +96,13 @@ fn move_in_trees(
                 ..Place::default()
             });
         }
+        let mut root = tree.root;
         let mut editor = Editor {
             pager: &shared.pager,
             draft: &mut *draft,
             free: &writer.space.free,
-            root: &mut collection.root,
-            owner: collection.id,
+            root: &mut root,
+            owner: tree.id,
             generation,
             compression: shared.config.compression,
             limits: shared.config.limits,
@@ -107,6 +110,12 @@ fn move_in_trees(
         let from: &[u8] = if is_first { &place.key } else { &[] };
         let moved = editor.relocate(from, relocation);
         moved.map_err(|error| error.in_collection(name))?;
+        if root != tree.root
+            && let Some((_, collection)) = state.collections.by_id_mut(tree.id)
+        {
+            collection.root = root;
+            collection.changed_at = changed_at;
+        }
         if let Some(key) = relocation.next.take() {
             return Ok(Place {
                 name: name.clone(),

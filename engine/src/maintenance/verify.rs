@@ -277,7 +277,7 @@ fn bookkeeping(shared: &Shared, writer: &Writer, report: &mut VerifyReport) -> V
 
 /// Accounts for the memtables: the records they add, and value blocks to which only they refer.
 fn add_memory(pages: &Pager, version: &Version, report: &mut VerifyReport, extents: &mut Vec<Extent>) {
-    for (name, collection) in &version.collections {
+    for (name, collection) in version.collections.iter() {
         let in_tree = collection.root.map_or(0, |root| root.count);
         report.entries = (report.entries + collection.count(pages)).saturating_sub(in_tree);
         let mut layers = collection.layers.clone();
@@ -302,7 +302,7 @@ fn add_memory(pages: &Pager, version: &Version, report: &mut VerifyReport, exten
 /// Checks what the memtables' entries know about the layers below them, on which counts and merges
 /// rely.
 fn check_memory(pages: &Pager, version: &Version, problems: &mut Vec<Error>) {
-    for (name, collection) in &version.collections {
+    for (name, collection) in version.collections.iter() {
         if let Err(error) = collection.records(pages).check_deltas() {
             problems.push(error.in_collection(name));
         }
@@ -326,7 +326,7 @@ fn total_entries(pages: &Pager, version: &Version) -> u64 {
 
 /// Subtracts the records of the engine's own collections, which are not the user's.
 fn forget_hidden(pages: &Pager, version: &Version, report: &mut VerifyReport) {
-    for (name, collection) in &version.collections {
+    for (name, collection) in version.collections.iter() {
         if name.starts_with(expiry::HIDDEN) {
             report.entries = report.entries.saturating_sub(collection.count(pages));
         }

@@ -133,6 +133,15 @@ impl Snapshot {
         self.pin.version.has_hidden()
     }
 
+    /// Codec ids of a collection's keys and values; empty if none were recorded, `None` if the
+    /// collection does not exist. O(log n) for n collections.
+    #[must_use]
+    pub fn codecs(&self, name: &str) -> Option<(&str, &str)> {
+        let found = self.pin.version.collections.get(name);
+        let found = found.filter(|_| !name.starts_with(expiry::HIDDEN))?;
+        Some((&found.key_codec, &found.value_codec))
+    }
+
     /// All collections, ordered by name.
     #[must_use]
     pub fn collections(&self) -> Vec<CollectionInfo> {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::Collection;
+use super::{Collection, Collections};
 use crate::error::Result;
 use crate::range::{Direction, KeyRange};
 use crate::tree::Pages;
@@ -17,9 +17,21 @@ use crate::tree::Pages;
 /// First character of hidden names, which no user can give.
 pub(crate) const HIDDEN: char = '\0';
 
+/// What the names of the hidden collections with hints begin with.
+const HINTS: &str = "\0ttl";
+
 /// Name of the hidden collection with the hints for collection `id`.
 pub(crate) fn hints_of(id: u32) -> String {
-    ["\0ttl", &id.to_string()].concat()
+    [HINTS, &id.to_string()].concat()
+}
+
+/// The collections with hints, each with the name of the collection that they are for.
+pub(crate) fn all_hints(collections: &Collections) -> Vec<(String, String)> {
+    let hints = collections
+        .iter_from(HINTS)
+        .map_while(|(name, _)| Some((name, name.strip_prefix(HINTS)?)));
+    let owned = hints.filter_map(|(name, id)| Some((name.clone(), collections.by_id(id.parse().ok()?)?.0.clone())));
+    owned.collect()
 }
 
 /// Length of the expiry that precedes the key.

@@ -92,11 +92,9 @@ pub(crate) struct Merging {
     target: Version,
     /// The frozen version as merged so far.
     working: Version,
-    /// Its collections in merge order, each with whether a partial checkpoint may hold part of it.
-    order: Vec<(usize, bool)>,
+    /// Its collections with frozen entries, in merge order.
+    order: Vec<Part>,
     next: usize,
-    /// Ids of the collections that a partial checkpoint may hold in part.
-    partial: Vec<u32>,
     run: Option<(Merge, MemtableChanges)>,
     draft: Draft,
     /// Bytes of nodes written since the last checkpoint, excluding the current run, and the number
@@ -106,8 +104,6 @@ pub(crate) struct Merging {
     /// Number of all entries, and of those merged, excluding the current run.
     entries: usize,
     merged: usize,
-    /// Number of frozen entries by collection id.
-    frozen_entries: Vec<(u32, usize)>,
     /// Log position behind the frozen version.
     log: Position,
     frozen: Frozen,
@@ -117,6 +113,15 @@ pub(crate) struct Merging {
     paused: Option<Pause>,
     /// The checkpoint being made.
     sealing: Option<Sealing>,
+}
+
+/// A collection of a frozen version.
+struct Part {
+    id: u32,
+    /// Number of its frozen entries.
+    entries: usize,
+    /// Whether a partial checkpoint may hold part of it.
+    is_partial: bool,
 }
 
 /// What the writer has to know about the frozen version, whoever owns its merge.
@@ -178,27 +183,30 @@ impl Merging {
             _ => usize::MAX,
         };
         loop {
-            let Some(&(index, is_partial)) = self.order.get(self.next) else {
+            let Some(part) = self.order.get(self.next) else {
                 return Ok(Pause::End);
             };
-            let Some((name, collection)) = self.working.collections.nth_mut(index) else {
+            let changed_at = self.working.version;
+            let Some((name, collection)) = self.working.collections.by_id_mut(part.id) else {
                 return Ok(Pause::End);
             };
             let memtable = &mut collection.layers.active;
+            if memtable.is_empty() {
+                self.next += 1;
+                continue;
+            }
             let (merge, changes) = self.run.get_or_insert_with(|| {
                 // Packing takes space.
                 let is_tight = self.round_bytes < TIGHT_ROUND_NODES * shared.config.limits.node_capacity;
                 // Entries of all rounds: the remaining ones cover a part of the tree only.
-                let frozen = self.frozen_entries.iter().find(|(id, _)| *id == collection.id);
-                let entries = frozen.map_or(0, |(_, entries)| *entries);
-                let merge = Merge::new(collection.root, if is_tight { 0 } else { entries });
+                let merge = Merge::new(collection.root, if is_tight { 0 } else { part.entries });
                 let merge = merge.with_packing(collection.packing);
                 (merge, MemtableChanges::new(memtable))
             });
             if self.merged + changes.passed >= entries {
                 return Ok(Pause::Slice);
             }
-            changes.is_over |= is_partial && self.written + merge.written_bytes() >= self.round_bytes;
+            changes.is_over |= part.is_partial && self.written + merge.written_bytes() >= self.round_bytes;
             let mut root = collection.root;
             let mut editor = Editor {
                 pager: &shared.pager,
@@ -225,6 +233,7 @@ impl Merging {
             let finished = merge.finish(&mut editor, &mut changes);
             finished.map_err(|error| error.in_collection(name))?;
             collection.root = root;
+            collection.changed_at = changed_at;
             collection.packing = packed;
             memtable.drop_first(changes.passed);
             self.merged += changes.passed;
@@ -240,14 +249,7 @@ impl Merging {
     /// Installs what was merged in the frozen version or a later one.
     fn install(&self, version: &mut Version) {
         version.moves += 1;
-        for merged in self.working.collections.values() {
-            let collection = version.collections.values_mut().find(|entry| entry.id == merged.id);
-            if let Some(collection) = collection.filter(|entry| !entry.layers.frozen.is_empty()) {
-                collection.root = merged.root;
-                collection.packing = merged.packing;
-                collection.layers.frozen = merged.layers.active.clone();
-            }
-        }
+        version.install(&self.working, |layers| &layers.active);
     }
 
     /// Resets the merge to the last checkpoint; returns the extents allocated since.
@@ -259,19 +261,7 @@ impl Merging {
         self.next = 0;
         self.written = 0;
         self.is_stalled = true;
-        self.order_collections();
         std::mem::take(&mut self.draft).take_unpublished()
-    }
-
-    /// Puts collections of which a partial checkpoint may hold part first.
-    fn order_collections(&mut self) {
-        let collections = self.working.collections.values().enumerate();
-        let left = collections.filter(|(_, collection)| !collection.layers.active.is_empty());
-        let (partial, whole): (Vec<_>, Vec<_>) = left
-            .map(|(index, collection)| (index, self.partial.contains(&collection.id)))
-            .partition(|(_, is_partial)| *is_partial);
-        self.order = partial;
-        self.order.extend(whole);
     }
 
     /// Extents that are allocated but belong to no version yet.
@@ -482,8 +472,8 @@ impl Writer {
     fn is_worth_merging(&self, shared: &Shared) -> bool {
         let newest = shared.newest();
         let bytes = newest.active_bytes() as u64;
-        let layers = newest.collections.values().map(|collection| &collection.layers);
-        let entries: usize = layers.map(|layers| layers.fresh.len() + layers.active.len()).sum();
+        let [fresh, active, _] = newest.collections.summary().layers;
+        let entries = fresh.entries + active.entries;
         let unit_bytes = shared.pager.blocks.unit_bytes() as u64;
         if self.space.waiting_units() * IDLE_WAITING >= self.max_waiting {
             return true;

@@ -2,6 +2,7 @@
 //! the writer.
 
 mod change;
+mod collections;
 mod entry;
 pub(crate) mod expiry;
 pub(crate) mod feed;
@@ -21,6 +22,7 @@ mod writer;
 
 pub(crate) use change::decode_changes;
 pub use change::{Change, Commit};
+pub(crate) use collections::{Collections, Summary};
 pub use entry::Entry;
 pub(crate) use feed::Feed;
 pub(crate) use history::{History, Missed};

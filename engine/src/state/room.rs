@@ -11,7 +11,6 @@
 
 use super::{Collection, Shared, Version, Writer};
 use crate::error::{Error, Result};
-use crate::memtable::Memtable;
 use crate::pages::{Space, Superblock};
 
 /// The file is extended by an eighth of its length more than needed, within these limits.
@@ -28,7 +27,7 @@ const MIN_WAITING_BYTES: u64 = 8 << 20;
 /// What a checkpoint leaves is freed at once if it is at least this part of what may wait.
 const RECLAIMED_WAITING: u64 = 4;
 /// Maximum number of nodes that a round of a merge writes when room is scarce.
-const ROUND_NODES: u64 = 40;
+pub(super) const ROUND_NODES: u64 = 40;
 
 /// Most units that may wait for a checkpoint: half of the data, but not less than 8 MiB.
 pub(super) fn max_waiting(superblock: &Superblock, space: &Space) -> u64 {
@@ -78,37 +77,34 @@ impl Writer {
     }
 
     /// Bytes needed to merge the memtables of a version: two rounds where the merge can go in
-    /// parts, the whole content of a memtable where the tree is new, otherwise at most a rewritten
-    /// tree.
+    /// parts, the whole content of a memtable where the tree is new, and without a log at most the
+    /// rewritten trees.
     fn merge_bytes(&self, shared: &Shared, state: &Version) -> u64 {
         let node_bytes = u64::from(self.superblock.node_bytes);
-        let has_log = self.log.is_some() && !self.is_unlogged() && !self.trees_are_ahead;
-        let used_bytes = self.space.used_units() * shared.pager.blocks.unit_bytes() as u64;
-        let merged = |collection: &Collection, memtable: &Memtable| {
-            let entries = memtable.len() as u64;
-            let most = if memtable.is_empty() {
-                0
-            } else if !has_log {
-                (entries * ENTRY_NODES * node_bytes).min(used_bytes) + memtable.bytes() as u64
-            } else if self.has_durable_tree(collection) {
-                entries.min(ROUND_NODES) * node_bytes
-            } else {
-                node_bytes + memtable.bytes() as u64
-            };
-            // Blocks take whole units, and few fill theirs exactly.
-            most + most / 8
+        let most = if self.log.is_some() && !self.is_unlogged() && !self.trees_are_ahead {
+            let durable = self.durable.version;
+            state.collections.weigh(|summary| match summary.emptied_at {
+                Some((_, last)) if last <= durable => Some(summary.round_nodes * node_bytes),
+                Some((first, _)) if first <= durable => None,
+                _ => Some(summary.memtables * node_bytes + summary.bytes() as u64),
+            })
+        } else {
+            let used_bytes = self.space.used_units() * shared.pager.blocks.unit_bytes() as u64;
+            let layers = state.collections.summary().layers.into_iter();
+            layers
+                .map(|content| {
+                    (content.entries as u64 * ENTRY_NODES * node_bytes).min(used_bytes) + content.bytes as u64
+                })
+                .sum()
         };
-        let collections = state.collections.values();
-        collections
-            .flat_map(|collection| collection.layers.all().map(|memtable| merged(collection, memtable)))
-            .sum()
+        // Blocks take whole units, and few fill theirs exactly.
+        most + most / 8
     }
 
     /// Whether the last checkpoint has this collection and it has not been emptied since: if so, a
     /// partial checkpoint may hold part of the later changes.
     pub(super) fn has_durable_tree(&self, collection: &Collection) -> bool {
-        let mut durable = self.durable.collections.values();
-        collection.emptied_at <= self.durable.version && durable.any(|durable| durable.id == collection.id)
+        collection.emptied_at <= self.durable.version
     }
 
     /// Bytes available in the file as it is.

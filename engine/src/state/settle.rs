@@ -1,6 +1,6 @@
 //! Merges the content of memtables into the trees.
 
-use super::{Shared, Version, Writer};
+use super::{Shared, Summary, Version, Writer};
 use crate::block::PageId;
 use crate::error::Result;
 use crate::memtable::{Layers, Memtable, MergedChanges};
@@ -18,11 +18,7 @@ impl Writer {
     /// freeing them undoes everything. After an error the state is unusable.
     #[inline(never)]
     pub(crate) fn settle(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
-        if state
-            .collections
-            .values()
-            .all(|collection| collection.layers.is_empty())
-        {
+        if !state.collections.summary().has_changes() {
             return Ok(());
         }
         // The nodes written here belong to the next checkpoint, so none may be under way.
@@ -44,7 +40,11 @@ impl Writer {
         // A snapshot of this version may still read the old blocks.
         state.moves += 1;
         let generation = self.superblock.generation + 1;
-        for (name, collection) in state.collections.iter_mut_from("") {
+        let version = state.version;
+        for id in state.collections.select(Summary::has_changes) {
+            let Some((name, collection)) = state.collections.by_id_mut(id) else {
+                continue;
+            };
             let Layers { fresh, active, frozen } = std::mem::take(&mut collection.layers);
             for layers in [vec![frozen], vec![active, fresh]] {
                 let entries: usize = layers.iter().map(Memtable::most_entries).sum();
@@ -54,7 +54,7 @@ impl Writer {
                 let mut root = collection.root;
                 let mut editor = Editor {
                     pager: &shared.pager,
-                    draft,
+                    draft: &mut *draft,
                     free: &self.space.free,
                     root: &mut root,
                     owner: collection.id,
@@ -67,6 +67,7 @@ impl Writer {
                 let merged = merge.run(&mut editor, &mut changes);
                 merged.map_err(|error| error.in_collection(name))?;
                 collection.root = root;
+                collection.changed_at = version;
             }
         }
         // Nodes that one merge wrote and the next one replaced.

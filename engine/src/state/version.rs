@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use super::expiry::HIDDEN;
 use super::index::{Index, decode_indexes, encode_indexes};
+use super::{Collections, Summary};
 use crate::error::{Error, Result};
-use crate::memtable::{LayeredCursor, Layers, Records};
+use crate::memtable::{LayeredCursor, Layers, Memtable, Records};
 use crate::node::Child;
 use crate::node::cell::{get_varint, put_bytes};
 use crate::pages::Age;
 use crate::range::{Direction, KeyRange};
-use crate::small_map::SmallMap;
 use crate::tree::Pages;
 use crate::tree::merge::Packing;
 
@@ -35,9 +35,12 @@ pub(crate) struct Collection {
     pub root: Option<Child>,
     /// Changes not merged into the tree yet.
     pub layers: Layers,
-    /// Version of the last known commit that removed all records at once; 0 if it predates the
-    /// opening of the database.
+    /// Version of the commit that created it, or of the last one that removed all its records at
+    /// once; 0 if that predates the opening of the database.
     pub emptied_at: u64,
+    /// The last checkpoint of an older version may have another catalog entry for it, or none; 0 as
+    /// above.
+    pub changed_at: u64,
     /// How the leaves of the last merge compressed, for the next one. Not stored.
     pub packing: Option<Packing>,
     pub key_codec: String,
@@ -56,7 +59,7 @@ pub(crate) struct Version {
     pub version: u64,
     /// See [`Age`].
     pub moves: u64,
-    pub collections: SmallMap<String, Collection>,
+    pub collections: Collections,
 }
 
 /// Description of a collection, for listings.
@@ -81,6 +84,7 @@ impl Clone for Collection {
             root: self.root,
             layers: self.layers.clone(),
             emptied_at: self.emptied_at,
+            changed_at: self.changed_at,
             packing: self.packing,
             key_codec: self.key_codec.clone(),
             value_codec: self.value_codec.clone(),
@@ -93,35 +97,52 @@ impl Version {
     /// Whether there are hidden collections of the engine's own.
     pub(crate) fn has_hidden(&self) -> bool {
         // Their names directly follow the empty name, which sorts first.
-        let first = self.collections.keys().take(2);
-        first.into_iter().any(|name| name.starts_with(HIDDEN))
+        let mut first = self.collections.iter().take(2);
+        first.any(|(name, _)| name.starts_with(HIDDEN))
     }
 
     /// Memory used by the memtables.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let layers = self.collections.values().map(|collection| &collection.layers);
-        layers.map(Layers::bytes).sum()
+        self.collections.summary().bytes()
     }
 
     /// Sorts the pending changes of the fresh memtables, so that readers need not.
     pub(crate) fn sort(&mut self) {
-        for collection in self.collections.values_mut() {
-            collection.layers.fresh.sort();
-        }
+        self.change(Summary::has_fresh, |layers| layers.fresh.sort());
     }
 
     /// Merges the fresh memtables into the active ones.
     pub(crate) fn absorb(&mut self) {
-        for collection in self.collections.values_mut() {
-            collection.layers.absorb();
-        }
+        self.change(Summary::has_fresh, Layers::absorb);
     }
 
     /// Memory used by the active and the fresh memtables.
     pub(crate) fn active_bytes(&self) -> usize {
-        let collections = self.collections.values();
-        let layers = collections.map(|collection| &collection.layers);
-        layers.map(|layers| layers.fresh.bytes() + layers.active.bytes()).sum()
+        let [fresh, active, _] = self.collections.summary().layers;
+        fresh.bytes + active.bytes
+    }
+
+    /// Changes the memtables of collections whose summaries are wanted.
+    pub(crate) fn change(&mut self, wanted: impl Fn(&Summary) -> bool, apply: impl Fn(&mut Layers)) {
+        let changed = self.collections.change(wanted, |_, collection| {
+            apply(&mut collection.layers);
+            Ok(())
+        });
+        debug_assert!(changed.is_ok(), "nothing here fails");
+    }
+
+    /// Gives collections with frozen memtables the trees of a version into which more of those is
+    /// merged, and what is left of them there.
+    pub(crate) fn install(&mut self, merged: &Self, left: impl Fn(&Layers) -> &Memtable) {
+        let installed = self.collections.change(Summary::has_frozen, |_, collection| {
+            if let Some((_, merged)) = merged.collections.by_id(collection.id) {
+                collection.root = merged.root;
+                collection.packing = merged.packing;
+                collection.layers.frozen = left(&merged.layers).clone();
+            }
+            Ok(())
+        });
+        debug_assert!(installed.is_ok(), "nothing here fails");
     }
 
     pub(crate) fn age(&self) -> Age {
@@ -147,13 +168,14 @@ impl Version {
 }
 
 impl Collection {
-    /// Creates an empty collection.
-    pub(crate) fn new(id: u32) -> Self {
+    /// Creates an empty collection in the commit of a version.
+    pub(crate) fn new(id: u32, version: u64) -> Self {
         Self {
             id,
             root: None,
             layers: Layers::default(),
-            emptied_at: 0,
+            emptied_at: version,
+            changed_at: version,
             packing: None,
             key_codec: String::new(),
             value_codec: String::new(),
@@ -222,6 +244,7 @@ impl Collection {
                 root,
                 layers: Layers::default(),
                 emptied_at: 0,
+                changed_at: 0,
                 packing: None,
                 key_codec,
                 value_codec,
@@ -241,7 +264,7 @@ mod tests {
         let collection = Collection {
             key_codec: "any".to_owned(),
             value_codec: "json".to_owned(),
-            ..Collection::new(3)
+            ..Collection::new(3, 0)
         };
         let bytes = collection.encode();
         assert_eq!(&bytes[..4], [3, 0, 0, 0]);

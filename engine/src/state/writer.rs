@@ -1,19 +1,18 @@
 //! The single writer: publishes versions and makes checkpoints.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::merging::Frozen;
+use super::merging::{Frozen, MemtableChanges};
 use super::room::max_waiting;
-use super::{Collection, Merging, Shared, Version};
+use super::{Collection, Merging, Shared, Summary, Version};
 use crate::block::PageId;
 use crate::error::{Error, Result};
 use crate::log::{Log, Position, refusal};
-use crate::memtable::Layers;
+use crate::memtable::{Layers, Memtable};
 use crate::node::Child;
 use crate::pages::{Age, Draft, Extent, FreeMapWriter, Quarantine, Space, Superblock, cut_tail, cut_whole_tail, seal};
 use crate::tree::Editor;
-use crate::tree::merge::{Change, Changes, Merge};
+use crate::tree::merge::Merge;
 
 /// State of the writer, behind the writer lock.
 #[allow(clippy::struct_excessive_bools, reason = "they are independent")]
@@ -76,31 +75,6 @@ impl Prepared {
         let Position { salt, offset, .. } = self.superblock.log;
         self.superblock.log_is_flushed = !self.superblock.closed && shared.flush.flushed_to(salt) >= offset;
         seal(file, &shared.flush, &self.superblock)
-    }
-}
-
-/// Changes to catalog entries, by name.
-struct CatalogChanges<'c>(VecDeque<(&'c str, Option<Vec<u8>>)>);
-
-impl<'c> CatalogChanges<'c> {
-    fn insert(&mut self, name: &'c str, payload: Option<Vec<u8>>) {
-        let at = self.0.partition_point(|(other, _)| *other < name);
-        self.0.insert(at, (name, payload));
-    }
-}
-
-impl Changes for CatalogChanges<'_> {
-    fn peek(&self) -> Option<Change<'_>> {
-        let (name, payload) = self.0.front()?;
-        Some(Change {
-            key: name.as_bytes(),
-            payload: payload.as_deref(),
-            is_known: None,
-        })
-    }
-
-    fn step(&mut self) {
-        self.0.pop_front();
     }
 }
 
@@ -180,7 +154,9 @@ impl Writer {
 
     /// Makes a draft the newest version; returns whether it is visible. It is visible immediately
     /// unless `needs_flush` is set or an earlier version has to be flushed first.
-    pub(crate) fn stage(&mut self, shared: &Shared, state: Version, draft: &mut Draft, needs_flush: bool) -> bool {
+    pub(crate) fn stage(&mut self, shared: &Shared, mut state: Version, draft: &mut Draft, needs_flush: bool) -> bool {
+        // Clones of unsorted memtables have other sizes.
+        state.sort();
         let retired = draft.take_retired();
         self.space.commit(draft.allocated.drain(..), retired);
         self.space.remove_values(std::mem::take(&mut draft.removed_units));
@@ -326,24 +302,40 @@ impl Writer {
             compression: shared.config.compression,
             limits: shared.config.limits,
         };
-        // Sorted by name. Dropped collections have no payload.
-        let mut changes = CatalogChanges(VecDeque::new());
-        for name in self.durable.collections.keys() {
-            if !state.collections.contains_key(name) {
-                changes.insert(name, None);
-            }
-        }
-        for (name, collection) in &state.collections {
-            let durable = self.durable.collections.get(name).map(Collection::encode);
+        let durable = &self.durable.collections;
+        // Only these can have changed.
+        let ids = state
+            .collections
+            .select(|summary| summary.changed_at >= self.durable.version);
+        let examined = || ids.iter().filter_map(|id| state.collections.by_id(*id));
+        let added = examined().filter(|(name, _)| !durable.contains_key(name)).count();
+        let rewritten = self.rewritten_entries.iter();
+        let rewritten = rewritten.filter_map(|name| state.collections.get_key_value(name));
+        let mut changes = Memtable::default();
+        for (name, collection) in examined().chain(rewritten) {
             let entry = collection.encode();
-            if durable.as_ref() != Some(&entry) || self.rewritten_entries.binary_search(name).is_ok() {
-                changes.insert(name, Some(editor.payload_of(name.as_bytes(), &entry)?));
+            let is_stored = durable.get(name).is_some_and(|durable| durable.encode() == entry);
+            if !is_stored || self.rewritten_entries.binary_search(name).is_ok() {
+                let payload = editor.payload_of(name.as_bytes(), &entry)?;
+                changes.put(name.as_bytes(), Some(&payload), None);
             }
         }
-        if changes.0.is_empty() {
+        if durable.len() + added > state.collections.len() {
+            for (name, _) in durable.iter().filter(|(name, _)| !state.collections.contains_key(name)) {
+                changes.put(name.as_bytes(), None, None);
+            }
+        }
+        debug_assert!(
+            state.collections.iter().all(|(name, collection)| {
+                let is_stored = |durable: &Collection| durable.encode() == collection.encode();
+                changes.get(name.as_bytes()).is_some() || durable.get(name).is_some_and(is_stored)
+            }),
+            "changed collections say so"
+        );
+        if changes.is_empty() {
             return Ok(());
         }
-        Merge::new(*editor.root, changes.0.len()).run(&mut editor, &mut changes)
+        Merge::new(*editor.root, changes.len()).run(&mut editor, &mut MemtableChanges::new(&changes))
     }
 
     /// Adopts a durable checkpoint. A failure here ends writing but does not fail the commits in
@@ -392,9 +384,7 @@ impl Writer {
             self.trees_are_ahead = false;
         }
         let mut durable = state.clone();
-        for collection in durable.collections.values_mut() {
-            collection.layers = Layers::default();
-        }
+        durable.change(Summary::has_changes, |layers| *layers = Layers::default());
         self.durable = Arc::new(durable);
         let oldest = {
             let mut published = shared.published();

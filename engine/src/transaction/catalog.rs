@@ -23,7 +23,7 @@ impl WriteTransaction<'_> {
         }
         if let Some(collection) = self.state.collections.remove(from) {
             let id = collection.id;
-            self.state.collections.insert(to.to_owned(), collection);
+            self.add_renamed(to, collection);
             self.log_as(to, from, |_| Operation::Rename {
                 collection: id,
                 name: to,
@@ -57,9 +57,10 @@ impl WriteTransaction<'_> {
             });
         }
         self.create(collection)?;
-        let entry = self.state.collections.get_mut(collection).expect("it was just created");
+        let entry = self.state.collections.get(collection).expect("it was just created");
         let unset = entry.key_codec.is_empty() && entry.value_codec.is_empty();
         if unset && !(key_codec.is_empty() && value_codec.is_empty()) {
+            let entry = self.entry_mut(collection).expect("it was just created");
             key_codec.clone_into(&mut entry.key_codec);
             value_codec.clone_into(&mut entry.value_codec);
             self.log(collection, |collection| Operation::Codecs {
@@ -107,7 +108,8 @@ impl WriteTransaction<'_> {
 
     pub(super) fn create(&mut self, name: &str) -> Result<()> {
         self.check_usable()?;
-        if self.state.collections.contains_key(name) {
+        // About to change, so it is where the next lookups begin.
+        if self.state.collections.get_mut(name).is_some() {
             return Ok(());
         }
         check_name(name, self.shared)?;
@@ -125,6 +127,19 @@ impl WriteTransaction<'_> {
     }
 
     pub(super) fn add_collection(&mut self, id: u32, name: &str) {
-        self.state.collections.insert(name.to_owned(), Collection::new(id));
+        let collection = Collection::new(id, self.state.version + 1);
+        self.state.collections.insert(name.to_owned(), collection);
+    }
+
+    pub(super) fn add_renamed(&mut self, name: &str, mut collection: Collection) {
+        collection.changed_at = self.state.version + 1;
+        self.state.collections.insert(name.to_owned(), collection);
+    }
+
+    /// A collection, to change what the catalog has of it.
+    pub(super) fn entry_mut(&mut self, name: &str) -> Option<&mut Collection> {
+        let entry = self.state.collections.get_mut(name)?;
+        entry.changed_at = self.state.version + 1;
+        Some(entry)
     }
 }

@@ -101,11 +101,11 @@ impl WriteTransaction<'_> {
             // Otherwise the tree that it is merged into would have to be given up as well.
             self.thaw()?;
         }
-        let Some(entry) = self.state.collections.get_mut(collection) else {
+        let Some(entry) = self.entry_mut(collection) else {
             return Ok(());
         };
         let layers = std::mem::take(&mut entry.layers);
-        entry.emptied_at = self.state.version + 1;
+        entry.emptied_at = entry.changed_at;
         self.memory_bytes -= layers.bytes();
         self.edit(collection, |editor| {
             let nothing = Memtable::default();

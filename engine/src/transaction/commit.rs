@@ -57,6 +57,10 @@ impl WriteTransaction<'_> {
         }
         self.write_chunks()?;
         let oldest_in_feed = self.trim_feed()?;
+        if shared.config.reserve_bytes > 0 {
+            // Repeated changes count once.
+            self.state.sort();
+        }
         let mut admitted = self.writer.admit(shared, &self.state);
         if self.stores {
             if matches!(admitted, Err(Error::StorageFull { .. })) && self.make_room()? {
@@ -266,8 +270,7 @@ impl WriteTransaction<'_> {
     }
 
     fn stage(&mut self, needs_flush: bool) -> bool {
-        let mut state = std::mem::take(&mut self.state);
-        state.sort();
+        let state = std::mem::take(&mut self.state);
         self.writer.stage(self.shared, state, &mut self.draft, needs_flush)
     }
 

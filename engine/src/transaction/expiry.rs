@@ -1,6 +1,6 @@
 //! Hints for expiring records, and the removal of expired ones.
 
-use crate::state::expiry::{HINT_BYTES, due_hints, hint, hints_of};
+use crate::state::expiry::{HINT_BYTES, all_hints, due_hints, hint, hints_of};
 
 use super::WriteTransaction;
 use crate::error::Result;
@@ -26,16 +26,9 @@ impl WriteTransaction<'_> {
     /// Removes up to `limit` expired records from all collections; returns how many hints were due,
     /// whether their records were removed or not. The transaction may have no other changes.
     pub(crate) fn purge(&mut self, limit: usize) -> Result<usize> {
-        let names: Vec<(String, u32)> = self
-            .state
-            .collections
-            .iter()
-            .map(|(name, entry)| (name.clone(), entry.id))
-            .collect();
         self.is_purge = true;
         let mut due = 0;
-        for (name, id) in names {
-            let hints = hints_of(id);
+        for (hints, name) in all_hints(&self.state.collections) {
             let Some(entry) = self.state.collections.get(&hints) else {
                 continue;
             };

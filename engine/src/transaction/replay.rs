@@ -117,8 +117,7 @@ impl<'a> WriteTransaction<'a> {
     }
 
     fn name_of(&self, collection: u32) -> Result<String> {
-        let mut all = self.state.collections.iter();
-        let found = all.find(|(_, entry)| entry.id == collection);
+        let found = self.state.collections.by_id(collection);
         found.map(|(name, _)| name.clone()).ok_or_else(|| {
             let mut what = Message::default();
             what.text("the log names collection ").number(collection.into());
@@ -190,7 +189,7 @@ impl<'a> WriteTransaction<'a> {
                 value_codec,
             } => {
                 let name = self.name_of(collection)?;
-                if let Some(entry) = self.state.collections.get_mut(&name) {
+                if let Some(entry) = self.entry_mut(&name) {
                     key_codec.clone_into(&mut entry.key_codec);
                     value_codec.clone_into(&mut entry.value_codec);
                 }
@@ -203,14 +202,14 @@ impl<'a> WriteTransaction<'a> {
             Operation::Rename { collection, name } => {
                 let from = self.name_of(collection)?;
                 if let Some(entry) = self.state.collections.remove(&from) {
-                    self.state.collections.insert(name.to_owned(), entry);
+                    self.add_renamed(name, entry);
                 }
             }
             Operation::Indexes { collection, list } => {
                 let malformed = || Error::corrupt("the log holds a malformed list of indexes");
                 let indexes = decode_indexes(list).ok_or_else(malformed)?;
                 let name = self.name_of(collection)?;
-                if let Some(entry) = self.state.collections.get_mut(&name) {
+                if let Some(entry) = self.entry_mut(&name) {
                     entry.indexes = (!indexes.is_empty()).then_some(indexes);
                 }
             }

@@ -2,8 +2,9 @@
 
 use super::WriteTransaction;
 use crate::error::Result;
+use crate::memtable::Layers;
 use crate::node::LeafCell;
-use crate::state::{Shared, Writer};
+use crate::state::{Shared, Summary, Writer};
 use crate::tree::value;
 
 impl WriteTransaction<'_> {
@@ -53,7 +54,7 @@ impl WriteTransaction<'_> {
         // already.
         self.writer.recall(self.shared)?;
         Writer::catch_up(self.shared, &mut self.state);
-        for (name, collection) in &self.state.collections {
+        for (name, collection) in self.state.collections.selected(Summary::has_frozen) {
             let layers = &collection.layers;
             for entry in layers.fresh.entries() {
                 let frozen = layers.frozen.reference(entry.key);
@@ -69,9 +70,7 @@ impl WriteTransaction<'_> {
             }
         }
         self.writer.thaw(self.shared)?;
-        for collection in self.state.collections.values_mut() {
-            collection.layers.thaw();
-        }
+        self.state.change(Summary::has_frozen, Layers::thaw);
         self.memory_bytes = self.state.memory_bytes();
         Ok(())
     }

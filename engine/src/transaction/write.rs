@@ -557,9 +557,11 @@ impl<'a> WriteTransaction<'a> {
         change: impl FnOnce(&mut Editor<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
         self.check_usable()?;
+        let changed_at = self.state.version + 1;
         let Some(entry) = self.state.collections.get_mut(name) else {
             return Ok(None);
         };
+        entry.changed_at = changed_at;
         let config = &self.shared.config;
         let generation = self.writer.superblock.generation + 1;
         let mut editor = Editor {

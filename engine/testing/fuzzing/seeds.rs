@@ -38,7 +38,7 @@ pub fn seeds() -> Result<Vec<(&'static str, &'static str, Vec<u8>)>> {
         root: Some(CHILD),
         key_codec: "any".to_owned(),
         value_codec: "structured".to_owned(),
-        ..Collection::new(3)
+        ..Collection::new(3, 0)
     };
     let mut recipe = Vec::new();
     while !super::node(&recipe) {

@@ -133,7 +133,7 @@ fn add_unnamed(salvage: &mut Salvage<'_>, unnamed: &[(u32, u64)], list: &mut Vec
         if past.is_some_and(|(_, past)| past.absent > past.present && past.absent >= *newest) {
             continue;
         }
-        let lost = Collection::new(*id);
+        let lost = Collection::new(*id, 0);
         list.push(Entry {
             name: past.and_then(|(name, _)| String::from_utf8((*name).clone()).ok()),
             collection: past.map_or(lost, |(_, past)| Collection {

@@ -111,7 +111,7 @@ fn copy_version(
     let version = shared.newest();
     let snapshot = Snapshot::new(shared);
     let mut copied = BTreeMap::new();
-    for (name, collection) in &version.collections {
+    for (name, collection) in version.collections.iter() {
         if name.starts_with(HIDDEN) {
             continue;
         }

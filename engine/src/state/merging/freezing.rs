@@ -1,11 +1,12 @@
 //! Freezing the newest version, and giving its merge up.
 
-use super::{Frozen, HAS_THREADS, Merging};
+use super::{Frozen, HAS_THREADS, Merging, Part};
 use crate::error::Result;
 use crate::log::Log;
+use crate::memtable::Layers;
 use crate::node::LeafCell;
 use crate::pages::{Draft, Extent};
-use crate::state::{Shared, Version, Writer};
+use crate::state::{Shared, Summary, Version, Writer};
 use crate::tree::value;
 
 impl Writer {
@@ -21,9 +22,9 @@ impl Writer {
         shared.published().relayout(newest, Version::absorb);
         let target = (*shared.newest()).clone();
         shared.published().relayout(newest, |version| {
-            for collection in version.collections.values_mut() {
-                collection.layers.frozen = std::mem::take(&mut collection.layers.active);
-            }
+            version.change(Summary::has_active, |layers| {
+                layers.frozen = std::mem::take(&mut layers.active);
+            });
         });
         self.space.freeze();
         let log = self.log.as_ref();
@@ -31,26 +32,28 @@ impl Writer {
         // If the log leads from the last checkpoint to this version, it also leads there from any
         // state in between.
         let has_log = log.is_some_and(|log| !log.checkpoint_first) && !unlogged && !self.trees_are_ahead;
-        let logged = target.collections.values().filter(|_| has_log);
-        let partial = logged.filter(|collection| self.has_durable_tree(collection));
-        let frozen_entries: Vec<_> = target
-            .collections
-            .values()
-            .map(|entry| (entry.id, entry.layers.active.len()))
-            .collect();
-        let mut merging = Merging {
-            partial: partial.map(|entry| entry.id).collect(),
+        // Those of which a partial checkpoint may hold part come first.
+        let (mut order, mut whole) = (Vec::new(), Vec::new());
+        for (_, collection) in target.collections.selected(Summary::has_active) {
+            let part = Part {
+                id: collection.id,
+                entries: collection.layers.active.len(),
+                is_partial: has_log && self.has_durable_tree(collection),
+            };
+            if part.is_partial { &mut order } else { &mut whole }.push(part);
+        }
+        order.append(&mut whole);
+        self.merging = Some(Merging {
             log: log.map_or(self.superblock.log, Log::position),
             frozen: Frozen {
                 log_fill: log.map_or(0, Log::fill),
                 unlogged,
             },
-            entries: frozen_entries.iter().map(|(_, entries)| entries).sum(),
+            entries: order.iter().map(|part| part.entries).sum(),
             merged: 0,
-            frozen_entries,
+            order,
             working: target.clone(),
             target,
-            order: Vec::new(),
             next: 0,
             run: None,
             draft: Draft::default(),
@@ -59,9 +62,7 @@ impl Writer {
             is_stalled: false,
             paused: None,
             sealing: None,
-        };
-        merging.order_collections();
-        self.merging = Some(merging);
+        });
         #[cfg(feature = "testing")]
         {
             self.merges.begun += 1;
@@ -86,7 +87,7 @@ impl Writer {
         let mut replaced = Vec::new();
         let mut newest = (*shared.newest()).clone();
         newest.absorb();
-        for collection in newest.collections.values() {
+        for (_, collection) in newest.collections.selected(Summary::has_frozen) {
             for reference in collection.layers.replaced() {
                 let references = value::references(&shared.pager.blocks, collection.id, &LeafCell::decode(reference));
                 match references {
@@ -109,9 +110,7 @@ impl Writer {
         self.space.commit(std::iter::empty(), replaced.into_iter());
         shared.published().relayout(merging.target.version, |version| {
             version.absorb();
-            for collection in version.collections.values_mut() {
-                collection.layers.thaw();
-            }
+            version.change(Summary::has_frozen, Layers::thaw);
         });
         Ok(())
     }
@@ -120,16 +119,6 @@ impl Writer {
     pub(crate) fn catch_up(shared: &Shared, state: &mut Version) {
         let newest = shared.newest();
         state.moves = newest.moves;
-        for collection in state.collections.values_mut() {
-            if collection.layers.frozen.is_empty() {
-                continue;
-            }
-            let Some(other) = newest.collections.values().find(|other| other.id == collection.id) else {
-                continue;
-            };
-            collection.root = other.root;
-            collection.packing = other.packing;
-            collection.layers.frozen = other.layers.frozen.clone();
-        }
+        state.install(&newest, |layers| &layers.frozen);
     }
 }

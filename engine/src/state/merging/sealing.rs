@@ -85,12 +85,12 @@ impl Writer {
     /// more, with the same outcome.
     fn partial_state(&self, merging: &Merging) -> Version {
         let mut state = (*self.durable).clone();
-        for collection in state.collections.values_mut() {
-            let mut merged = merging.working.collections.values();
-            if let Some(merged) = merged.find(|merged| merged.id == collection.id)
-                && merging.partial.contains(&merged.id)
+        for part in merging.order.iter().filter(|part| part.is_partial) {
+            if let Some((_, merged)) = merging.working.collections.by_id(part.id)
+                && let Some((_, collection)) = state.collections.by_id_mut(part.id)
             {
                 collection.root = merged.root;
+                collection.changed_at = merged.changed_at;
             }
         }
         state

@@ -156,7 +156,7 @@ impl WriteTransaction<'_> {
     }
 
     fn set_indexes(&mut self, collection: &str, indexes: &[Index]) {
-        if let Some(entry) = self.state.collections.get_mut(collection) {
+        if let Some(entry) = self.entry_mut(collection) {
             entry.indexes = (!indexes.is_empty()).then(|| indexes.into());
             let list = encode_indexes(indexes);
             self.log(collection, |collection| Operation::Indexes {

@@ -263,9 +263,8 @@ impl Transaction {
                 Structure::Rename(..) | Structure::Drop(_) => {}
             }
         }
-        let infos = self.snapshot.collections();
-        let info = infos.into_iter().find(|info| info.name == name)?;
-        Some((info.key_codec, info.value_codec))
+        let (key_codec, value_codec) = self.snapshot.codecs(name)?;
+        Some((key_codec.to_owned(), value_codec.to_owned()))
     }
 
     /// Stores a record, creating the collection if necessary; returns whether the key existed.
