@@ -1,6 +1,6 @@
 //! The difference between two states of a database whose commits in between are not known.
 
-use mangrove_engine::{Change, CollectionInfo, Cursor, Direction, Error, KeyRange, Result, Snapshot};
+use mangrove_engine::{Change, Cursor, Direction, Error, KeyRange, Result, Snapshot};
 
 use crate::filter::Filter;
 use crate::range;
@@ -22,7 +22,7 @@ pub(crate) fn difference(
 ) -> Result<()> {
     let (old, new) = (before.collections(), after.collections());
     let is_of_interest = |name: &str| filter.is_none_or(|filter| filter.name == name);
-    for gone in old.iter().filter(|old| find(&new, &old.name).is_none()) {
+    for gone in old.iter().filter(|old| after.codecs(&old.name).is_none()) {
         if is_of_interest(&gone.name) {
             give(Change::Drop {
                 collection: gone.name.clone(),
@@ -30,7 +30,7 @@ pub(crate) fn difference(
         }
     }
     for collection in new.iter().filter(|new| is_of_interest(&new.name)) {
-        let known = find(&old, &collection.name);
+        let known = before.codecs(&collection.name);
         let codecs = Change::Codecs {
             collection: collection.name.clone(),
             key_codec: collection.key_codec.clone(),
@@ -38,12 +38,7 @@ pub(crate) fn difference(
         };
         match filter {
             Some(filter) => _ = filter.touches(&codecs)?,
-            None if known.is_none_or(|known| {
-                known.key_codec != collection.key_codec || known.value_codec != collection.value_codec
-            }) =>
-            {
-                give(codecs);
-            }
+            None if known != Some((&collection.key_codec, &collection.value_codec)) => give(codecs),
             None => {}
         }
         let range = filter.map_or(KeyRange::all(), Filter::range);
@@ -52,10 +47,6 @@ pub(crate) fn difference(
         }
     }
     Ok(())
-}
-
-fn find<'a>(collections: &'a [CollectionInfo], name: &str) -> Option<&'a CollectionInfo> {
-    collections.iter().find(|collection| collection.name == name)
 }
 
 /// Compares the records of both states in one pass.

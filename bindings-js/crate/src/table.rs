@@ -8,6 +8,7 @@ pub(crate) const MAX_OPEN: usize = 1 << 16;
 pub(crate) const MAX_OPEN_LARGE: usize = 1 << 8;
 
 /// A map of few entries, for which a tree or hash table would take several times the code.
+#[derive(Clone)]
 pub(crate) struct Table<T> {
     /// Sorted by id.
     entries: Vec<(u64, Box<T>)>,

@@ -104,7 +104,7 @@ impl State {
             return Ok(state);
         }
         for _ in 0..reader.count()? {
-            state.slots.push(Slot {
+            state.add_slot(Slot {
                 name: reader.str()?.to_owned(),
                 key_codec: reader.str()?.to_owned(),
                 value_codec: reader.str()?.to_owned(),
@@ -118,13 +118,7 @@ impl State {
         for _ in 0..reader.count()? {
             let (id, version) = (reader.uv()?, reader.uv()?);
             match in_state(version) {
-                Some(snapshot) => state.snapshots.insert(
-                    id,
-                    ReadView {
-                        snapshot: snapshot.clone(),
-                        trees: Vec::new(),
-                    },
-                ),
+                Some(snapshot) => state.snapshots.insert(id, ReadView::new(snapshot.clone())),
                 None => state.lost.table.insert(id, Lost::View),
             }
         }

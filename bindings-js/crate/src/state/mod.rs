@@ -59,23 +59,15 @@ enum Codecs {
 #[derive(Clone)]
 struct ReadView {
     snapshot: Snapshot,
-    /// By index of the slot.
-    trees: Vec<Lookup>,
-}
-
-/// A collection in a state, looked up at first use.
-#[derive(Clone)]
-enum Lookup {
-    NotYet,
-    Absent,
-    Found(Tree),
+    /// The collections looked up so far, if they exist, by index of the slot.
+    trees: Table<Option<Tree>>,
 }
 
 impl ReadView {
-    fn new(database: &Database) -> Self {
+    fn new(snapshot: Snapshot) -> Self {
         Self {
-            snapshot: database.snapshot(),
-            trees: Vec::new(),
+            snapshot,
+            trees: Table::default(),
         }
     }
 }
@@ -84,6 +76,8 @@ impl ReadView {
 #[derive(Default)]
 pub(crate) struct State {
     slots: Vec<Slot>,
+    /// Indexes of the slots, in the order of their names.
+    slots_by_name: Vec<u32>,
     /// The newest committed state, kept between reads. Dropped before each commit, which would
     /// otherwise have to keep what it replaces.
     current: Option<ReadView>,
@@ -269,10 +263,8 @@ impl State {
             indexes: Vec::new(),
         };
         // Another slot of the same name may know of an uncommitted write.
-        let known = self
-            .slots
-            .iter()
-            .find(|known| known.name == slot.name && !matches!(known.codecs, Codecs::Unknown));
+        let named = self.slots_named(name).iter().map(|index| &self.slots[*index as usize]);
+        let known = { named }.find(|known| !matches!(known.codecs, Codecs::Unknown));
         let codecs = known.map_or(Codecs::Unknown, |known| match &known.codecs {
             Codecs::Stored => compare(&slot, &known.key_codec, &known.value_codec),
             Codecs::Absent => Codecs::Absent,
@@ -281,12 +273,28 @@ impl State {
         let slot = Slot { codecs, ..slot };
         let known = self.slots.get(index);
         if known.is_none() && index == self.slots.len() {
-            self.slots.push(slot);
+            self.add_slot(slot);
         } else if !known.is_some_and(|known| known.is_same(&slot)) {
             // The client may repeat a declaration but not change it.
             return Err(unacceptable("the number of a collection is used for another one"));
         }
         self.check(database, index)
+    }
+
+    fn add_slot(&mut self, slot: Slot) {
+        let at = self
+            .slots_by_name
+            .partition_point(|index| self.slots[*index as usize].name <= slot.name);
+        self.slots_by_name.insert(at, self.slots.len() as u32);
+        self.slots.push(slot);
+    }
+
+    /// Indexes of the slots with a name.
+    fn slots_named(&self, name: &str) -> &[u32] {
+        let named = |index: &u32| self.slots[*index as usize].name.as_str();
+        let from = self.slots_by_name.partition_point(|index| named(index) < name);
+        let rest = &self.slots_by_name[from..];
+        &rest[..rest.iter().take_while(|index| named(index) == name).count()]
     }
 
     fn slot_index(&self, index: u64) -> Result<usize> {
@@ -299,7 +307,10 @@ impl State {
     /// Fails if the collection has other codecs than the slot.
     fn check(&mut self, database: &Database, index: usize) -> Result<()> {
         if matches!(self.slots[index].codecs, Codecs::Unknown) {
-            let snapshot = &self.current.get_or_insert_with(|| ReadView::new(database)).snapshot;
+            let snapshot = &self
+                .current
+                .get_or_insert_with(|| ReadView::new(database.snapshot()))
+                .snapshot;
             self.slots[index].codecs = compare_in(snapshot, &self.slots[index]);
         }
         match &self.slots[index].codecs {
@@ -314,7 +325,7 @@ impl State {
         let view = match view {
             View::Current => {
                 self.check(database, index)?;
-                self.current.get_or_insert_with(|| ReadView::new(database))
+                self.current.get_or_insert_with(|| ReadView::new(database.snapshot()))
             }
             View::Opened(id) => {
                 let lost = &self.lost;
@@ -323,24 +334,15 @@ impl State {
                     .ok_or_else(|| missing(lost, id, Lost::View))?
             }
         };
-        if view.trees.len() <= index {
-            view.trees.resize(index + 1, Lookup::NotYet);
-        }
-        let slot = &self.slots[index];
-        let lookup = &mut view.trees[index];
-        if matches!(lookup, Lookup::NotYet) {
+        let id = index as u64;
+        if view.trees.get(id).is_none() {
+            let slot = &self.slots[index];
             if let Codecs::Mismatch(error) = compare_in(&view.snapshot, slot) {
                 return Err(error);
             }
-            *lookup = view
-                .snapshot
-                .collection(&slot.name)
-                .map_or(Lookup::Absent, Lookup::Found);
+            view.trees.insert(id, view.snapshot.collection(&slot.name));
         }
-        Ok(match lookup {
-            Lookup::Found(tree) => Some(tree),
-            _ => None,
-        })
+        Ok(view.trees.get(id).and_then(Option::as_ref))
     }
 
     /// Returns where a request reads.
@@ -378,7 +380,7 @@ impl State {
     }
 
     fn snapshot_open(&mut self, id: u64, database: &Database, out: &mut Writer) -> Result<()> {
-        let view = ReadView::new(database);
+        let view = ReadView::new(database.snapshot());
         out.uv(view.snapshot.version());
         self.keep(id, view)
     }
@@ -419,10 +421,9 @@ fn unacceptable(what: &str) -> Error {
 }
 
 fn compare_in(snapshot: &Snapshot, slot: &Slot) -> Codecs {
-    let collections = snapshot.collections();
-    let stored = collections.iter().find(|collection| collection.name == slot.name);
-    stored.map_or(Codecs::Absent, |stored| {
-        compare(slot, &stored.key_codec, &stored.value_codec)
+    let stored = snapshot.codecs(&slot.name);
+    stored.map_or(Codecs::Absent, |(key_codec, value_codec)| {
+        compare(slot, key_codec, value_codec)
     })
 }
 

@@ -392,7 +392,8 @@ impl State {
             ..
         } = &self.slots[index];
         let (name, key_codec, value_codec) = (name.clone(), key_codec.clone(), value_codec.clone());
-        for slot in self.slots.iter_mut().filter(|slot| slot.name == name) {
+        for index in self.slots_named(&name).to_vec() {
+            let slot = &mut self.slots[index as usize];
             slot.codecs = compare(slot, &key_codec, &value_codec);
         }
     }
