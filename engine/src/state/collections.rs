@@ -545,7 +545,9 @@ mod tests {
                             Ok(())
                         });
                         prop_assert!(taken.is_ok());
-                        model.values_mut().for_each(|known| known.1 = 0);
+                        for known in model.values_mut() {
+                            known.1 = 0;
+                        }
                     }
                     Step::Keep => kept.push((collections.clone(), model.clone())),
                 }
@@ -590,7 +592,7 @@ mod tests {
                 assert_eq!(same(10), same(10_000), "{durability:?}, {reserve_bytes}");
                 let other = |count| {
                     let of = |database: &Database, number: usize| {
-                        set(database, &format!("c{}", number * 7919 % count), number)
+                        set(database, &format!("c{}", number * 7919 % count), number);
                     };
                     work(count, reserve_bytes, of).into_iter().max().unwrap()
                 };

@@ -3,6 +3,7 @@
 //! One database in memory per number of collections, each with one record in every collection. The
 //! databases take turns; the table shows medians over the rounds.
 #![allow(clippy::print_stdout, reason = "it reports to a person")]
+#![allow(clippy::cast_precision_loss, reason = "figures are rounded anyway")]
 
 use std::sync::Arc;
 use std::time::Instant;
