@@ -326,11 +326,19 @@ impl Writer {
             }
         }
         debug_assert!(
-            state.collections.iter().all(|(name, collection)| {
-                let is_stored = |durable: &Collection| durable.encode() == collection.encode();
-                changes.get(name.as_bytes()).is_some() || durable.get(name).is_some_and(is_stored)
-            }),
-            "changed collections say so"
+            {
+                let is_stored = |name: &String, collection: &Collection| {
+                    durable
+                        .get(name)
+                        .is_some_and(|durable| durable.encode() == collection.encode())
+                };
+                let is_known = |name: &String| changes.get(name.as_bytes()).is_some();
+                let mut kept = state.collections.iter();
+                let mut dropped = durable.iter().filter(|(name, _)| !state.collections.contains_key(name));
+                kept.all(|(name, collection)| is_known(name) || is_stored(name, collection))
+                    && dropped.all(|(name, _)| is_known(name))
+            },
+            "changed and dropped collections are known"
         );
         if changes.is_empty() {
             return Ok(());

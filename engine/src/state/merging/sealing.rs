@@ -90,7 +90,7 @@ impl Writer {
                 && let Some((_, collection)) = state.collections.by_id_mut(part.id)
             {
                 collection.root = merged.root;
-                collection.changed_at = merged.changed_at;
+                collection.changed_at = collection.changed_at.max(merged.changed_at);
             }
         }
         state
