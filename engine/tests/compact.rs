@@ -299,7 +299,15 @@ impl StorageFile for FullFile {
     }
 
     fn set_len(&self, len: u64) -> Result<(), Error> {
-        self.1.fetch_min(len, Ordering::Relaxed);
+        if len > self.1.load(Ordering::Relaxed) {
+            let context = "the disk is full".to_owned();
+            return Err(Error::StorageFull {
+                context: context.into(),
+            });
+        }
+        if len < self.0.len()? {
+            self.1.fetch_min(len, Ordering::Relaxed);
+        }
         self.0.set_len(len)
     }
 }

@@ -28,16 +28,41 @@ fn file_bytes(storage: &SimStorage) -> u64 {
 enum Use {
     /// The same few are set again and again.
     Overwrite,
+    /// The same, in chunks that are written before the transaction.
+    Staged,
     /// Each is removed some time after it was set.
     Queue,
 }
 
+/// What differs from a log, no reserve, and ten times the room of the data.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    durability: Durability,
+    is_logged: bool,
+    reserve_bytes: u32,
+    times: u64,
+}
+
+const STRICT: Setting = setting(Durability::Strict);
+
+const fn setting(durability: Durability) -> Setting {
+    Setting {
+        durability,
+        is_logged: true,
+        reserve_bytes: 0,
+        times: 10,
+    }
+}
+
+const ALL: [Setting; 3] = [STRICT, setting(Durability::Relaxed), setting(Durability::None)];
+
 /// Writes about `total` bytes in values of `len` bytes, `live` bytes of which stay.
-fn churn(usage: Use, len: usize, live: u64, total: u64, durability: Durability, is_logged: bool) {
-    let context = format!("{usage:?} of {len} bytes, {durability:?}, with a log: {is_logged}");
+fn churn(usage: Use, len: usize, live: u64, total: u64, setting: Setting) {
+    let context = format!("{usage:?} of {len} bytes, {setting:?}");
     let storage = SimStorage::new();
     let options = Options {
-        log_bytes: if is_logged { None } else { Some(0) },
+        log_bytes: if setting.is_logged { None } else { Some(0) },
+        reserve_bytes: setting.reserve_bytes,
         ..Options::default()
     };
     let open = || Database::open(Arc::new(storage.clone()), options.clone()).expect("there is room");
@@ -45,24 +70,37 @@ fn churn(usage: Use, len: usize, live: u64, total: u64, durability: Durability, 
     let mut value = noise(&mut rng, len);
     let count = (live / len as u64).max(1);
     let live = count * len as u64;
-    // Small values need room for nodes and the log, too.
-    storage.set_capacity(Some(10 * live.max(MIB)));
+    storage.set_capacity(Some(setting.times * live));
     let mut database = open();
     let saves = (total / len as u64).clamp(6, 4000);
     for save in 0..saves {
         let at = rng.below(len as u64 - 8) as usize;
         value[at..at + 8].copy_from_slice(&rng.next_u64().to_le_bytes());
+        let staged = match usage {
+            Use::Staged if save >= count => {
+                let mut staged = database.stage_value("c").expect("it is there");
+                staged
+                    .append(&value)
+                    .unwrap_or_else(|error| panic!("{context}, chunk of save {save}: {error}"));
+                Some(staged)
+            }
+            _ => None,
+        };
         let mut transaction = database.begin().expect("it is open");
-        let set = match usage {
-            Use::Overwrite => transaction.put("c", &(save % count).to_be_bytes(), &value),
-            Use::Queue => transaction.put("c", &save.to_be_bytes(), &value),
+        let key = match usage {
+            Use::Overwrite | Use::Staged => save % count,
+            Use::Queue => save,
+        };
+        let set = match staged {
+            Some(staged) => transaction.put_staged("c", &key.to_be_bytes(), staged, None),
+            None => transaction.put("c", &key.to_be_bytes(), &value),
         };
         set.unwrap_or_else(|error| panic!("{context}, save {save}: {error}"));
         if let (Use::Queue, Some(done)) = (usage, save.checked_sub(count)) {
             transaction.delete("c", &done.to_be_bytes()).expect("it can be read");
         }
         transaction
-            .commit(durability)
+            .commit(setting.durability)
             .unwrap_or_else(|error| panic!("{context}, save {save}: {error}"));
         if save % 16 == 0 || len > 1_000_000 {
             let bytes = file_bytes(&storage);
@@ -82,29 +120,56 @@ fn churn(usage: Use, len: usize, live: u64, total: u64, durability: Durability, 
 
 #[test]
 fn values_that_are_replaced_give_their_space_back() {
-    for durability in [Durability::Strict, Durability::Relaxed, Durability::None] {
-        churn(Use::Overwrite, 3000, MIB, 8 * MIB, durability, true);
-        churn(Use::Overwrite, 20_000, 2 * MIB, 60 * MIB, durability, true);
-        churn(Use::Overwrite, 300_000, 300_000, 60 * MIB, durability, true);
-        churn(Use::Overwrite, 2_000_000, 6 * MIB, 60 * MIB, durability, true);
+    for setting in ALL {
+        churn(Use::Overwrite, 3000, 300_000, 8 * MIB, setting);
+        churn(Use::Overwrite, 3000, MIB, 8 * MIB, setting);
+        churn(Use::Overwrite, 20_000, 300_000, 60 * MIB, setting);
+        churn(Use::Overwrite, 20_000, 2 * MIB, 60 * MIB, setting);
+        churn(Use::Overwrite, 100_000, 600_000, 60 * MIB, setting);
+        churn(Use::Overwrite, 300_000, 300_000, 60 * MIB, setting);
+        churn(Use::Overwrite, 2_000_000, 6 * MIB, 60 * MIB, setting);
+        churn(Use::Staged, 2_000_000, 6 * MIB, 60 * MIB, setting);
     }
-    churn(Use::Overwrite, 300_000, 300_000, 30 * MIB, Durability::Strict, false);
-    churn(
-        Use::Overwrite,
-        50_000_000,
-        50_000_000,
-        500 * MIB,
-        Durability::Strict,
-        true,
-    );
+    churn(Use::Overwrite, 50_000_000, 50_000_000, 500 * MIB, STRICT);
+}
+
+#[test]
+fn values_that_are_replaced_without_a_log_or_with_a_reserve_give_their_space_back() {
+    let no_log = Setting {
+        is_logged: false,
+        ..STRICT
+    };
+    churn(Use::Overwrite, 300_000, 300_000, 30 * MIB, no_log);
+    for setting in ALL {
+        let setting = Setting {
+            reserve_bytes: 512 << 10,
+            ..setting
+        };
+        churn(Use::Overwrite, 1000, 300_000, 8 * MIB, setting);
+        churn(Use::Overwrite, 20_000, 300_000, 60 * MIB, setting);
+        churn(Use::Staged, 2_000_000, 6 * MIB, 60 * MIB, setting);
+    }
+}
+
+#[test]
+fn values_that_are_replaced_in_little_room_give_their_space_back() {
+    for setting in ALL {
+        let setting = Setting { times: 6, ..setting };
+        churn(Use::Overwrite, 3000, 300_000, 8 * MIB, setting);
+        churn(Use::Overwrite, 20_000, 300_000, 60 * MIB, setting);
+        churn(Use::Overwrite, 300_000, 300_000, 60 * MIB, setting);
+        churn(Use::Staged, 2_000_000, 6 * MIB, 60 * MIB, setting);
+    }
 }
 
 #[test]
 fn values_that_are_removed_give_their_space_back() {
-    for durability in [Durability::Strict, Durability::Relaxed, Durability::None] {
-        churn(Use::Queue, 20_000, 2 * MIB, 60 * MIB, durability, true);
-        churn(Use::Queue, 300_000, 6 * MIB, 60 * MIB, durability, true);
-        churn(Use::Queue, 5_000_000, 10 * MIB, 100 * MIB, durability, true);
+    for setting in ALL {
+        churn(Use::Queue, 3000, 300_000, 8 * MIB, setting);
+        churn(Use::Queue, 20_000, 300_000, 60 * MIB, setting);
+        churn(Use::Queue, 20_000, 2 * MIB, 60 * MIB, setting);
+        churn(Use::Queue, 300_000, 6 * MIB, 60 * MIB, setting);
+        churn(Use::Queue, 5_000_000, 10 * MIB, 100 * MIB, setting);
     }
 }
 
@@ -138,6 +203,11 @@ fn removing_old_values_frees_them_without_a_full_log() {
 
 fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
+}
+
+/// Length of a file without the zeros at its end.
+fn content_bytes(file: &[u8]) -> usize {
+    file.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
 /// Sets all values of a collection in one commit; returns them.
@@ -180,11 +250,11 @@ fn values_in_what_a_twin_freed_stay() {
         set_all(&database, "c", &mut rng, 40, 100_000);
         database.checkpoint().expect("there is room");
     }
-    let before = storage.files()["data"].len();
+    let before = content_bytes(&storage.files()["data"]);
     let values = set_all(&database, "c", &mut rng, 40, 100_000);
     let files = storage.files();
     assert!(
-        files["data"].len() < before + 1_000_000,
+        content_bytes(&files["data"]) < before + 1_000_000,
         "the values are where others were"
     );
     goes_on(files, &mut rng, &values);
@@ -201,11 +271,14 @@ fn values_in_what_a_damaged_checkpoint_freed_stay() {
         set_all(&database, collection, &mut rng, 8, 100_000);
         database.checkpoint().expect("there is room");
     }
-    let before = storage.files()["data"].len();
+    let before = content_bytes(&storage.files()["data"]);
     let values = set_all(&database, "c", &mut rng, 8, 100_000);
     let mut files = storage.files();
     let data = files.get_mut("data").expect("it is there");
-    assert!(data.len() < before + 400_000, "the values are where others were");
+    assert!(
+        content_bytes(data) < before + 400_000,
+        "the values are where others were"
+    );
     let word = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes"));
     let newest = if word(32) > word(4128) { 0 } else { 4096 };
     let free_map = ((word(newest + 72) & ((1 << 48) - 1)) << data[newest + 10]) as usize;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::log::Turn;
+use crate::log::{Turn, in_doubt};
 use crate::state::Shared;
 
 /// A log flush in progress, begun by [`Database::begin_flush`](super::Database::begin_flush).
@@ -54,7 +54,8 @@ impl OpenFlush {
         let file = self.shared.pager.blocks.file();
         let result = result
             .and_then(|()| file.check_owner())
-            .and_then(|()| file.check_name(0));
+            .and_then(|()| file.check_name(0))
+            .map_err(in_doubt);
         if let Some(turn) = self.turn.take() {
             self.shared.flush.end(&turn, &result);
             self.shared.publish_durable();

@@ -86,6 +86,18 @@ pub(crate) fn refusal(cause: &str, file: &dyn StorageFile) -> Error {
     }
 }
 
+/// The error of a write or flush after which nothing more is written: whether what it was about counts
+/// shows only when the database is opened again. [`Error::StorageFull`] would say that it does not.
+pub(crate) fn in_doubt(error: Error) -> Error {
+    match error {
+        Error::StorageFull { context } => Error::io(
+            context,
+            "no space left; whether the commit counts is unknown until the database is opened again",
+        ),
+        error => error,
+    }
+}
+
 /// Coordinates the flushes of one database's log.
 pub(crate) struct GroupFlush {
     log: Option<Arc<dyn StorageFile>>,
@@ -244,14 +256,14 @@ impl GroupFlush {
         // Blocks written from here on are marked as pending again.
         state.data_pending = false;
         drop(state);
-        self.end_alone(file.flush())
+        self.end_alone(file.flush().map_err(in_doubt))
     }
 
     /// As [`flush_alone`](Self::flush_alone), for the log whose half with this salt has nothing but its header.
     pub(crate) fn flush_log_alone(&self, salt: u64) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         drop(self.lock_alone(&**log)?);
-        let result = log.flush();
+        let result = log.flush().map_err(in_doubt);
         if result.is_ok() {
             let state = &mut *self.lock();
             for mark in [&mut state.appended, &mut state.flushed] {
@@ -287,8 +299,8 @@ impl GroupFlush {
     /// Flushes blocks before the records that refer to them.
     fn flush_files(&self, with_data: bool, data: &dyn StorageFile) -> Result<()> {
         if with_data {
-            data.flush()?;
+            data.flush().map_err(in_doubt)?;
         }
-        self.log.as_ref().map_or(Ok(()), |log| log.flush())
+        self.log.as_ref().map_or(Ok(()), |log| log.flush().map_err(in_doubt))
     }
 }

@@ -35,7 +35,7 @@ mod replay;
 mod salvage;
 mod tail;
 
-pub(crate) use flush::{GroupFlush, Turn, refusal};
+pub(crate) use flush::{GroupFlush, Turn, in_doubt, refusal};
 pub(crate) use operation::{Operation, Operations};
 pub(crate) use ownership::{LogStart, check_owner, check_presence, is_empty};
 pub(crate) use replay::{Replay, replay};
@@ -160,6 +160,7 @@ pub(crate) fn mix(a: u64, b: u64, c: u64) -> u64 {
 }
 
 /// The log as seen by its only writer.
+#[allow(clippy::struct_excessive_bools, reason = "they are independent")]
 pub(crate) struct Log {
     file: Arc<dyn StorageFile>,
     half_bytes: u32,
@@ -173,6 +174,8 @@ pub(crate) struct Log {
     came_from: Position,
     /// The header of the half has not been written yet.
     unbegun: bool,
+    /// The file may have what a death kept from before the log was emptied.
+    has_remains: bool,
     /// Commits cannot be logged before a checkpoint: the log does not continue the state (see
     /// `database::open`).
     pub checkpoint_first: bool,
@@ -199,8 +202,12 @@ impl Log {
         replayed: &Replay<'_>,
     ) -> Self {
         let at = replayed.end;
+        // A header that is there is not written again: a power cut could tear it.
+        let unbegun = at.offset == HALF_HEADER_BYTES && !replayed.has_header;
+        let allocated = file.len().unwrap_or(0);
         Self {
-            allocated: file.len().unwrap_or(0),
+            has_remains: unbegun && allocated > 0,
+            allocated,
             file,
             half_bytes,
             database_id,
@@ -209,8 +216,7 @@ impl Log {
             cipher,
             at,
             came_from: replayed.came_from,
-            // A header that is there is not written again: a power cut could tear it.
-            unbegun: at.offset == HALF_HEADER_BYTES && !replayed.has_header,
+            unbegun,
             checkpoint_first: false,
             void: replayed.void,
             bytes_written: 0,
@@ -301,11 +307,17 @@ impl Log {
         self.unbegun
     }
 
-    /// Removes what the file has from before the log was emptied, which a crash kept. The caller
-    /// flushes it.
+    /// Whether the file may have what a death kept from before the log was emptied.
+    pub(crate) fn has_remains(&self) -> bool {
+        self.unbegun && self.has_remains
+    }
+
+    /// Removes that. The caller flushes it.
     pub(crate) fn drop_remains(&mut self) -> Result<()> {
         self.allocated = 0;
-        self.file.set_len(0)
+        self.file.set_len(0)?;
+        self.has_remains = false;
+        Ok(())
     }
 
     fn header(&self, base_version: u64) -> [u8; COPY_BYTES] {
@@ -384,6 +396,63 @@ impl Log {
         Ok(record.is_some())
     }
 
+    /// End of the last record, in bytes of the file.
+    fn end(&self) -> u64 {
+        self.start_of_half() + u64::from(self.at.offset)
+    }
+
+    /// Offset up to which the file has blocks.
+    fn end_of_blocks(&self) -> u64 {
+        match self.allocated {
+            u64::MAX => self.file_bytes(),
+            // A header may have been written beyond it.
+            known => known.max(self.end()),
+        }
+    }
+
+    /// Bytes at the end of the file that recovery does not need, if both superblocks name `newest`.
+    /// `None` if they are unknown.
+    pub(crate) fn spare_bytes(&self, newest: &Position) -> Option<u64> {
+        let blocks = self.end_of_blocks();
+        let needs_other_half = self.at.half == 0 && newest.salt != self.at.salt && blocks > u64::from(self.half_bytes);
+        (!self.unbegun && !needs_other_half).then(|| blocks.saturating_sub(self.end()))
+    }
+
+    /// Writes this many zeros at the end of the file, and more if there is room, but none behind this
+    /// half.
+    pub(crate) fn extend(&mut self, bytes: u64) -> Result<()> {
+        let most = self.start_of_half() + u64::from(self.half_bytes);
+        let least = (self.end_of_blocks() + bytes).min(most);
+        let ahead = u64::from(self.half_bytes / 32).min(MAX_AHEAD_BYTES);
+        match self.extend_to((least + ahead).min(most)) {
+            Err(Error::StorageFull { .. }) => self.extend_to(least),
+            extended => extended,
+        }
+    }
+
+    fn extend_to(&mut self, end: u64) -> Result<()> {
+        let mut at = self.end_of_blocks();
+        while at < end {
+            let len = (end - at).min(MAX_AHEAD_BYTES);
+            self.file.write_at(at, &vec![0; len as usize])?;
+            at += len;
+            self.allocated = at;
+        }
+        Ok(())
+    }
+
+    /// Whether the file has anything behind what recovery needs.
+    pub(crate) fn can_cut(&self, newest: &Position) -> bool {
+        self.spare_bytes(newest).is_some() && self.file_bytes() > self.end()
+    }
+
+    /// Cuts that. No zeros are written ahead until the next checkpoint.
+    pub(crate) fn cut(&mut self) {
+        // A failure is harmless: nothing there counts.
+        let _ = self.file.set_len(self.end());
+        self.allocated = u64::MAX;
+    }
+
     /// Writes the buffer. If that extends the file, zeros are written after it: a flush that finds
     /// the length and the blocks of the file unchanged need not write its metadata.
     fn write(&mut self, at: u64) -> Result<()> {
@@ -431,6 +500,7 @@ impl Log {
     pub(crate) fn switch(&mut self, generation: u64) {
         self.came_from = self.at;
         self.unbegun = true;
+        self.has_remains = false;
         self.at = Position::first(1 - self.at.half, mix(self.at.salt, self.session, generation));
     }
 
@@ -440,14 +510,18 @@ impl Log {
         Position::first(0, mix(self.at.salt, self.session, generation))
     }
 
-    /// Empties the file and continues at `position`, which a durable superblock names.
-    pub(crate) fn restart(&mut self, position: Position) {
+    /// Continues at `position`, which a durable superblock names. The records that the file has do not
+    /// count from there.
+    pub(crate) fn move_to(&mut self, position: Position) {
         self.at = position;
         self.came_from = position;
         self.unbegun = true;
-        // A failure is harmless: no record in the file has the new salt.
-        let _ = self.file.set_len(0);
-        self.allocated = 0;
+        self.has_remains = true;
+    }
+
+    /// Empties the file. A failure is harmless: no record in it has the new salt.
+    pub(crate) fn empty(&mut self) {
+        let _ = self.drop_remains();
     }
 }
 

@@ -11,7 +11,7 @@ use super::{Access, Expected, Pager};
 use super::{Extent, FreeSpace, Quarantine, Superblock, free_map};
 use crate::block::{self, BlockInfo, BlockRef, Compression, Kind};
 use crate::error::{Error, Result};
-use crate::log::GroupFlush;
+use crate::log::{GroupFlush, in_doubt};
 use crate::node::Child;
 use crate::storage::StorageFile;
 
@@ -105,7 +105,7 @@ pub(crate) fn seal(file: &dyn StorageFile, flush: &GroupFlush, superblock: &Supe
     // After a failed flush the system may have dropped the written pages, so nothing later can be
     // trusted (I10).
     flush.flush_alone(file)?;
-    superblock.write(file)?;
+    superblock.write(file).map_err(in_doubt)?;
     flush.flush_alone(file)
 }
 

@@ -100,7 +100,7 @@ pub(crate) struct Merging {
     /// Bytes of nodes written since the last checkpoint, excluding the current run, and the number
     /// that triggers the next partial one.
     written: usize,
-    round_bytes: usize,
+    pub(super) round_bytes: usize,
     /// Number of all entries, and of those merged, excluding the current run.
     entries: usize,
     merged: usize,
@@ -532,14 +532,16 @@ impl Writer {
 
     /// Bytes to write between two partial checkpoints. The file keeps as many bytes of replaced
     /// nodes until the second of them.
-    fn round_bytes(&self, shared: &Shared) -> usize {
+    pub(super) fn round_bytes(&self, shared: &Shared) -> usize {
         let unit_bytes = shared.pager.blocks.unit_bytes() as u64;
         let least = MIN_ROUND_BYTES.min(shared.config.cache_bytes as u64 / 8);
         let bytes = (self.space.used_units() * unit_bytes / ROUNDS).max(least);
-        let bytes = match shared.config.reserve_bytes {
-            0 => bytes,
-            _ => bytes.min(self.room_bytes(shared) / 4),
+        let most = if self.has_limits(shared) {
+            self.room_bytes(shared) / 4
+        } else {
+            u64::MAX
         };
+        let bytes = bytes.min(most);
         to_usize(bytes).max(MIN_ROUND_NODES * shared.config.limits.node_capacity)
     }
 
@@ -555,7 +557,10 @@ impl Writer {
         if self.durable.version == shared.newest().version {
             return Ok(());
         }
-        self.checkpoint_newest(shared, false)
+        match self.checkpoint_newest(shared, false) {
+            Err(Error::StorageFull { .. }) if self.make_room(shared)? => self.checkpoint_if_behind(shared),
+            made => made,
+        }
     }
 
     /// Makes the newest version durable and visible. On failure nothing changes, except that the

@@ -1,13 +1,16 @@
-//! Room for removals when the storage is full.
+//! Room for checkpoints and removals when the storage is full.
 //!
 //! Removing a record needs space before it frees any: pages are copied, and the replaced ones are
-//! free only after the second checkpoint. So the data file is kept longer than its content, by
-//! [`Options::reserve_bytes`](crate::Options::reserve_bytes).
+//! free only after the second checkpoint. So a commit that stores something is admitted only if a
+//! merge of all memtables has room. If the storage refuses that, everything that no version needs
+//! any more is freed, by a checkpoint in that room. If that is not enough, the commit fails before
+//! any of it is in the log.
 //!
-//! A commit that stores something is admitted only if a merge of all memtables fits into the file
-//! as it is, with the reserve left. Otherwise the file is extended; if the storage refuses that,
-//! the commit fails before any of it is in the log. A commit that only removes may use the reserve,
-//! and bypasses the log if that has no room.
+//! The room is zeros at the end of the log, of which the file system has allocated blocks; they are
+//! cut off when the storage has refused anything. With
+//! [`Options::reserve_bytes`](crate::Options::reserve_bytes) it is in the data file, which is longer
+//! than its content by the reserve and the room of a merge. A commit that only removes may use the
+//! reserve, and bypasses the log if that has no room.
 
 use super::{Collection, Shared, Version, Writer};
 use crate::error::{Error, Result};
@@ -26,6 +29,8 @@ const ENTRY_NODES: u64 = 6;
 const MIN_WAITING_BYTES: u64 = 8 << 20;
 /// What a checkpoint leaves is freed at once if it is at least this part of what may wait.
 const RECLAIMED_WAITING: u64 = 4;
+/// A log of this length is worth emptying once the storage has refused room.
+const LONG_LOG_BYTES: u64 = 64 << 10;
 /// Maximum number of nodes that a round of a merge writes when room is scarce.
 pub(super) const ROUND_NODES: u64 = 40;
 
@@ -35,19 +40,44 @@ pub(super) fn max_waiting(superblock: &Superblock, space: &Space) -> u64 {
 }
 
 impl Writer {
-    /// Extends the file if the memtables of a version cannot be merged in it with the reserve left.
+    /// Extends a file if the memtables of a version cannot be merged with the reserve left.
+    /// `record_bytes` is the length of the record that is about to be logged; without one, the version
+    /// is about to be checkpointed.
     ///
     /// # Errors
     /// [`Error::StorageFull`] and [`Error::Io`] from the storage.
     #[inline(never)]
-    pub(crate) fn admit(&mut self, shared: &Shared, state: &Version) -> Result<()> {
+    pub(crate) fn admit(&mut self, shared: &Shared, state: &Version, record_bytes: Option<usize>) -> Result<()> {
         let reserve_bytes = u64::from(shared.config.reserve_bytes);
-        if reserve_bytes == 0 {
+        let admitted = match record_bytes {
+            _ if reserve_bytes > 0 => self.extend_data(shared, state, reserve_bytes),
+            Some(record_bytes) => self.extend_log(shared, state, record_bytes),
+            None => Ok(()),
+        };
+        self.is_full = matches!(admitted, Err(Error::StorageFull { .. }));
+        admitted
+    }
+
+    fn extend_log(&mut self, shared: &Shared, state: &Version, record_bytes: usize) -> Result<()> {
+        let newest = self.superblock.log;
+        let Some(spare) = self.log.as_ref().and_then(|log| log.spare_bytes(&newest)) else {
             return Ok(());
+        };
+        let room = self.space.free.roomy_units() << self.superblock.unit_shift;
+        let needed = self.needed_bytes(shared, state).saturating_sub(room);
+        let needed = needed.min(u64::from(self.superblock.log_half_bytes) / 2);
+        let lacking = (needed + record_bytes as u64).saturating_sub(spare);
+        match &mut self.log {
+            Some(log) if lacking > 0 => log
+                .extend(lacking)
+                .inspect_err(|error| shared.flush.fail_unless_full(error)),
+            _ => Ok(()),
         }
+    }
+
+    fn extend_data(&self, shared: &Shared, state: &Version, reserve_bytes: u64) -> Result<()> {
         let lacking = self.lacking_bytes(shared, state, reserve_bytes);
         if lacking == 0 {
-            self.is_full = false;
             return Ok(());
         }
         let file = shared.pager.blocks.file();
@@ -55,12 +85,10 @@ impl Writer {
         let step = (len / 8).clamp(MIN_STEP_BYTES, MAX_STEP_BYTES);
         let unit_bytes = shared.pager.blocks.unit_bytes() as u64;
         let grow = |by: u64| file.set_len((len + by).next_multiple_of(unit_bytes));
-        let mut grown = grow(lacking + step);
-        if matches!(grown, Err(Error::StorageFull { .. })) {
-            grown = grow(lacking);
+        match grow(lacking + step) {
+            Err(Error::StorageFull { .. }) => grow(lacking),
+            grown => grown,
         }
-        self.is_full = grown.is_err();
-        grown
     }
 
     /// Whether the memtables of a version can be merged in the file as it is, with enough left for
@@ -72,8 +100,12 @@ impl Writer {
 
     #[inline(never)]
     fn lacking_bytes(&self, shared: &Shared, state: &Version, reserve_bytes: u64) -> u64 {
-        let needed = self.merge_bytes(shared, state) + CHECKPOINT_BLOCKS * u64::from(self.superblock.node_bytes);
-        (needed + reserve_bytes).saturating_sub(self.room_bytes(shared))
+        (self.needed_bytes(shared, state) + reserve_bytes).saturating_sub(self.room_bytes(shared))
+    }
+
+    /// Bytes needed for a checkpoint of a version.
+    fn needed_bytes(&self, shared: &Shared, state: &Version) -> u64 {
+        self.merge_bytes(shared, state) + CHECKPOINT_BLOCKS * u64::from(self.superblock.node_bytes)
     }
 
     /// Bytes needed to merge the memtables of a version: two rounds where the merge can go in
@@ -116,10 +148,15 @@ impl Writer {
         len.saturating_sub(free.end() * unit_bytes) + free.roomy_units() * unit_bytes
     }
 
+    /// Whether merges have to get by with the room that the file has.
+    pub(super) fn has_limits(&self, shared: &Shared) -> bool {
+        self.is_full || shared.config.reserve_bytes > 0
+    }
+
     /// Whether the space that the older superblock keeps is needed.
     pub(super) fn is_tight(&self, shared: &Shared) -> bool {
         let kept: u64 = self.space.kept().map(|extent| extent.units).sum();
-        shared.config.reserve_bytes > 0 && self.room_bytes(shared) < 2 * kept * shared.pager.blocks.unit_bytes() as u64
+        self.has_limits(shared) && self.room_bytes(shared) < 2 * kept * shared.pager.blocks.unit_bytes() as u64
     }
 
     /// Units that only the older superblock reaches.
@@ -145,47 +182,46 @@ impl Writer {
         self.reclaim_older(shared)
     }
 
-    /// Once the storage has refused room, frees everything that no version needs any more, by a
-    /// checkpoint. Returns whether there was anything to free.
+    /// Once the storage has refused room, frees everything that no version needs any more, and the log.
+    /// Returns whether there was anything to free.
     #[cold]
     #[inline(never)]
     pub(crate) fn make_room(&mut self, shared: &Shared) -> Result<bool> {
         if shared.flush.failure().is_some() || self.log.as_ref().is_some_and(|log| log.checkpoint_first) {
             return Ok(false);
         }
+        let is_cut = self.cut_log(shared)?;
         let is_behind = self.durable.version != shared.newest().version;
-        self.checkpoint_if_behind(shared)?;
-        let units = self.reclaimable_units(shared);
-        if units > 0 {
+        let has_long_log = self.log.as_ref().is_some_and(|log| log.file_bytes() >= LONG_LOG_BYTES);
+        if has_long_log {
+            self.empty_log(shared)?;
+        } else if is_behind {
+            self.checkpoint_newest(shared, false)?;
+        }
+        let has_more = self.reclaimable_units(shared) > 0;
+        if has_more {
             self.reclaim_older(shared)?;
         }
-        Ok(is_behind || units > 0)
+        Ok(is_cut || is_behind || has_long_log || has_more)
     }
 
-    /// Makes the space freed by removals usable once the storage has refused room; this takes two
-    /// checkpoints. A failure is harmless.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn reclaim(&mut self, shared: &Shared) {
-        if !(self.is_full && self.has_removed) {
-            return;
+    /// Frees the room at the end of the log, and what only the older superblock reaches. Merges then
+    /// get by with what there is. Returns whether there was anything to free.
+    pub(crate) fn cut_log(&mut self, shared: &Shared) -> Result<bool> {
+        self.recall(shared)?;
+        self.is_full = true;
+        let round_bytes = self.round_bytes(shared);
+        if let Some(merging) = &mut self.merging {
+            merging.round_bytes = round_bytes;
         }
-        self.has_removed = false;
-        for _ in 0..2 {
-            if shared.flush.failure().is_some() || self.checkpoint_newest(shared, false).is_err() {
-                return;
-            }
+        let newest = self.superblock.log;
+        let is_worth = self.log.as_ref().is_some_and(|log| log.can_cut(&newest));
+        if is_worth && self.older_log != Some(newest) {
+            self.reclaim_older(shared)?;
         }
-    }
-
-    /// As [`reclaim`](Self::reclaim), if the gain is worth the checkpoints.
-    #[inline(never)]
-    pub(crate) fn reclaim_much(&mut self, shared: &Shared) {
-        if self.is_full && self.has_removed {
-            let kept: u64 = self.space.kept().map(|extent| extent.units).sum();
-            if kept << self.superblock.unit_shift >= u64::from(shared.config.reserve_bytes) / 4 {
-                self.reclaim(shared);
-            }
+        if let Some(log) = self.log.as_mut().filter(|_| is_worth && self.older_log == Some(newest)) {
+            log.cut();
         }
+        Ok(is_worth)
     }
 }

@@ -137,7 +137,6 @@ impl Version {
         let installed = self.collections.change(Summary::has_frozen, |_, collection| {
             if let Some((_, merged)) = merged.collections.by_id(collection.id) {
                 collection.root = merged.root;
-                collection.changed_at = collection.changed_at.max(merged.changed_at);
                 collection.packing = merged.packing;
                 collection.layers.frozen = left(&merged.layers).clone();
             }

@@ -49,8 +49,6 @@ pub(crate) struct Writer {
     pub max_waiting: u64,
     /// The storage refused the space that a commit asked for.
     pub is_full: bool,
-    /// Records were removed since the space freed by removals was last made usable.
-    pub has_removed: bool,
 }
 
 /// A checkpoint that is written except for its superblock.
@@ -119,7 +117,6 @@ impl Writer {
             rewritten_entries: Vec::new(),
             trees_are_ahead: false,
             is_full: false,
-            has_removed: false,
         }
     }
 
@@ -440,7 +437,7 @@ impl Writer {
     /// missing, but not once it has a record. The superblock reaches the disk with that record,
     /// before the commit is acknowledged. Returns whether it had to, and so recalled the merge.
     pub(crate) fn begin_log(&mut self, shared: &Shared) -> Result<bool> {
-        if !self.superblock.closed {
+        if !self.superblock.closed || self.log.is_none() {
             return Ok(false);
         }
         self.recall(shared)?;
@@ -465,12 +462,7 @@ impl Writer {
     /// Gives the log of a closed database its header, and flushes it: a superblock without the flag
     /// "closed" that finds none then shows that the log was lost.
     fn begin_half(&mut self, shared: &Shared) -> Result<()> {
-        let is_unbegun = |log: &Log| log.is_unbegun();
-        if self
-            .log
-            .as_ref()
-            .is_some_and(|log| is_unbegun(log) && log.file_bytes() > 0)
-        {
+        if self.log.as_ref().is_some_and(Log::has_remains) {
             // Its process died while it was being closed. The older superblock may need what the file
             // has (I16), and what a power cut leaves of a header must not be taken for a log.
             self.write_twin(shared)?;
@@ -480,7 +472,7 @@ impl Writer {
                 shared.flush.flush_log_alone(0)?;
             }
         }
-        let Some(log) = self.log.as_mut().filter(|log| is_unbegun(log)) else {
+        let Some(log) = self.log.as_mut().filter(|log| log.is_unbegun()) else {
             return Ok(());
         };
         log.begin(self.superblock.version)
@@ -497,7 +489,11 @@ impl Writer {
             self.cut_whole_tail(shared);
             return shared.check_names(0);
         }
-        self.empty_log(shared)?;
+        let mut emptied = self.empty_log(shared);
+        if matches!(emptied, Err(Error::StorageFull { .. })) && self.make_room(shared)? {
+            emptied = self.empty_log(shared);
+        }
+        emptied?;
         self.cut_whole_tail(shared);
         Ok(())
     }
@@ -509,11 +505,22 @@ impl Writer {
         if let Some(cause) = shared.flush.failure() {
             return Err(refusal(&cause, shared.pager.blocks.file()));
         }
-        // Once the log is empty, the older superblock would be an older state.
-        self.write_twin(shared)
-            .inspect_err(|error| shared.flush.fail(&error.message()))?;
+        let position = self.superblock.log;
         if let Some(log) = &mut self.log {
-            log.restart(self.superblock.log);
+            log.move_to(position);
+        }
+        // Once the log is empty, the older superblock would be an older state.
+        match self.write_twin(shared) {
+            Ok(()) => {}
+            // The next record is preceded by another attempt.
+            Err(error @ Error::StorageFull { .. }) => return Err(error),
+            Err(error) => {
+                shared.flush.fail(&error.message());
+                return Err(error);
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.empty();
         }
         Ok(())
     }

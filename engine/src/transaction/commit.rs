@@ -57,28 +57,25 @@ impl WriteTransaction<'_> {
         }
         self.write_chunks()?;
         let oldest_in_feed = self.trim_feed()?;
-        if shared.config.reserve_bytes > 0 {
-            // Repeated changes count once.
-            self.state.sort();
-        }
-        let mut admitted = self.writer.admit(shared, &self.state);
-        if self.stores {
-            if matches!(admitted, Err(Error::StorageFull { .. })) && self.make_room()? {
-                admitted = self.writer.admit(shared, &self.state);
-            }
-            admitted?;
-        }
-        self.writer.has_removed |= !self.stores;
-        let chunks = self
-            .capture
-            .as_mut()
-            .filter(|capture| capture.is_volatile)
-            .map(Capture::take);
         if durability == Durability::Strict {
             shared.pager.blocks.file().check_owner()?;
         } else {
             shared.check_names(NAME_AGE_MS)?;
         }
+        // Repeated changes count once.
+        self.state.sort();
+        let mut admitted = self.admit();
+        if self.stores {
+            if matches!(admitted, Err(Error::StorageFull { .. })) && self.make_room()? {
+                admitted = self.admit();
+            }
+            admitted?;
+        }
+        let chunks = self
+            .capture
+            .as_mut()
+            .filter(|capture| capture.is_volatile)
+            .map(Capture::take);
         if self.writer.must_merge(shared) {
             self.finish_merging()?;
         }
@@ -142,7 +139,7 @@ impl WriteTransaction<'_> {
             return Ok(false);
         }
         if self.writer.is_unlogged() || self.writer.log.is_none() {
-            return self.writer.checkpoint_newest(shared, false).map(|()| false);
+            return self.writer.checkpoint_if_behind(shared).map(|()| false);
         }
         Ok(durability == Durability::Strict)
     }
@@ -198,15 +195,34 @@ impl WriteTransaction<'_> {
         repeated.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
+    /// Takes room for a merge of what this transaction leaves in memory.
+    fn admit(&mut self) -> Result<()> {
+        let record_bytes = self.record.as_ref().map(Vec::len);
+        if record_bytes.is_some() {
+            // Zeros may stand only behind a header: a power cut could leave anything in their place.
+            self.begin_log()?;
+        }
+        self.writer.admit(self.shared, &self.state, record_bytes)
+    }
+
+    fn begin_log(&mut self) -> Result<()> {
+        if self.writer.begin_log(self.shared)? {
+            // The recall may have ended a checkpoint of the merging thread.
+            Writer::catch_up(self.shared, &mut self.state);
+        }
+        Ok(())
+    }
+
     /// Frees everything that no version before this transaction needs any more, once the storage has
     /// refused room; returns whether there was anything to free.
     #[inline(never)]
     pub(super) fn make_room(&mut self) -> Result<bool> {
+        let is_cut = self.cut_log()?;
         let is_behind = self.writer.durable.version != self.base;
         if is_behind {
             self.rebase()?;
             if self.writer.durable.version != self.base {
-                return Ok(false);
+                return Ok(is_cut);
             }
         }
         let mut is_freed = false;
@@ -214,7 +230,7 @@ impl WriteTransaction<'_> {
             is_freed = writer.make_room(shared)?;
             Ok(())
         })?;
-        Ok(is_behind || is_freed)
+        Ok(is_cut || is_behind || is_freed)
     }
 
     /// Appends the record; where neither log nor data file has room left, once more after making room.
@@ -244,10 +260,7 @@ impl WriteTransaction<'_> {
         if let Some(cause) = self.shared.flush.failure() {
             return Err(refusal(&cause, self.shared.pager.blocks.file()));
         }
-        if self.writer.begin_log(self.shared)? {
-            // The recall may have ended a checkpoint of the merging thread.
-            Writer::catch_up(self.shared, &mut self.state);
-        }
+        self.begin_log()?;
         let (Some(record), Some(log)) = (&self.record, &mut self.writer.log) else {
             return Ok(());
         };

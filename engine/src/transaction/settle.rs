@@ -1,7 +1,7 @@
 //! Merging the memtables into the trees within a transaction, and merges in progress beside it.
 
 use super::WriteTransaction;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memtable::Layers;
 use crate::node::LeafCell;
 use crate::state::{Shared, Summary, Writer};
@@ -75,10 +75,22 @@ impl WriteTransaction<'_> {
         Ok(())
     }
 
+    /// Frees the room at the end of the log; returns whether there was any.
+    pub(super) fn cut_log(&mut self) -> Result<bool> {
+        let cut = self.writer.cut_log(self.shared);
+        // The recall may have ended a checkpoint of the merging thread.
+        Writer::catch_up(self.shared, &mut self.state);
+        cut
+    }
+
     /// Finishes the merge in progress.
     #[inline(never)]
     pub(super) fn finish_merging(&mut self) -> Result<()> {
-        self.before_checkpoint(Writer::finish_merging)?;
+        let mut finished = self.before_checkpoint(Writer::finish_merging);
+        if matches!(finished, Err(Error::StorageFull { .. })) && self.cut_log()? {
+            finished = self.before_checkpoint(Writer::finish_merging);
+        }
+        finished?;
         Writer::catch_up(self.shared, &mut self.state);
         self.memory_bytes = self.state.memory_bytes();
         Ok(())

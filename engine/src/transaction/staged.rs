@@ -121,15 +121,10 @@ impl StagedValue {
     fn write_chunk(&mut self) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let mut writer = shared.writable()?;
-        writer.reclaim_much(&shared);
         let mut written = self.write_rest(&shared, &mut writer);
         if matches!(written, Err(Error::StorageFull { .. })) && writer.make_room(&shared).is_ok_and(|is_freed| is_freed)
         {
             written = self.write_rest(&shared, &mut writer);
-        }
-        if let Err(error) = &written {
-            writer.is_full |= matches!(error, Error::StorageFull { .. });
-            writer.reclaim(&shared);
         }
         written
     }
@@ -155,7 +150,7 @@ impl StagedValue {
         blocks.place(&mut encoded, &mut reference, extent.start);
         let written = blocks.write_units(extent.start, &encoded);
         // Otherwise staged values could take the room in which to merge and to remove.
-        let admitted = written.and_then(|()| writer.admit(shared, &shared.newest()));
+        let admitted = written.and_then(|()| writer.admit(shared, &shared.newest(), Some(0)));
         if let Err(error) = admitted {
             self.free.free_staged(extent);
             self.free.trim_end();

@@ -67,8 +67,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(Self::on(shared, shared.writable()?))
     }
 
-    pub(super) fn on(shared: &'a Shared, mut writer: MutexGuard<'a, Writer>) -> Self {
-        writer.reclaim_much(shared);
+    pub(super) fn on(shared: &'a Shared, writer: MutexGuard<'a, Writer>) -> Self {
         let mut state = (*shared.newest()).clone();
         state.absorb();
         let state_bytes = state.memory_bytes();
@@ -592,9 +591,6 @@ impl Drop for WriteTransaction<'_> {
             let unpublished = self.draft.take_unpublished();
             self.writer.give_back(self.shared, unpublished);
             self.draft = Draft::default();
-            self.writer.is_full |= matches!(self.failed, Some(Error::StorageFull { .. }));
-            // Afterwards, what failed for lack of space can be retried.
-            self.writer.reclaim(self.shared);
         }
     }
 }

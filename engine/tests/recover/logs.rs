@@ -108,7 +108,8 @@ fn a_commit_that_unpacks_to_more_than_the_file_comes_back() {
     let expected = read_state(&database.snapshot()).expect("it is intact");
     drop(database);
     let mut files = memory.files();
-    assert!(files["log"].len() < 900 * 100);
+    let written = files["log"].iter().rposition(|byte| *byte != 0);
+    assert!(written.is_some_and(|last| last < 900 * 100));
     // One slot, then the other, then both.
     for damaged in [[true, false], [false, true], [true, true]] {
         let data = files.get_mut("data").expect("it is there");
