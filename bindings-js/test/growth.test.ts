@@ -39,6 +39,6 @@ for (const [size, count, saves] of [[3 * KIB, 1, 10_000], [30 * KIB, 10, 4000], 
   });
 }
 
-for (const [size, count, saves] of [[300 * KIB, 1, 500], [30 * KIB, 100, 2000], [3 * MIB, 1, 60], [3 * MIB, 4, 60]] as const) {
+for (const [size, count, saves] of [[3 * KIB, 100, 2000], [30 * KIB, 10, 1000], [100 * KIB, 6, 500], [300 * KIB, 1, 500], [30 * KIB, 100, 2000], [3 * MIB, 1, 60], [3 * MIB, 4, 60]] as const) {
   test(`with room for ten times ${count} of ${size / KIB} KiB, ${saves} saves are all made`, () => saveAgain(new SizedStorage(10 * size * count), size, count, saves));
 }

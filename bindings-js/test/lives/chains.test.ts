@@ -61,7 +61,7 @@ class Chain {
   #recent: Made[] = [];
   /** How many of them are durable. */
   #settled = 0;
-  /** Refused, and nothing was acknowledged since: they may be there if it writes no more. */
+  /** Failed with `KV_IO`, after which it writes no more: these may be there. */
   #doubtful: Made[] = [];
   #writes = true;
   #taken: Taken[] = [];
@@ -105,8 +105,7 @@ class Chain {
     const target = 2 + this.#random.below(6);
     let [commits, left, checkpoints, dirtySize] = [0, 1 + this.#random.below(40), 0, 0];
     for (; commits < MAX_COMMITS && left > 0 && this.#writes; commits++) {
-      // Full disks with a reserve are those of test/faults.
-      if (disk.reserveBytes === 0 && this.#random.chance(0.02)) disk.faults.push(this.#full());
+      if (this.#random.chance(0.02)) disk.faults.push(this.#full());
       disk.onOperation = () => {
         if (this.#random.chance(0.0005)) this.#taken.push(this.#cut(disk));
       };
@@ -153,12 +152,13 @@ class Chain {
     try {
       await make(db, made.commit, TICK_MS);
       this.#recent.push(made);
-      this.#doubtful = [];
     } catch (error) {
       const { code } = error as { code?: unknown };
       assert.ok(disk.failed > 0 && (code === 'KV_QUOTA_EXCEEDED' || code === 'KV_IO'), `${made.commit.kind}: ${String(error)}`);
-      if (code === 'KV_IO') this.#writes = false;
-      this.#doubtful.push(made);
+      if (code === 'KV_IO') {
+        this.#writes = false;
+        this.#doubtful.push(made);
+      }
       this.#counts.refused++;
     }
     this.#isMaking = false;
