@@ -3,6 +3,7 @@
 //! refused with [`Error::Locked`].
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mangrove_engine::storage::{Storage, StorageFile, Watch};
@@ -16,9 +17,11 @@ type Bytes = Arc<Mutex<Vec<u8>>>;
 struct Unlocked {
     files: Arc<Mutex<BTreeMap<String, Bytes>>>,
     watch: Watch,
+    /// No file may become longer.
+    is_full: Arc<AtomicBool>,
 }
 
-struct UnlockedFile(Bytes);
+struct UnlockedFile(Bytes, Arc<AtomicBool>);
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -30,9 +33,8 @@ impl Storage for Unlocked {
         if !create && !files.contains_key(name) {
             return Err(Error::NotFound { what: name.into() });
         }
-        Ok(Arc::new(UnlockedFile(Arc::clone(
-            files.entry(name.to_owned()).or_default(),
-        ))))
+        let bytes = Arc::clone(files.entry(name.to_owned()).or_default());
+        Ok(Arc::new(UnlockedFile(bytes, Arc::clone(&self.is_full))))
     }
 
     fn exists(&self, name: &str) -> Result<bool, Error> {
@@ -64,6 +66,11 @@ impl StorageFile for UnlockedFile {
         let mut bytes = lock(&self.0);
         let (start, end) = (offset as usize, offset as usize + from.len());
         if bytes.len() < end {
+            if self.1.load(Ordering::Relaxed) {
+                return Err(Error::StorageFull {
+                    context: "writing".into(),
+                });
+            }
             bytes.resize(end, 0);
         }
         bytes[start..end].copy_from_slice(from);
@@ -211,6 +218,32 @@ fn the_second_opener_is_refused_if_the_first_kept_writing() {
                 assert!(get(&again, 1).is_some(), "{context}");
                 drop((first, again));
             }
+        }
+    }
+}
+
+/// Regression: what a refused write should have left in the log was looked for there.
+#[test]
+fn a_refused_write_of_the_log_is_no_other_writer() {
+    for watch in [Watch::Writes, Watch::Flushes] {
+        for commits in 0..3 {
+            let storage = Unlocked {
+                watch,
+                ..Unlocked::default()
+            };
+            let first = open(&storage).unwrap();
+            set(&first, 1, b"a", Durability::Strict).unwrap();
+            first.close().unwrap();
+            let database = open(&storage).unwrap();
+            for number in 0..commits {
+                set(&database, number, b"b", Durability::Relaxed).unwrap();
+            }
+            storage.is_full.store(true, Ordering::Relaxed);
+            let refused = (0..2000).find_map(|_| set(&database, 2, &[1; 200], Durability::Strict).err());
+            assert!(matches!(refused, Some(Error::StorageFull { .. })), "{refused:?}");
+            storage.is_full.store(false, Ordering::Relaxed);
+            set(&database, 3, b"c", Durability::Strict).unwrap();
+            database.close().unwrap();
         }
     }
 }

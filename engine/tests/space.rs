@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mangrove_engine::testing::sim::{SimRng, SimStorage};
-use mangrove_engine::{Database, Durability, Options};
+use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
+use mangrove_engine::{Database, Durability, Error, Options};
 
 const MIB: u64 = 1 << 20;
 
@@ -171,6 +171,135 @@ fn values_that_are_removed_give_their_space_back() {
         churn(Use::Queue, 300_000, 6 * MIB, 60 * MIB, setting);
         churn(Use::Queue, 5_000_000, 10 * MIB, 100 * MIB, setting);
     }
+}
+
+/// What was written of a value that found no room takes none from others.
+#[test]
+fn a_refused_value_leaves_its_room() {
+    for (reserve_bytes, is_staged) in [(0, false), (0, true), (512 << 10, false), (512 << 10, true)] {
+        let context = format!("reserve {reserve_bytes}, staged {is_staged}");
+        let storage = SimStorage::new();
+        let options = Options {
+            reserve_bytes,
+            ..Options::default()
+        };
+        storage.set_capacity(Some(3_000_000));
+        let database = Database::open(Arc::new(storage.clone()), options).expect("there is room");
+        let mut rng = SimRng::new(1);
+        let first = noise(&mut rng, 100);
+        database
+            .set("c", b"first", &first, Durability::Strict)
+            .expect("there is room");
+        let large = noise(&mut rng, 5_000_000);
+        for _ in 0..3 {
+            let stored = if is_staged {
+                database.stage_value("c").and_then(|mut staged| staged.append(&large))
+            } else {
+                database.set("c", b"large", &large, Durability::Strict).map(|_| ())
+            };
+            assert!(
+                matches!(stored, Err(Error::StorageFull { .. })),
+                "{context}: {stored:?}"
+            );
+            for len in [500, 20_000, 200_000] {
+                let small = noise(&mut rng, len);
+                database
+                    .set("c", &len.to_be_bytes(), &small, Durability::Strict)
+                    .unwrap_or_else(|error| panic!("{context}, {len} bytes: {error}"));
+            }
+        }
+        database.close().unwrap_or_else(|error| panic!("{context}: {error}"));
+    }
+}
+
+/// Once it is full, everything can be removed, and then something else stored.
+#[test]
+fn a_full_storage_can_be_emptied_and_filled_again() {
+    for durability in [Durability::Strict, Durability::Relaxed, Durability::None] {
+        for len in [100, 3000, 40_000] {
+            let context = format!("{durability:?}, values of {len} bytes");
+            let storage = SimStorage::new();
+            storage.set_capacity(Some(2_000_000));
+            let open = || Database::open(Arc::new(storage.clone()), Options::default()).expect("there is room");
+            let database = open();
+            let mut rng = SimRng::new(len as u64);
+            for round in 0..3 {
+                let mut count = 0_u64;
+                while database
+                    .set("c", &key(count), &noise(&mut rng, len), durability)
+                    .is_ok()
+                {
+                    count += 1;
+                }
+                assert!(
+                    count * len as u64 > 400_000,
+                    "{context}, round {round}: {count} values had room"
+                );
+                for number in 0..count {
+                    let removed = database.begin().and_then(|mut transaction| {
+                        assert!(transaction.delete("c", &key(number))?, "{context}: {number} was there");
+                        transaction.commit(durability)
+                    });
+                    removed.unwrap_or_else(|error| panic!("{context}, round {round}, {number} of {count}: {error}"));
+                }
+            }
+            database.close().unwrap_or_else(|error| panic!("{context}: {error}"));
+            let report = open().verify().expect("it can be read");
+            assert!(report.is_ok(), "{context}: {:?}", report.problems);
+        }
+    }
+}
+
+/// The storage has room for all but the last bytes of a record, whatever these are.
+#[test]
+fn every_length_of_a_full_log_opens_again() {
+    let options = |session| Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        log_bytes: Some(64 << 10),
+        session: Some(session),
+        ..Options::default()
+    };
+    let begun = SimStorage::new();
+    let database = Database::open(Arc::new(begun.clone()), options(1)).expect("it is new");
+    for number in 0..4 {
+        database
+            .set("c", &key(number), b"value", Durability::Strict)
+            .expect("there is room");
+    }
+    drop(database);
+    let files = begun.files();
+    let begin: u64 = files.values().map(|bytes| bytes.len() as u64).sum();
+    let mut accepted = 0;
+    for more in 0..1200 {
+        let storage = SimStorage::from_files(files.clone());
+        storage.set_capacity(Some(begin + more));
+        let database = Database::open(Arc::new(storage.clone()), options(2)).expect("there is room");
+        let mut last = 3;
+        for number in 4..30_u64 {
+            if database
+                .set("c", &key(number), b"another value", Durability::Strict)
+                .is_ok()
+            {
+                last = number;
+                accepted += 1;
+            }
+        }
+        let _ = database.checkpoint();
+        drop(database);
+        for policy in CrashPolicy::ALL {
+            let image = SimStorage::from_files(storage.crash(policy, more));
+            let database = Database::open(Arc::new(image), options(3));
+            let database = database.unwrap_or_else(|error| panic!("{more} bytes of room, {policy:?}: {error}"));
+            assert!(
+                database
+                    .snapshot()
+                    .collection("c")
+                    .is_some_and(|all| { all.get(&key(last)).expect("it can be read").is_some() })
+            );
+        }
+    }
+    assert!(accepted > 1000, "{accepted}");
 }
 
 /// Values that an earlier checkpoint holds are removed without anything else being written.

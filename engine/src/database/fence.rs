@@ -258,11 +258,18 @@ impl StorageFile for WatchedFile {
         if !self.is_log && offset < WATCHED_BYTES as u64 {
             return self.fence.put(&mut state, offset, from);
         }
-        if self.is_log && (!state.has_logged || state.first.is_some()) {
-            Self::note(&mut state, offset, from);
-        }
+        let is_noted = self.is_log && (!state.has_logged || state.first.is_some());
         drop(state);
-        self.file.write_at(offset, from)
+        let written = self.file.write_at(offset, from);
+        if is_noted {
+            let mut state = self.fence.lock();
+            match &written {
+                Ok(()) => Self::note(&mut state, offset, from),
+                // Part of it may be there, in place of what was noted.
+                Err(_) => state.first = None,
+            }
+        }
+        written
     }
 
     fn flush(&self) -> Result<()> {

@@ -148,7 +148,9 @@ fn leads_to(file: &dyn StorageFile, start: &LogStart) -> Result<bool> {
     if other.is_some_and(|other| other.from == start.position) {
         return Ok(true);
     }
-    let bytes = replay::read_half(file, half, start.half_bytes)?;
+    let mut bytes = replay::read_half(file, half, start.half_bytes)?;
+    // A full storage may have taken all of the last record but the zeros behind it.
+    bytes.resize(bytes.len().next_multiple_of(record::ALIGN), 0);
     if bytes.len() < offset as usize || read_header(&bytes, half).is_none_or(|header| header.salt != salt) {
         return Ok(false);
     }

@@ -306,9 +306,10 @@ impl<'a> Compaction<'a> {
             // Under the lock, because truncation would remove what a transaction has written past
             // the checkpoint's end.
             let reserve_bytes = self.shared.config.reserve_bytes;
-            cut_whole_tail(self.shared.pager.blocks.file(), &writer.superblock, reserve_bytes);
-            self.held = held_units(&writer);
             let end = writer.superblock.file_units;
+            let file = self.shared.pager.blocks.file();
+            cut_whole_tail(file, end << writer.superblock.unit_shift, reserve_bytes);
+            self.held = held_units(&writer);
             if round > 1 && self.held == 0 && end >= best {
                 break;
             }

@@ -116,8 +116,7 @@ pub(crate) fn cut_tail(file: &dyn StorageFile, end: u64, reserve_bytes: u32) {
 }
 
 /// As [`cut_tail`], however short the tail is.
-pub(crate) fn cut_whole_tail(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes: u32) {
-    let end = superblock.file_units << superblock.unit_shift;
+pub(crate) fn cut_whole_tail(file: &dyn StorageFile, end: u64, reserve_bytes: u32) {
     cut_tail_from(file, end, reserve_bytes, |_| 0);
 }
 

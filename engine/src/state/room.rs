@@ -14,7 +14,7 @@
 
 use super::{Collection, Shared, Version, Writer};
 use crate::error::{Error, Result};
-use crate::pages::{Space, Superblock};
+use crate::pages::{Space, Superblock, cut_whole_tail};
 
 /// The file is extended by an eighth of its length more than needed, within these limits.
 const MIN_STEP_BYTES: u64 = 64 << 10;
@@ -29,8 +29,8 @@ const ENTRY_NODES: u64 = 6;
 const MIN_WAITING_BYTES: u64 = 8 << 20;
 /// What a checkpoint leaves is freed at once if it is at least this part of what may wait.
 const RECLAIMED_WAITING: u64 = 4;
-/// A log of this length is worth emptying once the storage has refused room.
-const LONG_LOG_BYTES: u64 = 64 << 10;
+/// A log that takes the room of so many nodes is worth emptying once the storage has refused any.
+const LONG_LOG_NODES: u64 = 4;
 /// Maximum number of nodes that a round of a merge writes when room is scarce.
 pub(super) const ROUND_NODES: u64 = 40;
 
@@ -108,15 +108,14 @@ impl Writer {
         self.merge_bytes(shared, state) + CHECKPOINT_BLOCKS * u64::from(self.superblock.node_bytes)
     }
 
-    /// Bytes needed to merge the memtables of a version: two rounds where the merge can go in
-    /// parts, the whole content of a memtable where the tree is new, and without a log at most the
-    /// rewritten trees.
+    /// Bytes needed to merge the memtables of a version: what their content adds to the trees, beside
+    /// two rounds where the merge can go in parts, and without a log at most the rewritten trees.
     fn merge_bytes(&self, shared: &Shared, state: &Version) -> u64 {
         let node_bytes = u64::from(self.superblock.node_bytes);
         let most = if self.log.is_some() && !self.is_unlogged() && !self.trees_are_ahead {
             let durable = self.durable.version;
             state.collections.weigh(|summary| match summary.emptied_at {
-                Some((_, last)) if last <= durable => Some(summary.round_nodes * node_bytes),
+                Some((_, last)) if last <= durable => Some(summary.round_nodes * node_bytes + summary.bytes() as u64),
                 Some((first, _)) if first <= durable => None,
                 _ => Some(summary.memtables * node_bytes + summary.bytes() as u64),
             })
@@ -192,7 +191,8 @@ impl Writer {
         }
         let is_cut = self.cut_log(shared)?;
         let is_behind = self.durable.version != shared.newest().version;
-        let has_long_log = self.log.as_ref().is_some_and(|log| log.file_bytes() >= LONG_LOG_BYTES);
+        let long = LONG_LOG_NODES * u64::from(self.superblock.node_bytes);
+        let has_long_log = self.log.as_ref().is_some_and(|log| log.file_bytes() >= long);
         if has_long_log {
             self.empty_log(shared)?;
         } else if is_behind {
@@ -202,7 +202,20 @@ impl Writer {
         if has_more {
             self.reclaim_older(shared)?;
         }
+        self.cut_free_tail(shared);
         Ok(is_cut || is_behind || has_long_log || has_more)
+    }
+
+    /// Cuts the data file behind its content, but for the reserve and the room that goes with it: on a
+    /// full storage the log needs it.
+    pub(crate) fn cut_free_tail(&self, shared: &Shared) {
+        let file = shared.pager.blocks.file();
+        let end = self.space.free.end() * shared.pager.blocks.unit_bytes() as u64;
+        let room = match shared.config.reserve_bytes {
+            0 => 0,
+            _ => self.needed_bytes(shared, &shared.newest()),
+        };
+        cut_whole_tail(file, end + room, shared.config.reserve_bytes);
     }
 
     /// Frees the room at the end of the log, and what only the older superblock reaches. Merges then

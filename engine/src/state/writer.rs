@@ -147,6 +147,9 @@ impl Writer {
         }
         // Extents that could not be written lie beyond the end of the file and offer no space.
         self.space.free.trim_end();
+        if self.is_full {
+            self.cut_free_tail(shared);
+        }
     }
 
     /// Makes a draft the newest version; returns whether it is visible. It is visible immediately
@@ -528,6 +531,7 @@ impl Writer {
     /// Returns the file's free tail: nobody will write into it soon, and a browser's quota counts it.
     fn cut_whole_tail(&self, shared: &Shared) {
         let file = shared.pager.blocks.file();
-        cut_whole_tail(file, &self.superblock, shared.config.reserve_bytes);
+        let end = self.superblock.file_units << self.superblock.unit_shift;
+        cut_whole_tail(file, end, shared.config.reserve_bytes);
     }
 }

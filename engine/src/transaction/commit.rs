@@ -65,10 +65,10 @@ impl WriteTransaction<'_> {
         // Repeated changes count once.
         self.state.sort();
         let mut admitted = self.admit();
+        if matches!(admitted, Err(Error::StorageFull { .. })) && self.make_room()? {
+            admitted = self.admit();
+        }
         if self.stores {
-            if matches!(admitted, Err(Error::StorageFull { .. })) && self.make_room()? {
-                admitted = self.admit();
-            }
             admitted?;
         }
         let chunks = self
@@ -236,8 +236,7 @@ impl WriteTransaction<'_> {
     /// Appends the record; where neither log nor data file has room left, once more after making room.
     fn append_or_make_room(&mut self) -> Result<()> {
         let appended = self.append();
-        if self.stores
-            && self.shared.flush.failure().is_none()
+        if self.shared.flush.failure().is_none()
             && matches!(appended, Err(Error::StorageFull { .. }))
             && self.make_room()?
         {

@@ -154,6 +154,9 @@ impl StagedValue {
         if let Err(error) = admitted {
             self.free.free_staged(extent);
             self.free.trim_end();
+            if matches!(error, Error::StorageFull { .. }) {
+                writer.cut_free_tail(shared);
+            }
             return Err(error);
         }
         self.chunks.push(reference);

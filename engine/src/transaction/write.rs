@@ -247,6 +247,7 @@ impl<'a> WriteTransaction<'a> {
             return written;
         };
         let partial = self.draft.allocated.split_off(before);
+        self.writer.is_full = true;
         self.writer.give_back(self.shared, partial);
         self.failed = None;
         let has_room = self
