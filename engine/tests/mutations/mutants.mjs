@@ -405,6 +405,8 @@ export const MUTANTS = {
     ['nodes that two merges of a transaction wrote are lost', '«self.space.free.free(extent)?;»', '', 'engine durability::large_transactions_are_checkpoints'],
   ],
   'state/room.rs': [
+    ['a value that found no room keeps what it took', 'let file = shared.pager.blocks.file(); let end = «self.space.free.end()» * shared', 'u64::MAX / 65536', 'engine space::a_refused_value_leaves_its_room'],
+    ['the room of a merge leaves out what it adds', '«summary.round_nodes * node_bytes + summary.bytes() as u64»', 'summary.round_nodes * node_bytes', 'engine space::a_full_storage_can_be_emptied_and_filled_again'],
     ['commits are admitted without room', 'if «lacking == 0» {', 'true', 'engine full::closing_leaves_no_free_tail_but_the_reserve'],
     ['removals may use up the whole reserve', 'left == 0 || «self.lacking_bytes(shared, state, left) == 0»', 'true', 'engine full::removing_works_where_nothing_else_does'],
     ['a collection emptied since the checkpoint is merged in parts', '«collection.emptied_at <= self.durable.version»', '{ let _ = collection; true }', 'crash memtables_that_are_merged_in_parts'],
@@ -465,6 +467,7 @@ export const MUTANTS = {
   ],
   'log/ownership.rs': [
     ['a closed log may be any file', 'if «file.len()? <= u64::from(HALF_HEADER_BYTES) || super::is_ours(&front)» {', '{ let _ = &front; true }', 'engine files::each_way_to_lose_a_file_has_its_outcome'],
+    ['a record without the zeros behind it is missed', '«bytes.resize(bytes.len().next_multiple_of(record::ALIGN), 0);»', '', NEARBY],
     ['a log is missed though its next record is there', 'if !newest.is_flushed || «continues(file, newest)?»', 'false', NEARBY],
     ['a log is missed though its last record is there', '|| «leads_to(file, newest)?» {', 'false', 'engine durability::two_deaths_around_a_close_lose_nothing'],
     ['a log is missed though its other half goes on', 'if «other.is_some_and(|other| other.from == start.position)» {', '{ let _ = other; false }', NEARBY],
@@ -610,6 +613,7 @@ export const MUTANTS = {
     ['writes to the data file are not checked', '|| «!is_log» {', 'false', 'engine fence::the_first_opener_is_refused_once_another_took_over'],
     ['writes to the log are not checked', '|| «self.every_write» ||', 'false', 'engine fence::no_acknowledged_strict_commit_is_lost'],
     ['flushes are not checked', '«self.check_front(&mut state)?;» if of_log', '', 'engine fence::the_first_opener_is_refused_once_another_took_over'],
+    ['a refused write of the log is looked for', '«Err(_) => state.first = None,»', 'Err(_) => Self::note(&mut state, offset, from),', 'engine fence::a_refused_write_of_the_log_is_no_other_writer'],
     ['the first record is not read back', 'if «found != *bytes» {', 'false', OPEN],
     ['a flush acknowledges without looking for another writer', 'self.file.flush()?; «self.fence.check_flushed(self.is_log, 0)»', 'Ok(())', OPEN],
     ['a lost fence recovers', 'if let Some(error) = &state.lost { «return Err(error.clone());» }', 'let _ = error;', 'engine fence::no_acknowledged_strict_commit_is_lost'],
@@ -651,7 +655,7 @@ export const MUTANTS = {
     ['a slice moves blocks below commits in memory', '«writer.checkpoint_if_behind(shared)?;» limit_growth', '', THREADS],
     ['the file must not grow after a slice', '«writer.space.free.set_limit(None);» self.held', '', OPEN],
     ['compaction lets the file grow', 'writer.checkpoint_if_behind(shared)?; «limit_growth(shared, &mut writer)?;»', '', OPEN],
-    ['compaction does not cut the file', 'cut_whole_tail(self.shared.pager.blocks.file(), &writer.superblock, reserve_bytes);', 'let _ = reserve_bytes;', 'engine compact::a_full_file_has_no_room_and_stays_usable'],
+    ['compaction does not cut the file', 'cut_whole_tail(file, end << writer.superblock.unit_shift, reserve_bytes);', 'let _ = reserve_bytes;', 'engine compact::a_full_file_has_no_room_and_stays_usable'],
     ['compaction does not see what snapshots hold', 'held.flat_map(|group| &group.extents).map(|extent| extent.units).sum()', '0 * held.flat_map(|group| &group.extents).map(|extent| extent.units).sum::<u64>()', 'engine compact::open_snapshots_are_reported_and_stay_as_they_are'],
   ],
   'maintenance/slice.rs': [
