@@ -343,3 +343,42 @@ fn a_file_that_ends_too_early_is_not_opened() {
         assert!(matches!(opened, Err(Error::Corrupt(_))), "{missing} bytes fewer");
     }
 }
+
+/// Opening reads the root of each collection: where the newest checkpoint has lost one, the checkpoint
+/// before and the log have everything.
+#[test]
+fn a_damaged_root_of_the_newest_checkpoint_loses_nothing() {
+    let storage = MemoryStorage::new();
+    let options = Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(storage.clone()), options.clone()).expect("memory works");
+    for number in 0..6_u8 {
+        let done = database.set("c", &[number], &[number; 30], Durability::Strict);
+        done.expect("memory works");
+        if number % 2 == 1 {
+            database.checkpoint().expect("memory works");
+        }
+    }
+    let mut files = storage.files();
+    let data = files.get_mut("data").expect("it is there");
+    let word = |data: &[u8], at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes"));
+    let newest = word(data, 32).max(word(data, 4128));
+    let mut damaged = 0;
+    for at in (8192..data.len()).step_by(512) {
+        let is_leaf = data[at..].starts_with(b"MGBK\x01");
+        if is_leaf && word(data, at + 16) == newest && data[at + 24..at + 28] != [0; 4] {
+            data[at + 40] ^= 1;
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 1, "the root of the collection");
+    let database = Database::open(Arc::new(MemoryStorage::from_files(files)), options).expect("it opens");
+    assert!(database.stats().recovered_from_older);
+    let tree = database.snapshot().collection("c").expect("it is there");
+    for number in 0..6_u8 {
+        assert_eq!(tree.get(&[number]).expect("it is intact"), Some(vec![number; 30]));
+    }
+}

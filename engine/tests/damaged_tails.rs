@@ -111,3 +111,26 @@ fn a_damaged_end_of_the_log_never_parts_a_commit() {
     println!("{opened} opened, {refused} refused");
     assert_eq!(opened + refused, 32);
 }
+
+/// The newest superblock states how far the log has to lead. Where a block of its checkpoint is damaged,
+/// and the end of the log, the older superblock leads to less.
+#[test]
+fn a_damaged_part_of_a_merge_and_a_damaged_end_of_the_log_are_refused() {
+    let storage = merged_in_part(5, 1);
+    let mut files = storage.files();
+    let data = files.get_mut("data").expect("it is there");
+    let word = |data: &[u8], at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes"));
+    let newest = word(data, 32).max(word(data, 4128));
+    for at in (8192..data.len()).step_by(512) {
+        if data[at..].starts_with(b"MGBK\x02") && word(data, at + 16) == newest {
+            data[at + 40] ^= 1;
+        }
+    }
+    let open = |files| Database::open(Arc::new(SimStorage::from_files(files).without_shadow()), options(3));
+    let database = open(files.clone()).expect("the older superblock and the log lead there");
+    assert!(database.stats().recovered_from_older);
+    let log = files.get_mut("log").expect("it is there");
+    let (at, len) = *records(log).last().expect("it has records");
+    log[at + len / 2] ^= 1;
+    assert!(matches!(open(files), Err(Error::Corrupt(_))));
+}

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
-use mangrove_engine::{Database, Durability, Error, KeyRange, Options};
+use mangrove_engine::{Compression, Database, Durability, Error, KeyRange, Options};
 
 use Durability::{None, Relaxed, Strict};
 
@@ -422,4 +422,194 @@ fn commits_are_logged_again_after_a_checkpoint() {
     let after = database.stats();
     assert_eq!(after.checkpoints, before.checkpoints);
     assert_eq!(after.log_records, before.log_records + 1);
+}
+
+/// The generations that the superblocks of a data file state.
+fn generations(data: &[u8]) -> [u64; 2] {
+    [0, 4096].map(|slot| u64::from_le_bytes(data[slot + 32..slot + 40].try_into().expect("8 bytes")))
+}
+
+fn destroy_newest_superblock(files: &mut Files) {
+    let data = files.get_mut("data").expect("it is there");
+    let [one, other] = generations(data);
+    let newest = if one > other { 0 } else { 4096 };
+    data[newest..newest + 4096].fill(0);
+}
+
+/// Damages every block that the newest checkpoint wrote.
+fn damage_newest_blocks(files: &mut Files) {
+    let data = files.get_mut("data").expect("it is there");
+    let newest = generations(data).into_iter().max().expect("there are two");
+    let mut damaged = 0;
+    for at in (8192..data.len()).step_by(512) {
+        if data[at..].starts_with(b"MGBK") && data[at + 16..at + 24] == newest.to_le_bytes() {
+            data[at + 32] ^= 1;
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 0, "generation {newest} has blocks");
+}
+
+/// A commit that is in a checkpoint only leaves a gap in the log that leads there from the checkpoint
+/// before. Records behind the gap do not apply to the older state.
+#[test]
+fn a_commit_that_bypassed_the_log_is_missed_by_the_older_superblock() {
+    let (storage, database) = begun(options());
+    commit(&database, None);
+    database.checkpoint().expect("the storage works");
+    commit(&database, Strict);
+    let mut files = storage.files();
+    assert_eq!(version_in(files.clone()), 3);
+    destroy_newest_superblock(&mut files);
+    assert!(matches!(
+        open(&SimStorage::from_files(files), options()),
+        Err(Error::Corrupt(_))
+    ));
+}
+
+/// The newest superblock tells the version that the older one has to lead to, where no record does.
+#[test]
+fn an_intact_superblock_shows_that_the_older_one_leads_to_less() {
+    let (storage, database) = begun(options());
+    commit(&database, None);
+    database.checkpoint().expect("the storage works");
+    // The marker behind the checkpoint is not flushed.
+    let mut files = storage.crash(CrashPolicy::Nothing, 0);
+    assert_eq!(version_in(files.clone()), 2);
+    damage_newest_blocks(&mut files);
+    assert!(matches!(
+        open(&SimStorage::from_files(files), options()),
+        Err(Error::Corrupt(_))
+    ));
+}
+
+/// The log is flushed before the checkpoint that holds its commits, so that the older superblock leads
+/// to them, too.
+#[test]
+fn either_superblock_leads_to_what_a_checkpoint_acknowledged() {
+    let (storage, database) = begun(options());
+    database.checkpoint().expect("the storage works");
+    for _ in 0..3 {
+        commit(&database, Relaxed);
+    }
+    database.checkpoint().expect("the storage works");
+    let files = storage.crash(CrashPolicy::Nothing, 0);
+    let mut one = files.clone();
+    destroy_newest_superblock(&mut one);
+    assert_eq!((version_in(files), version_in(one)), (4, 4));
+}
+
+/// Records of a life that ended in a power cut may follow those that count, intact and with the right
+/// salt. A later record of the same length ends where they begin.
+#[test]
+fn remains_of_a_log_do_not_follow_the_records_of_a_later_life() {
+    let (storage, database) = begun(options());
+    let begin = storage.files()["log"].clone();
+    for _ in 0..2 {
+        commit(&database, Relaxed);
+    }
+    let mut cut = storage.files();
+    drop(database);
+    let log = cut.get_mut("log").expect("it is there");
+    let content = |log: &[u8]| log.iter().rposition(|byte| *byte != 0).expect("it has records") + 1;
+    let end = content(&begin).next_multiple_of(8);
+    let len = (content(log).next_multiple_of(8) - end) / 2;
+    // Of the two records, the power cut took the first.
+    log[end..end + len].fill(0);
+    let storage = SimStorage::from_files(cut);
+    let life = |session| Options {
+        session: Some(session),
+        ..options()
+    };
+    let database = open(&storage, life(8)).expect("every image opens");
+    assert_eq!(database.version(), 1);
+    commit(&database, Strict);
+    drop(database);
+    let log = &storage.files()["log"];
+    assert!(content(log) > end + len + 40, "the remains are still there");
+    let database = open(&storage, life(9)).expect("every image opens");
+    assert_eq!(
+        database.version(),
+        2,
+        "the commit that followed the cut is the last one"
+    );
+}
+
+/// Blocks are on disk before the record that names them is.
+#[test]
+fn blocks_are_durable_before_the_log_that_names_them() {
+    let prepare = || {
+        let (storage, database) = begun(Options {
+            compression: Compression::None,
+            ..options()
+        });
+        (storage.counters().operations, storage, database)
+    };
+    let (begin, storage, database) = prepare();
+    set(&database, 5000, Strict);
+    let end = storage.counters().operations;
+    let mut seen = 0;
+    for cut in begin..end {
+        let (_, storage, database) = prepare();
+        let before = storage.crash(CrashPolicy::Nothing, 0);
+        storage.cut_at(cut);
+        let mut transaction = database.begin().expect("it is open");
+        let value: Vec<u8> = (0..5000_usize).map(|at| ((at * at) >> 3) as u8).collect();
+        let stored = transaction.set("c", b"long", &value);
+        let _ = stored.and_then(|_| transaction.commit(Strict));
+        let after = storage.crash(CrashPolicy::Nothing, 0);
+        let has_block = after["data"].windows(64).any(|part| part == &value[1000..1064]);
+        if after["log"] != before["log"] {
+            assert!(has_block, "cut at {cut}");
+        }
+        seen += u32::from(has_block);
+    }
+    assert!(seen > 0, "no cut fell between the two flushes");
+}
+
+/// A database that was opened is there after a power cut.
+#[test]
+fn a_new_database_outlives_a_power_cut() {
+    let storage = SimStorage::new();
+    let _database = open(&storage, options()).expect("it is new");
+    let image = SimStorage::from_files(storage.crash(CrashPolicy::Nothing, 0));
+    let existing = Options {
+        create: false,
+        ..options()
+    };
+    open(&image, existing).expect("it was created");
+}
+
+/// A power cut while the header of an emptied log is written may leave anything in its place. What is
+/// left of the log before must not make that a foreign file.
+#[test]
+fn a_header_that_is_lost_over_the_remains_of_a_log_does_no_harm() {
+    let (storage, database) = begun(options());
+    for _ in 0..40 {
+        commit(&database, Strict);
+    }
+    database.close().expect("the storage works");
+    let files = storage.crash(CrashPolicy::Nothing, 0);
+    assert!(
+        files["log"].len() > 2048,
+        "the power cut kept the log of the life before"
+    );
+    let mut lost = 0;
+    for cut in 0..30 {
+        let storage = SimStorage::from_files(files.clone());
+        storage.cut_at(cut);
+        short_life(&storage, 41);
+        let (durable, mut image) = (storage.crash(CrashPolicy::Nothing, 0), storage.files());
+        let front = |files: &Files| files["log"].iter().take(1024).copied().collect::<Vec<_>>();
+        if front(&durable) == front(&image) || image["log"].is_empty() {
+            continue;
+        }
+        image.insert("data".to_owned(), durable["data"].clone());
+        let log = image.get_mut("log").expect("it is there");
+        let end = log.len().min(1024);
+        log[..end].fill(0xA5);
+        assert_eq!(version_in(image), 41, "cut at {cut}");
+        lost += 1;
+    }
+    assert!(lost > 0, "no cut fell while the header was written");
 }

@@ -34,6 +34,7 @@ mod records;
 mod recover;
 mod reencryption;
 mod reopened;
+mod replay;
 mod shadow;
 mod space;
 mod threads;

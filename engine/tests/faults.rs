@@ -601,3 +601,65 @@ fn a_refused_call_ends_the_transaction_however_far_making_room_came() {
         assert!(refusals > 0, "{count} values of {len} bytes: no call was refused");
     }
 }
+
+/// A transaction that was too large for the log, and for the disk, leaves the log as it was: small
+/// commits need no room in the data file.
+#[test]
+fn a_refused_checkpoint_leaves_the_log_to_smaller_commits() {
+    let (storage, database) = open_with_one_record();
+    storage.set_fault(Some(Fault {
+        times: u64::MAX,
+        scope: Scope::WritesOf("data"),
+        ..Fault::once(0, FaultKind::StorageFull)
+    }));
+    let mut transaction = database.begin().expect("it can be written");
+    let refused = (0..200_000_u32).find_map(|number| transaction.put("c", &number.to_be_bytes(), &[1; 60]).err());
+    let refused = refused.map_or_else(|| transaction.commit(Durability::Strict).map(drop), Err);
+    assert!(matches!(refused, Err(Error::StorageFull { .. })), "{refused:?}");
+    for number in 0..3_u8 {
+        set(&database, &[number], b"small").expect("the log has room");
+    }
+    assert_eq!(database.stats().checkpoints, 0);
+}
+
+/// A record that finds no room is written again once room was made.
+#[test]
+fn a_record_that_the_log_refuses_once_is_committed() {
+    let (storage, database) = open_with_one_record();
+    storage.set_fault(Some(Fault {
+        scope: Scope::WritesOf("log"),
+        ..Fault::once(0, FaultKind::StorageFull)
+    }));
+    set(&database, b"second", b"2").expect("there is room the second time");
+    assert!(storage.first_failed().is_some(), "a write was refused");
+    drop(database);
+    let database = Database::open(shared(&storage), Options::default()).expect("it opens");
+    assert_eq!(database.snapshot().collection("c").map(|tree| tree.len()), Some(2));
+}
+
+/// The marker behind a checkpoint fails, and may be in the file: the commit that the checkpoint made
+/// room for must not stand there.
+#[test]
+fn no_record_follows_a_marker_that_failed() {
+    for keeps in [Keeps::Nothing, Keeps::Half, Keeps::All] {
+        let (storage, database) = open_with_one_record();
+        database
+            .set("c", b"memory", b"1", Durability::None)
+            .expect("memory takes it");
+        storage.set_fault(Some(Fault {
+            scope: Scope::WritesOf("log"),
+            keeps,
+            ..Fault::once(0, FaultKind::Io)
+        }));
+        let refused = database.set("c", b"relaxed", b"2", Durability::Relaxed);
+        assert!(storage.first_failed().is_some(), "{keeps:?}: the marker failed");
+        assert!(
+            matches!(refused, Err(Error::Poisoned { .. } | Error::Io(_))),
+            "{keeps:?}: {refused:?}"
+        );
+        drop(database);
+        let database = Database::open(shared(&storage), Options::default()).expect("it opens");
+        let tree = database.snapshot().collection("c").expect("it is there");
+        assert_eq!(tree.get(b"relaxed").expect("it can be read"), None, "{keeps:?}");
+    }
+}

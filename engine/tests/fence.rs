@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mangrove_engine::storage::{Storage, StorageFile, Watch};
+use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Database, Durability, Error, Options};
 use proptest::prelude::*;
 
@@ -346,5 +347,59 @@ proptest! {
             prop_assert!(get(&again, key).is_some(), "{key} is lost");
         }
         prop_assert!(again.verify().unwrap().problems.is_empty());
+    }
+}
+
+/// The host's flush succeeds although another opening has claimed the files meanwhile: what it flushed
+/// may be overwritten.
+#[test]
+fn a_flush_of_the_host_acknowledges_nothing_after_another_opening() {
+    for watch in [Watch::Flushes, Watch::Writes] {
+        let storage = Unlocked {
+            watch,
+            ..Unlocked::default()
+        };
+        let first = open(&storage).unwrap();
+        set(&first, 1, b"a", Durability::Strict).unwrap();
+        let mut transaction = first.begin().unwrap();
+        transaction.set("", &2_u32.to_be_bytes(), b"b").unwrap();
+        assert!(transaction.submit(Durability::Strict).unwrap().awaits_flush);
+        let flush = first.begin_flush().expect("a commit waits");
+        let second = open(&storage).unwrap();
+        set(&second, 3, b"c", Durability::Strict).unwrap();
+        assert!(is_locked(&flush.finish(Ok(()))), "{watch:?}");
+        assert_eq!(get(&first, 2), None, "{watch:?}");
+    }
+}
+
+/// A record whose value a power cut took does not count, and stands where the next one goes. It is
+/// nobody's but the log's own.
+#[test]
+fn a_record_that_does_not_count_is_no_other_writer() {
+    let small = || Options {
+        log_bytes: Some(32 << 10),
+        node_bytes: 1024,
+        unit_bytes: 512,
+        ..Options::default()
+    };
+    let simulated = SimStorage::new();
+    let database = Database::open(Arc::new(simulated.clone()), small()).unwrap();
+    set(&database, 1, b"a", Durability::Strict).unwrap();
+    set(&database, 2, &vec![7; 5000], Durability::Relaxed).unwrap();
+    let mut files = simulated.files();
+    let durable = simulated.crash(CrashPolicy::Nothing, 0);
+    files.insert("data".to_owned(), durable["data"].clone());
+    for watch in [Watch::Flushes, Watch::Writes] {
+        let storage = Unlocked {
+            watch,
+            ..Unlocked::default()
+        };
+        *lock(&storage.files) = files
+            .iter()
+            .map(|(name, bytes)| (name.clone(), Arc::new(Mutex::new(bytes.clone()))))
+            .collect();
+        let database = open(&storage).unwrap();
+        assert!(get(&database, 1).is_some() && get(&database, 2).is_none());
+        set(&database, 3, b"c", Durability::Strict).expect("it is alone");
     }
 }

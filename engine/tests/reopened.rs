@@ -1,10 +1,11 @@
 //! What an opening after the death of a process shows is durable: a power cut right after it takes
 //! nothing of that away, although the process that wrote it had flushed less.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::read_state;
-use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, SimRng, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Scope, SimOperation, SimRng, SimStorage};
 use mangrove_engine::{Database, Durability, Options};
 
 fn options(log_bytes: Option<u32>, session: u64) -> Options {
@@ -85,4 +86,115 @@ fn a_checkpoint_that_an_opening_shows_outlives_a_power_cut() {
         }
         assert!(images > 5, "{images}");
     }
+}
+
+fn generation_at(data: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes"))
+}
+
+/// Generation of the newest superblock, and the highest of any block.
+fn generations(data: &[u8]) -> (u64, u64) {
+    let blocks = (8192..data.len()).step_by(512);
+    let blocks = blocks.filter(|at| data[*at..].starts_with(b"MGBK"));
+    let highest = blocks.map(|at| generation_at(data, at + 16)).max();
+    (
+        generation_at(data, 32).max(generation_at(data, 4128)),
+        highest.unwrap_or(0),
+    )
+}
+
+/// Cuts a checkpoint short at one of its operations; `None` where it ends before. `is_closed`: the
+/// database was closed before, instead of left as its process died.
+fn cut_checkpoint(at: u64, is_closed: bool) -> Option<BTreeMap<String, Vec<u8>>> {
+    let mut rng = SimRng::new(at);
+    let storage = SimStorage::new();
+    let open = |session| Database::open(Arc::new(storage.clone()), options(None, session)).expect("it opens");
+    let database = open(1);
+    for _ in 0..2 {
+        write(&database, &mut rng, 30);
+        database.checkpoint().expect("the storage works");
+    }
+    if is_closed {
+        database.close().expect("the storage works");
+    } else {
+        drop(database);
+    }
+    let database = open(2);
+    write(&database, &mut rng, 30);
+    storage.cut_at(storage.counters().operations + at);
+    database.checkpoint().is_err().then(|| storage.files())
+}
+
+/// What an unfinished checkpoint wrote is older than all that follows, also where the newest finished
+/// one is damaged and the one before serves.
+#[test]
+fn no_checkpoint_has_the_generation_of_an_unfinished_one() {
+    for is_closed in [true, false] {
+        let mut unfinished = 0;
+        for at in 0..60 {
+            let Some(mut files) = cut_checkpoint(at, is_closed) else {
+                break;
+            };
+            let data = files.get_mut("data").expect("it is there");
+            let (newest, highest) = generations(data);
+            if highest <= newest {
+                continue;
+            }
+            for block in (8192..data.len()).step_by(512) {
+                let is_newest = generation_at(data, block + 16) == newest;
+                if !is_closed && is_newest && data[block..].starts_with(b"MGBK") {
+                    data[block + 32] ^= 1;
+                }
+            }
+            let storage = SimStorage::from_files(files).without_shadow();
+            let database = match Database::open(Arc::new(storage.clone()), options(None, 3)) {
+                Ok(database) => database,
+                // Both superblocks are of the damaged checkpoint, as the log was about to switch.
+                Err(_) if !is_closed => continue,
+                Err(error) => panic!("dies at {at}: {error}"),
+            };
+            unfinished += 1;
+            assert_eq!(database.stats().recovered_from_older, !is_closed);
+            write(&database, &mut SimRng::new(at), 1);
+            database.checkpoint().expect("the storage works");
+            let (after, _) = generations(&storage.files()["data"]);
+            assert!(after > highest, "dies at {at}: {after} follows blocks of {highest}");
+        }
+        assert!(unfinished > 1, "{unfinished}");
+    }
+}
+
+/// A header that is there leads to records: where a power cut could tear it, it is not written again.
+#[test]
+fn the_header_of_a_half_is_written_once() {
+    let mut seen = 0;
+    for cut in 0..40 {
+        let storage = SimStorage::new();
+        storage.cut_at(cut);
+        let begun = Database::open(Arc::new(storage.clone()), options(None, 1));
+        let Ok(database) = begun else { continue };
+        let committed = database.set("c", b"key", b"value", Durability::Strict);
+        drop(database);
+        let files = storage.files();
+        let log = files.get("log").cloned().unwrap_or_default();
+        let has_header = log.len() >= 1024 && log[..8] == *b"MANGRLOG" && log[512..520] == *b"MANGRLOG";
+        if has_header && log[1024..].iter().all(|byte| *byte == 0) {
+            let storage = SimStorage::from_files(files);
+            let database = Database::open(Arc::new(storage.clone()), options(None, 2)).expect("it opens");
+            storage.set_fault(Some(Fault {
+                scope: Scope::WritesOf("log"),
+                ..Fault::once(0, FaultKind::Io)
+            }));
+            assert!(database.set("c", b"key", b"value", Durability::Strict).is_err());
+            let Some(SimOperation::Write(offset)) = storage.first_failed() else {
+                panic!("the commit is written to the log");
+            };
+            assert!(offset >= 1024, "cut at {cut}: {offset}");
+            seen += 1;
+        }
+        if committed.is_ok() {
+            break;
+        }
+    }
+    assert!(seen > 0, "no cut fell between the header and the first record");
 }

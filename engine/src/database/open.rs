@@ -54,7 +54,8 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
             check_no_log(storage)?;
             let created = create_in(&*file, options)?;
             fence = start_fence()?;
-            // What the fence has read must be this creation, not another one's.
+            // Some hosts have reported a write as done and kept nothing. And what the fence has read must be
+            // this creation, not another one's.
             check_created(&*file, &created)?
         }
         Found::NotCreated => {
@@ -216,8 +217,6 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
     };
     superblock.write(file)?;
     file.flush()?;
-    // Some hosts have reported a write as done and kept nothing, so read it back.
-    check_created(file, &superblock)?;
     Ok(superblock)
 }
 

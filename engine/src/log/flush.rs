@@ -304,3 +304,115 @@ impl GroupFlush {
         self.log.as_ref().map_or(Ok(()), |log| log.flush().map_err(in_doubt))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    /// Counts its flushes, which fail if they should.
+    #[derive(Default)]
+    struct File {
+        flushes: AtomicU64,
+        fails: AtomicBool,
+    }
+
+    impl StorageFile for File {
+        fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
+            Ok(())
+        }
+
+        fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> Result<()> {
+            self.flushes.fetch_add(1, Ordering::Relaxed);
+            match self.fails.load(Ordering::Relaxed) {
+                false => Ok(()),
+                true => Err(Error::io("flushing", "it fails")),
+            }
+        }
+
+        fn len(&self) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn set_len(&self, _: u64) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn group() -> (Arc<File>, GroupFlush) {
+        let log = Arc::new(File::default());
+        let file: Arc<dyn StorageFile> = Arc::<File>::clone(&log);
+        (log, GroupFlush::new(Some(file), 1))
+    }
+
+    /// Whatever has failed, neither file is flushed again, and nothing that waits is acknowledged (I10).
+    #[test]
+    fn nothing_is_flushed_after_a_failure() {
+        let failures: [fn(&GroupFlush, &File); 4] = [
+            |flush, _| flush.fail("a write failed"),
+            |flush, data| assert!(flush.flush_alone(data).is_err()),
+            |flush, data| assert!(flush.wait(2, data).is_err()),
+            |flush, _| {
+                let turn = flush.begin().expect("a commit waits");
+                flush.end(&turn, &Err(Error::io("flushing", "the host could not")));
+            },
+        ];
+        for (number, fail) in failures.into_iter().enumerate() {
+            let (log, flush) = group();
+            let data = File::default();
+            flush.appended(2, 7, 2000, true);
+            data.fails.store(true, Ordering::Relaxed);
+            fail(&flush, &data);
+            data.fails.store(false, Ordering::Relaxed);
+            let count = || {
+                (
+                    data.flushes.load(Ordering::Relaxed),
+                    log.flushes.load(Ordering::Relaxed),
+                )
+            };
+            let before = count();
+            for refused in [
+                flush.wait(2, &data),
+                flush.flush_appended(&data),
+                flush.flush_alone(&data),
+                flush.flush_log_alone(7),
+            ] {
+                assert!(
+                    matches!(refused, Err(Error::Poisoned { .. })),
+                    "failure {number}: {refused:?}"
+                );
+            }
+            assert!(flush.begin().is_none() && flush.failure().is_some(), "failure {number}");
+            assert_eq!((count(), flush.durable_version()), (before, 1), "failure {number}");
+        }
+    }
+
+    /// A flush that was released may end behind later ones, which have reached further.
+    #[test]
+    fn a_flush_that_ends_late_takes_nothing_back() {
+        let (_, flush) = group();
+        flush.appended(2, 7, 2000, false);
+        let mut late = flush.begin().expect("a commit waits");
+        flush.release(&mut late);
+        flush.appended(3, 7, 2100, false);
+        flush.flush_appended(&File::default()).expect("it works");
+        flush.end(&late, &Ok(()));
+        assert_eq!((flush.durable_version(), flush.flushed_to(7)), (3, 2100));
+        assert!(!flush.is_pending());
+    }
+
+    /// A checkpoint has all commits up to its version, in the log or not.
+    #[test]
+    fn what_a_checkpoint_holds_waits_for_no_flush() {
+        let (log, flush) = group();
+        flush.checkpointed(5);
+        assert_eq!(flush.durable_version(), 5);
+        assert!(flush.begin().is_none());
+        flush.wait(5, &File::default()).expect("nothing is left to do");
+        assert_eq!(log.flushes.load(Ordering::Relaxed), 0);
+    }
+}

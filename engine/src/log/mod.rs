@@ -536,6 +536,71 @@ mod tests {
         Log::new(file, half_bytes, 7, 1, false, Cipher::default(), &replayed)
     }
 
+    /// A file that refuses each write for lack of space, and takes the end of it nevertheless.
+    struct TakesTheEnd(Arc<dyn StorageFile>, u64);
+
+    impl StorageFile for TakesTheEnd {
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+            self.0.read_at(offset, into)
+        }
+
+        fn write_at(&self, offset: u64, from: &[u8]) -> Result<()> {
+            let skipped = (self.1.saturating_sub(offset) as usize).min(from.len());
+            if skipped < from.len() {
+                self.0.write_at(offset + skipped as u64, &from[skipped..])?;
+            }
+            Err(Error::StorageFull { context: "test".into() })
+        }
+
+        fn flush(&self) -> Result<()> {
+            self.0.flush()
+        }
+
+        fn len(&self) -> Result<u64> {
+            self.0.len()
+        }
+
+        fn set_len(&self, len: u64) -> Result<()> {
+            self.0.set_len(len)
+        }
+    }
+
+    /// The first record of a half needs the header before it. If a refused write left only the record,
+    /// neither can be relied on.
+    #[test]
+    fn a_record_without_its_header_is_in_doubt() {
+        for (missing, expected) in [
+            (0, "Ok"),
+            (u64::from(HALF_HEADER_BYTES), "Io"),
+            (512, "Io"),
+            (4000, "StorageFull"),
+        ] {
+            let mut log = log(4096);
+            log.file = Arc::new(TakesTheEnd(Arc::clone(&log.file), missing));
+            let appended = log.append(b"payload", 0, 1, 0);
+            let found = match &appended {
+                Ok(()) => "Ok",
+                Err(Error::Io(_)) => "Io",
+                Err(Error::StorageFull { .. }) => "StorageFull",
+                Err(_) => "another",
+            };
+            assert_eq!(found, expected, "without the first {missing} bytes: {appended:?}");
+        }
+    }
+
+    /// Zeros are written ahead of the records, but never into the other half.
+    #[test]
+    fn nothing_is_written_behind_the_half() {
+        let mut log = log(4096);
+        let mut records = 0;
+        while log.has_room(8) {
+            log.append(&[1; 8], records, records + 1, 0).unwrap();
+            records += 1;
+            assert!(log.file_bytes() <= 4096, "{} bytes", log.file_bytes());
+        }
+        assert_eq!(records, 64);
+    }
+
     #[test]
     fn a_position_beyond_the_half_leaves_no_room() {
         let mut log = log(MAX_HALF_BYTES);

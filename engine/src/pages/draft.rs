@@ -87,3 +87,26 @@ impl Draft {
         extents
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_that_is_used_again_is_not_retired() {
+        let mut draft = Draft::new(1);
+        let references = [5, 9].map(|unit| BlockRef {
+            unit,
+            units: 2,
+            checksum: 0,
+            raw_len: 600,
+        });
+        for reference in &references {
+            draft.retire_value_block(reference, 1);
+        }
+        let [first, second] = references.map(|reference| Extent::of(&reference));
+        assert!(draft.reuse(first));
+        assert!(!draft.reuse(first), "it is in use");
+        assert_eq!(draft.take_retired().collect::<Vec<_>>(), [second]);
+    }
+}

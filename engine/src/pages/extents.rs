@@ -294,11 +294,9 @@ impl FreeExtents {
         let Some((&start, &len)) = self.by_start.range(..=extent.start).next_back() else {
             return false;
         };
+        // What begins below the end and is not covered by an extent that reaches it is in use.
         let reaches_end = start + len == self.end;
         if start + len < end && !reaches_end {
-            return false;
-        }
-        if start + len <= extent.start {
             return false;
         }
         self.take(start);
@@ -350,6 +348,36 @@ impl FreeExtents {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// A file that must not grow is used up to its last unit, and no further.
+    #[test]
+    fn the_limit_is_exact() {
+        let mut free = FreeExtents::new(2);
+        free.set_limit(Some(10));
+        assert_eq!(free.allocate(8).unwrap(), Extent { start: 2, units: 8 });
+        free.free(Extent { start: 7, units: 3 }).unwrap();
+        let error = free.allocate(4).unwrap_err();
+        assert!(is_limit_error(&error), "{error}");
+        assert_eq!((free.end(), free.free_units()), (10, 3));
+        assert_eq!(free.allocate(3).unwrap(), Extent { start: 7, units: 3 });
+    }
+
+    /// Whatever part of an extent is in use, none of it is taken.
+    #[test]
+    fn what_is_in_use_is_not_reserved() {
+        let mut free = FreeExtents::new(12);
+        free.free(Extent { start: 2, units: 2 }).unwrap();
+        free.free(Extent { start: 8, units: 4 }).unwrap();
+        for (start, units) in [(0, 2), (1, 3), (3, 2), (4, 1), (5, 3), (6, 8), (2, 10), (7, 1), (7, 20)] {
+            assert!(!free.reserve(Extent { start, units }), "{units} units from {start}");
+        }
+        assert_eq!((free.end(), free.free_units()), (12, 6));
+        assert!(
+            free.reserve(Extent { start: 10, units: 6 }),
+            "the end of the file is free"
+        );
+        assert_eq!((free.end(), free.free_units()), (16, 4));
+    }
 
     proptest! {
         /// Compares with a plain list of extents: no overlap, no leak, adjacent free extents are

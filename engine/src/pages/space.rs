@@ -228,3 +228,67 @@ impl Space {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(start: u64, units: u64) -> Extent {
+        Extent { start, units }
+    }
+
+    fn space() -> Space {
+        Space {
+            free: FreeSpace::new(1000),
+            quarantine: VecDeque::new(),
+            retired: Vec::new(),
+            waiting: Waiting::default(),
+            frozen: None,
+            in_flight: Vec::new(),
+        }
+    }
+
+    fn checkpoint(generation: u64) -> Quarantine {
+        Quarantine {
+            generation,
+            age: Age::default(),
+            extents: Vec::new(),
+        }
+    }
+
+    /// Replaced blocks wait, and so does what commits allocate and remove, of which the next checkpoint
+    /// frees about as much. Giving a merge up frees nothing; a checkpoint does, but not what later
+    /// commits left.
+    #[test]
+    fn units_wait_until_the_checkpoint_that_frees_them() {
+        let retire = |space: &mut Space, units| space.commit([].into_iter(), [extent(10, units)].into_iter());
+        let take = |space: &mut Space, units| space.commit([extent(500, units)].into_iter(), [].into_iter());
+        let remove = |space: &mut Space, units| space.remove_values(units);
+        for wait in [retire, take, remove] as [fn(&mut Space, u64); 3] {
+            let mut space = space();
+            wait(&mut space, 7);
+            assert_eq!(space.waiting_units(), 7);
+            space.freeze();
+            assert_eq!(space.waiting_units(), 0, "the merge will free them");
+            wait(&mut space, 2);
+            space.thaw();
+            assert_eq!(space.waiting_units(), 9, "the merge was given up");
+            space.freeze();
+            wait(&mut space, 3);
+            space.checkpointed(checkpoint(2));
+            assert_eq!(space.waiting_units(), 3, "those of later commits");
+            space.checkpointed(checkpoint(3));
+            assert_eq!(space.waiting_units(), 0);
+        }
+    }
+
+    /// Values take about as much as those that they replace, and removed ones add to that.
+    #[test]
+    fn values_that_are_taken_and_removed_wait_together() {
+        let mut space = space();
+        space.commit([extent(500, 5)].into_iter(), [extent(10, 6)].into_iter());
+        assert_eq!(space.waiting_units(), 6);
+        space.remove_values(4);
+        assert_eq!(space.waiting_units(), 9);
+    }
+}
