@@ -328,10 +328,10 @@ mod tests {
 
         fn flush(&self) -> Result<()> {
             self.flushes.fetch_add(1, Ordering::Relaxed);
-            match self.fails.load(Ordering::Relaxed) {
-                false => Ok(()),
-                true => Err(Error::io("flushing", "it fails")),
+            if self.fails.load(Ordering::Relaxed) {
+                return Err(Error::io("flushing", "it fails"));
             }
+            Ok(())
         }
 
         fn len(&self) -> Result<u64> {
