@@ -634,7 +634,7 @@ fn a_refused_checkpoint_leaves_the_log_to_smaller_commits() {
         set(&database, b"small", b"2").unwrap_or_else(|error| panic!("at {at}: {error}"));
         assert_eq!(database.stats().checkpoints, before, "at {at}");
     }
-    assert!(refused > 3, "{refused}");
+    assert!(refused > 1, "{refused}");
 }
 
 /// A record that finds no room is written again once room was made.
