@@ -295,3 +295,18 @@ fn a_relaxed_commit_is_not_visible_before_a_strict_one() {
         assert_eq!(tree.get(key).expect("the storage works"), Some(value));
     }
 }
+
+/// A checkpoint that holds a submitted commit makes it durable, and so visible.
+#[test]
+fn a_checkpoint_shows_what_was_submitted() {
+    let host = Host::new();
+    let submitted = host.submit(b"1", b"value", Strict);
+    assert!(submitted.awaits_flush);
+    host.database.checkpoint().expect("the storage works");
+    assert_eq!(
+        (host.database.version(), host.survivor()),
+        (submitted.info.version, submitted.info.version)
+    );
+    let tree = host.database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.get(b"1").expect("it can be read"), Some(b"value".to_vec()));
+}
