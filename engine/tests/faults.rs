@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::common::{Flavour, History, check, options, read_state, run};
 use mangrove_engine::storage::Storage;
-use mangrove_engine::testing::sim::{Fault, FaultKind, Keeps, Scope, SimRng, SimStorage};
+use mangrove_engine::testing::sim::{Fault, FaultKind, Keeps, Scope, SimOperation, SimRng, SimStorage};
 use mangrove_engine::{Cursor, Database, Direction, Durability, Error, KeyRange, Options, WriteBatch};
 
 fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
@@ -677,4 +677,74 @@ fn no_record_follows_a_marker_that_failed() {
         let tree = database.snapshot().collection("c").expect("it is there");
         assert_eq!(tree.get(b"relaxed").expect("it can be read"), None, "{keeps:?}");
     }
+}
+
+/// Commits short records until some were merged, and the log has switched halves.
+fn commit_records(database: &Database, from: u32, to: u32) {
+    for number in from..to {
+        // Once writing has ended, all are refused.
+        let _ = database.set("c", &number.to_be_bytes(), &[7; 60], Durability::Relaxed);
+    }
+}
+
+/// After a superblock that could not be written nothing more is written (I10), whatever it was for: a
+/// checkpoint, or the log's other half, for which no commit fails.
+#[test]
+fn a_failed_superblock_ends_writing_whatever_it_was_for() {
+    let mut failed = 0;
+    for nth in 0.. {
+        let storage = SimStorage::new().without_shadow();
+        let database = Database::open(shared(&storage), options(Flavour::Tiny, 1)).expect("the storage works");
+        storage.set_fault(Some(Fault {
+            scope: Scope::WritesOf("data"),
+            ..Fault::once(storage.counters().operations + 5 * nth, FaultKind::Io)
+        }));
+        commit_records(&database, 0, 900);
+        match storage.first_failed() {
+            None => break,
+            Some(SimOperation::Write(0 | 4096)) => failed += 1,
+            Some(_) => continue,
+        }
+        let begun = database.begin().map(drop);
+        assert!(
+            matches!(begun, Err(Error::Poisoned { .. })),
+            "operation {nth}: {begun:?}"
+        );
+    }
+    assert!(failed > 5, "{failed} superblocks");
+}
+
+/// A merge that found no room waits until it has to be done: commits do not try it again and again.
+#[test]
+fn a_failed_merge_is_not_tried_with_each_commit() {
+    let storage = SimStorage::new();
+    let options = Options {
+        log_bytes: Some(1 << 20),
+        ..options(Flavour::Tiny, 1)
+    };
+    let database = Database::open(shared(&storage), options).expect("the storage works");
+    let mut number = 0;
+    let mut commit = || {
+        number += 1;
+        let done = database.set("c", &u32::to_be_bytes(number), &[7; 60], Durability::Relaxed);
+        done.expect("the log has room");
+        storage.first_failed().is_some()
+    };
+    commit();
+    storage.set_fault(Some(Fault {
+        scope: Scope::WritesOf("data"),
+        ..Fault::from(0, FaultKind::StorageFull)
+    }));
+    while !commit() {}
+    let before = storage.counters().writes;
+    for _ in 0..20 {
+        commit();
+    }
+    let writes = storage.counters().writes - before;
+    assert!(writes < 30, "{writes} writes for 20 commits");
+    assert_eq!(database.merge_slice(), Ok(false), "idle time does not try it either");
+    storage.set_fault(None);
+    database.checkpoint().expect("there is room again");
+    let report = database.verify().expect("it can be read");
+    assert!(report.is_ok(), "{:?}", report.problems);
 }

@@ -295,3 +295,38 @@ fn a_relaxed_commit_is_not_visible_before_a_strict_one() {
         assert_eq!(tree.get(key).expect("the storage works"), Some(value));
     }
 }
+
+/// A checkpoint that holds a submitted commit makes it durable, and so visible.
+#[test]
+fn a_checkpoint_shows_what_was_submitted() {
+    let host = Host::new();
+    let submitted = host.submit(b"1", b"value", Strict);
+    assert!(submitted.awaits_flush);
+    host.database.checkpoint().expect("the storage works");
+    assert_eq!(
+        (host.database.version(), host.survivor()),
+        (submitted.info.version, submitted.info.version)
+    );
+    let tree = host.database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.get(b"1").expect("it can be read"), Some(b"value".to_vec()));
+}
+
+/// Merges flush and switch the log while a commit waits: what waits has something to wait for.
+#[test]
+fn what_awaits_a_flush_has_one_to_begin() {
+    let host = Host::new();
+    let mut flushes = 0;
+    for number in 0..600_u32 {
+        let submitted = host.submit(&number.to_be_bytes(), &[number as u8; 100], Strict);
+        if submitted.awaits_flush {
+            host.flush();
+            flushes += 1;
+        }
+        assert_eq!(host.database.version(), submitted.info.version);
+    }
+    let checkpoints = host.database.stats().checkpoints;
+    assert!(
+        flushes > 500 && checkpoints > 3,
+        "{flushes} flushes, {checkpoints} checkpoints"
+    );
+}

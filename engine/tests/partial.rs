@@ -264,3 +264,108 @@ fn a_log_that_ends_early_shows_no_half_of_a_commit() {
     }
     assert!(refused > 10 && opened > 0, "{refused} refused, {opened} opened");
 }
+
+fn set_undurably(database: &Database, collection: &str, number: u64) {
+    database
+        .set(collection, &number.to_be_bytes(), &[9; 40], Durability::None)
+        .expect("memory takes it");
+}
+
+/// A database whose frozen version has commits that are missing from the log.
+fn frozen_without_log() -> (SimStorage, Database) {
+    let mut rng = SimRng::new(1);
+    let storage = SimStorage::new();
+    filled(&storage, &mut rng);
+    let database = open(&storage, 2).expect("it opens");
+    set_undurably(&database, "b", 1);
+    while database.merge_events().begun == 0 {
+        set_undurably(&database, "a", rng.below(RECORDS));
+    }
+    (storage, database)
+}
+
+/// What the death of the process leaves.
+fn left(storage: &SimStorage) -> Result<Database, Error> {
+    open(&SimStorage::from_files(storage.files()), 99)
+}
+
+/// The newest superblock, in both of its copies, is lost.
+fn without_newest_superblock(storage: &SimStorage) -> SimStorage {
+    let mut files = storage.files();
+    let data = files.get_mut("data").expect("it is there");
+    let [one, other] = [0, 4096].map(|slot| u64::from_le_bytes(*data[slot + 32..].first_chunk().expect("8 bytes")));
+    let newest = if one > other { 0 } else { 4096 };
+    data[newest..newest + 4096].fill(0);
+    SimStorage::from_files(files).without_shadow()
+}
+
+/// The log does not lead to a version that has commits without durability, so no checkpoint may hold
+/// part of it. The checkpoint that holds it all leaves a mark in the log.
+#[test]
+fn commits_without_durability_are_merged_whole() {
+    let (storage, database) = frozen_without_log();
+    let before = database.stats().durable_version;
+    let mut slices = 0;
+    while database.merge_slice().expect("the storage works") {
+        slices += 1;
+        let version = left(&storage).expect("every image opens").version();
+        assert_eq!(version, database.stats().durable_version, "slice {slices}");
+    }
+    assert!(slices > 4, "{slices}");
+    let durable = database.stats().durable_version;
+    assert!(durable > before, "the merge has ended");
+    let older = open(&without_newest_superblock(&storage), 98);
+    assert!(
+        matches!(older, Err(Error::Corrupt(_))),
+        "an older state is shown: {older:?}"
+    );
+}
+
+/// A commit that is to be durable is not logged behind some that are being merged and in no log.
+#[test]
+fn a_durable_commit_takes_those_that_are_being_merged_with_it() {
+    let (storage, database) = frozen_without_log();
+    let info = database
+        .set("a", b"durable", b"1", Durability::Relaxed)
+        .expect("the storage works");
+    let found = left(&storage).expect("every image opens");
+    assert_eq!(found.version(), info.version);
+    assert!(found.verify().expect("it can be read").is_ok());
+}
+
+/// The same where the merge was given up before: what it was to merge is still in no log.
+#[test]
+fn a_durable_commit_takes_those_of_an_abandoned_merge_with_it() {
+    let (storage, database) = frozen_without_log();
+    let mut transaction = database.begin().expect("it is open");
+    transaction.clear("b", KeyRange::all()).expect("the storage works");
+    let info = transaction.commit(Durability::Relaxed).expect("the storage works");
+    assert_eq!(database.merge_events().abandoned, 1);
+    let found = left(&storage).expect("every image opens");
+    assert_eq!(found.version(), info.version);
+    assert!(found.verify().expect("it can be read").is_ok());
+}
+
+/// A collection that was cleared since the last whole checkpoint is in no partial one: replay clears it
+/// again, and has to find what it then gives up.
+#[test]
+fn a_cleared_collection_is_in_no_partial_checkpoint() {
+    let mut rng = SimRng::new(4);
+    let storage = SimStorage::new();
+    filled(&storage, &mut rng);
+    let database = open(&storage, 2).expect("it opens");
+    let mut transaction = database.begin().expect("it is open");
+    transaction.clear("b", KeyRange::all()).expect("the storage works");
+    transaction.set("b", b"new", b"value").expect("the storage works");
+    transaction.commit(Durability::Strict).expect("the storage works");
+    let mut expected = Expected::new();
+    for _ in 0..3 {
+        write_past_checkpoints(&database, &mut expected, &mut rng, 1);
+        if database.merge_events().ends_partial {
+            let found = left(&storage).expect("every image opens");
+            let report = found.verify().expect("it can be read");
+            assert!(report.is_ok(), "{:?}", report.problems);
+        }
+    }
+    assert!(database.merge_events().partial > 0);
+}

@@ -191,6 +191,23 @@ impl Drop for Writer {
     }
 }
 
+/// Nobody has written since the reader opened: what it cannot read is damaged, not overwritten.
+#[test]
+fn damage_beside_no_writer_is_damage() {
+    let _turn = turn();
+    let directory = tempfile::tempdir().expect("there is a temporary directory");
+    let writer = write(directory.path()).expect("nobody else has it");
+    commit(&writer, 1);
+    writer.close().expect("the disk works");
+    let database = read(FsStorage::read_only_beside_writer(directory.path())).expect("it can be read");
+    let path = directory.path().join("data");
+    let mut data = std::fs::read(&path).expect("it is there");
+    data[8192..].fill(0xff);
+    std::fs::write(&path, data).expect("it is ours");
+    let found = round(&database.snapshot());
+    assert!(matches!(found, Err(Error::Corrupt(_))), "{found:?}");
+}
+
 /// On Windows no process can read what another has locked.
 #[cfg(unix)]
 #[test]

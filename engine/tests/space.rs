@@ -414,3 +414,45 @@ fn values_in_what_a_damaged_checkpoint_freed_stay() {
     data[free_map + 20] ^= 1;
     goes_on(files, &mut rng, &values);
 }
+
+/// Half of the data may wait for a checkpoint, of the data as it is by now.
+#[test]
+fn a_database_that_has_grown_lets_more_wait() {
+    let storage = SimStorage::new().without_shadow();
+    let database = Database::open(Arc::new(storage), Options::default()).expect("there is room");
+    let mut rng = SimRng::new(1);
+    let value = noise(&mut rng, 1_000_000);
+    let set = |number: u64| {
+        let done = database.set("c", &key(number), &value, Durability::Relaxed);
+        done.expect("there is room");
+    };
+    (0..40).for_each(set);
+    database.checkpoint().expect("there is room");
+    let before = database.stats().checkpoints;
+    (0..14).for_each(set);
+    assert_eq!(database.stats().checkpoints, before, "14 MB of 40 were replaced");
+    (14..40).for_each(set);
+    assert!(database.stats().checkpoints > before, "all were replaced");
+}
+
+/// Idle time frees what waits once it is a quarter of what may, however few bytes are in memory.
+#[test]
+fn idle_time_frees_replaced_values() {
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage), Options::default()).expect("there is room");
+    let mut rng = SimRng::new(1);
+    let value = noise(&mut rng, 1_000_000);
+    let set = |number: u64| {
+        let done = database.set("c", &key(number), &value, Durability::Relaxed);
+        done.expect("there is room");
+    };
+    (0..4).for_each(set);
+    database.checkpoint().expect("there is room");
+    set(0);
+    assert_eq!(database.merge_slice(), Ok(false), "one value is not worth it");
+    (1..3).for_each(set);
+    while database.merge_slice().expect("there is room") {}
+    let stats = database.stats();
+    let used = stats.file_bytes - stats.free_bytes;
+    assert!(used < 5 * MIB, "{used} bytes are in use, for 4 MB of data");
+}

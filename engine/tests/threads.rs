@@ -11,6 +11,7 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
+use mangrove_engine::testing::sim::SimStorage;
 use mangrove_engine::{Background, Database, Direction, Durability, KeyRange, Options, Result, Snapshot};
 
 const KEYS: u64 = 300;
@@ -261,4 +262,138 @@ fn commits_do_not_wait_for_the_flushes_of_a_merge() {
     let report = database.verify().expect("memory can be read");
     assert!(report.is_ok(), "{:?}", report.problems);
     assert_eq!(report.entries, number);
+}
+
+/// A storage whose next flush of the data file does some work first.
+struct HookedStorage {
+    inner: SimStorage,
+    work: Arc<Work>,
+}
+
+type Work = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+struct HookedFile {
+    inner: Arc<dyn StorageFile>,
+    work: Option<Arc<Work>>,
+}
+
+impl Storage for HookedStorage {
+    fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
+        Ok(Arc::new(HookedFile {
+            inner: self.inner.open(name, create)?,
+            work: (name == "data").then(|| Arc::clone(&self.work)),
+        }))
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        self.inner.exists(name)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.inner.remove(name)
+    }
+}
+
+impl StorageFile for HookedFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.inner.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, from: &[u8]) -> Result<()> {
+        self.inner.write_at(offset, from)
+    }
+
+    fn flush(&self) -> Result<()> {
+        let work = self
+            .work
+            .as_ref()
+            .and_then(|work| work.lock().expect("nobody panicked").take());
+        if let Some(work) = work {
+            work();
+        }
+        self.inner.flush()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.inner.set_len(len)
+    }
+}
+
+fn set_records(database: &Database, step: usize, fill: u8) {
+    let mut transaction = database.begin().expect("the database can be written");
+    for number in (0..RECORDS).step_by(step) {
+        transaction
+            .put("c", &number.to_be_bytes(), &[fill; 100])
+            .expect("memory takes every write");
+    }
+    transaction
+        .commit(Durability::Relaxed)
+        .expect("memory takes every commit");
+}
+
+const RECORDS: u64 = 3000;
+
+/// Commits that come while a merging thread flushes its checkpoint are not in it: what they take, of
+/// the file and of the ids of collections, stays theirs, and so does what their snapshots read.
+#[test]
+fn a_checkpoint_of_a_merge_leaves_commits_beside_it_alone() {
+    let work = Arc::new(Work::default());
+    let storage = HookedStorage {
+        inner: SimStorage::new(),
+        work: Arc::clone(&work),
+    };
+    let files = storage.inner.clone();
+    let options = Options {
+        cache_bytes: 4 << 20,
+        ..Options::default()
+    };
+    let database = Arc::new(Database::open(Arc::new(storage), options.clone()).expect("it is new"));
+    set_records(&database, 1, 1);
+    database.checkpoint().expect("the storage works");
+    set_records(&database, 2, 2);
+    assert_eq!(database.merge_slice(), Ok(true), "a merge begins");
+    let large: Vec<u8> = (0..5_000_000_u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
+    let (sender, snapshots) = channel();
+    let beside = {
+        let (database, large) = (Arc::clone(&database), large.clone());
+        move || {
+            for (name, value) in [("beside", [1].as_slice()), ("large", &large)] {
+                let set = database.set(name, b"key", value, Durability::Relaxed);
+                set.expect("the storage works");
+            }
+            sender.send(database.snapshot()).expect("the test waits");
+        }
+    };
+    *work.lock().expect("nobody panicked") = Some(Box::new(beside));
+    while database.merge_beside().expect("the storage works") {}
+    let snapshot = snapshots.try_recv().expect("the merge has flushed");
+    let value_of = |name: &str| {
+        let tree = database.snapshot().collection(name).expect("it was created");
+        (tree.len(), tree.get(b"key").expect("it can be read"))
+    };
+    assert!(value_of("large") == (1, Some(large)));
+    let after = database.set("after", b"key", &[2], Durability::Relaxed);
+    after.expect("the storage works");
+    assert_eq!(value_of("after"), (1, Some(vec![2])));
+    assert_eq!(value_of("beside"), (1, Some(vec![1])));
+    // The space of what these replace is used again, but for what the snapshot reads.
+    for fill in 3..8 {
+        set_records(&database, 1, fill);
+        database.checkpoint().expect("the storage works");
+    }
+    let tree = snapshot.collection("c").expect("it was created");
+    for number in 0..RECORDS {
+        let expected = vec![if number % 2 == 0 { 2 } else { 1 }; 100];
+        assert_eq!(tree.get(&number.to_be_bytes()).expect("it can be read"), Some(expected));
+    }
+    drop((tree, snapshot));
+    let report = database.verify().expect("it can be read");
+    assert!(report.is_ok(), "{:?}", report.problems);
+    drop(database);
+    let left = Database::open(Arc::new(SimStorage::from_files(files.files())), options).expect("it opens");
+    assert_eq!(left.collections().len(), 4);
 }

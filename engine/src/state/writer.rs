@@ -513,15 +513,7 @@ impl Writer {
             log.move_to(position);
         }
         // Once the log is empty, the older superblock would be an older state.
-        match self.write_twin(shared) {
-            Ok(()) => {}
-            // The next record is preceded by another attempt.
-            Err(error @ Error::StorageFull { .. }) => return Err(error),
-            Err(error) => {
-                shared.flush.fail(&error.message());
-                return Err(error);
-            }
-        }
+        self.write_twin(shared)?;
         if let Some(log) = &mut self.log {
             log.empty();
         }

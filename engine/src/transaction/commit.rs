@@ -278,6 +278,10 @@ impl WriteTransaction<'_> {
             Err(Error::StorageFull { .. }) => self.writer.is_full = true,
             _ => {}
         }
+        if !is_visible {
+            // Where the merge switched or flushed the log, nothing is left for a flush to publish.
+            shared.publish_durable();
+        }
         Ok(is_visible || shared.current().version >= version)
     }
 
