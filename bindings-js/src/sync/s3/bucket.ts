@@ -71,6 +71,11 @@ export class Bucket {
     this.#prefix = prefix + folder;
   }
 
+  /** An object's key in the bucket, of which those of the methods are the end. */
+  keyOf(key: string): string {
+    return this.#prefix + key;
+  }
+
   /**
    * Creates an object. Returns false if there is one, or if several creators raced and this one
    * did not win; an object that was not created may have been so by an earlier try.
@@ -124,7 +129,7 @@ export class Bucket {
 
   async #send(what: string, key: string, init: RequestInit & { readonly body?: Uint8Array<ArrayBuffer> }, signal: AbortSignal | undefined, expected: ReadonlySet<number> = new Set()): Promise<Answer> {
     const { credentials, bucket, region = 'us-east-1', timeout = 30_000, fetch: send = (request) => fetch(request) } = this.#options;
-    const url = key.startsWith('?') ? `${this.#root}${key}` : `${this.#root}/${(this.#prefix + key).split('/').map(encodeURIComponent).join('/')}`;
+    const url = key.startsWith('?') ? `${this.#root}${key}` : `${this.#root}/${this.keyOf(key).split('/').map(encodeURIComponent).join('/')}`;
     const patience = new Patience(timeout, signal);
     let answer: Answer;
     try {
