@@ -3,6 +3,7 @@
 import { AwsClient } from 'aws4fetch';
 import { KvError } from '../../base/errors.ts';
 import { concat } from '../bytes.ts';
+import { inParallel } from '../parallel.ts';
 import { logRefused, logUnavailable } from '../remote-log.ts';
 import { Patience } from './patience.ts';
 
@@ -40,7 +41,7 @@ export interface S3Object {
 }
 
 /** How many requests are under way at the same time, where there are many. */
-const PARALLEL = 16;
+export const PARALLEL = 16;
 const NOT_CREATED = new Set([409, 412]);
 const NOT_FOUND = new Set([404]);
 const RETRYABLE = new Set([408, 425, 429]);
@@ -96,7 +97,7 @@ export class Bucket {
   }
 
   deleteAll(keys: readonly string[]): Promise<unknown> {
-    return inParallel(keys, (key) => this.delete(key));
+    return inParallel(PARALLEL, keys, (key) => this.delete(key));
   }
 
   /** Keys with a prefix, in order, a thousand or `pageSize` at a time. */
@@ -169,15 +170,3 @@ function reasonOf(error: unknown): string {
   if (cause === undefined) return error.message;
   return `${error.message}: ${cause instanceof Error ? cause.message || String((cause as { readonly code?: unknown }).code) : String(cause)}`;
 }
-
-/** Calls `run` for all items, some at a time, and returns the results in order. */
-export async function inParallel<T, R>(items: readonly T[], run: (item: T) => Promise<R>): Promise<R[]> {
-  const results: R[] = new Array(items.length);
-  let next = 0;
-  await Promise.all(Array.from({ length: Math.min(PARALLEL, items.length) }, async () => {
-    for (let at = next++; at < items.length; at = next++) results[at] = await run(items[at] as T);
-  }));
-  return results;
-}
-
-export { PARALLEL };

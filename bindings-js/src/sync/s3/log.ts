@@ -4,9 +4,10 @@
 //     floor/<12 digits>      how far the log is purged; counted down, so that the newest is listed first
 //     manifest/<12 digits>   revisions of the manifest, counted down too
 import { KvError } from '../../base/errors.ts';
+import { inParallel } from '../parallel.ts';
 import { logConflict, logRefused, logTruncated, logUnavailable } from '../remote-log.ts';
 import type { AppendOptions, LoggedRecord, Position, RemoteLog } from '../remote-log.ts';
-import { Bucket, PARALLEL, inParallel } from './bucket.ts';
+import { Bucket, PARALLEL } from './bucket.ts';
 import type { S3LogOptions } from './index.ts';
 import { probeBucket } from './probe.ts';
 
@@ -158,7 +159,7 @@ export class S3Log implements RemoteLog {
     // One request shows whether there is anything.
     for (let width = 1; found.length < limit; width = Math.min(PARALLEL, width * 4)) {
       const wanted = Array.from({ length: Math.min(width, limit - found.length) }, (_, at) => after + found.length + 1 + at);
-      const slots = await inParallel(wanted, (position) => this.#slot(position, signal));
+      const slots = await inParallel(PARALLEL, wanted, (position) => this.#slot(position, signal));
       const end = slots.indexOf(undefined);
       for (const slot of end < 0 ? slots : slots.slice(0, end)) {
         found.push(slot as Slot);

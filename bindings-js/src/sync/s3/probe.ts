@@ -1,6 +1,7 @@
 // Whether a bucket keeps the one promise that everything here rests on.
+import { inParallel } from '../parallel.ts';
 import { logRefused } from '../remote-log.ts';
-import { Bucket, inParallel } from './bucket.ts';
+import { Bucket } from './bucket.ts';
 import type { S3Options } from './bucket.ts';
 
 const ROUNDS = 24;
@@ -31,7 +32,7 @@ async function race(bucket: Bucket, key: string, { bucket: name, endpoint }: S3O
   };
   // Of different lengths: they take different times on their way.
   const bodies = Array.from({ length: RACERS }, (_, racer) => new Uint8Array(1 + racer * 4096).fill(racer + 1));
-  const won = await inParallel(bodies, (body) => bucket.create(key, body));
+  const won = await inParallel(RACERS, bodies, (body) => bucket.create(key, body));
   const winners = won.flatMap((hasWon, racer) => hasWon ? [racer] : []);
   if (winners.length !== 1) refuse(`${winners.length} of ${RACERS} creators of one object were told that they created it`);
   const winner = bodies[winners[0] as number] as Uint8Array;
