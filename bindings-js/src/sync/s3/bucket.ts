@@ -36,8 +36,15 @@ export interface S3Options {
 
 export interface S3Object {
   readonly bytes: Uint8Array;
-  /** Milliseconds since 1970, by the server's clock. */
-  readonly modified: number;
+  readonly lastModified: string | null;
+}
+
+/** When an object was created, in milliseconds since 1970, by the server's clock. `refuse` gets what is wrong with the header. */
+export function timeOf({ lastModified }: S3Object, refuse: (why: string) => never): number {
+  if (lastModified === null) refuse('the header Last-Modified is missing, from which a record has its time');
+  const time = Date.parse(lastModified);
+  if (Number.isNaN(time)) refuse(`the header Last-Modified is ${JSON.stringify(lastModified)}, which is no time`);
+  return time;
 }
 
 /** How many requests are under way at the same time, where there are many. */
@@ -84,7 +91,7 @@ export class Bucket {
 
   async get(key: string, signal?: AbortSignal): Promise<S3Object | undefined> {
     const { isOk, bytes, headers } = await this.#send('reading', key, { method: 'GET' }, signal, NOT_FOUND);
-    return isOk ? { bytes, modified: Date.parse(headers.get('last-modified') ?? '') } : undefined;
+    return isOk ? { bytes, lastModified: headers.get('last-modified') } : undefined;
   }
 
   async has(key: string): Promise<boolean> {
@@ -100,10 +107,10 @@ export class Bucket {
     return inParallel(PARALLEL, keys, (key) => this.delete(key));
   }
 
-  /** Keys with a prefix, in order, a thousand or `pageSize` at a time. */
-  async *pages(prefix: string, pageSize = 1000): AsyncGenerator<readonly string[]> {
+  /** Keys with a prefix, in order, a thousand at a time. A hint: a listing may lag behind. */
+  async *pages(prefix: string): AsyncGenerator<readonly string[]> {
     for (let token: string | undefined; ;) {
-      const query = new URLSearchParams({ 'list-type': '2', 'encoding-type': 'url', prefix: this.#prefix + prefix, 'max-keys': String(pageSize) });
+      const query = new URLSearchParams({ 'list-type': '2', 'encoding-type': 'url', prefix: this.#prefix + prefix });
       if (token !== undefined) query.set('continuation-token', token);
       const text = textOf((await this.#send('listing', `?${query}`, { method: 'GET' }, undefined)).bytes);
       yield [...text.matchAll(/<Key>([^<]*)<\/Key>/g)].map(([, key = '']) => decodeURIComponent(key.replaceAll('+', ' ')).slice(this.#prefix.length));
@@ -116,11 +123,6 @@ export class Bucket {
     const keys: string[] = [];
     for await (const page of this.pages(prefix)) keys.push(...page);
     return keys;
-  }
-
-  async first(prefix: string): Promise<string | undefined> {
-    for await (const [key] of this.pages(prefix, 1)) return key;
-    return undefined;
   }
 
   async #send(what: string, key: string, init: RequestInit & { readonly body?: Uint8Array<ArrayBuffer> }, signal: AbortSignal | undefined, expected: ReadonlySet<number> = new Set()): Promise<Answer> {
