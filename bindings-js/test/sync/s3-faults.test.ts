@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MemoryServer } from '../../src/sync/memory-log.ts';
-import { probeBucket, s3Log, s3Snapshots } from '../../src/sync/s3/index.ts';
+import { probeBucket, s3Archive, s3Log, s3Snapshots } from '../../src/sync/s3/index.ts';
 import type { RemoteLog } from '../../src/sync/remote-log.ts';
 import { bytesOf, hasCode, readAll, testLog, textOf } from '../../test-sync/support/log-contract.ts';
 import { code } from '../support/kit.ts';
@@ -84,6 +84,27 @@ test('devices over such a bucket have everything, also after compactions', async
   assert.equal(await fresh.db.collection('notes').size, 10);
   assert.deepEqual([a, b, fresh].flatMap(({ alarms, repairs }) => [...alarms, ...repairs]), []);
   await stopAll([a, b, fresh]);
+});
+
+test('an archive goes on after its last segment and restores it, although listings show none, or only the first', async () => {
+  for (const listed of [0, 1]) {
+    const bucket = new S3Memory();
+    const log = open(bucket);
+    bucket.faults.areListingsLate = listed === 0;
+    await fill(log, 1, 3);
+    const archive = (): ReturnType<typeof s3Archive> => s3Archive({ ...bucket.options, database: 'notes', probe: false });
+    await archive().archive(log);
+    bucket.faults.areListingsLate = true;
+    for (const [first, last] of [[4, 6], [7, 7]] as const) {
+      await fill(log, first, last);
+      assert.equal(await archive().archive(log), last);
+      assert.equal(await archive().position(), last);
+    }
+    const texts: string[] = [];
+    for await (const { record } of (await archive().restore()).records) texts.push(textOf(record));
+    assert.deepEqual(texts, ['r1', 'r2', 'r3', 'r4', 'r5', 'r6', 'r7']);
+    assert.equal([...bucket.objects.keys()].filter((key) => key.includes('/segment/')).length, 3);
+  }
 });
 
 test('a bucket in order passes the probe, and the result is remembered', async () => {
