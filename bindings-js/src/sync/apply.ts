@@ -59,14 +59,25 @@ export interface ApplyOptions {
   readonly blobs?: ReadonlyMap<string, Bytes> | undefined;
 }
 
-/** Large values have to be fetched before their records can be applied. */
-export class MissingBlobs extends Error {
-  readonly hashes: readonly Bytes[];
+/** An operation with a large value. */
+export type BlobOp = Extract<SyncOp, { readonly type: 'blob' }>;
 
-  constructor(hashes: readonly Bytes[]) {
+/** Large values have to be fetched before the record can be applied. */
+export class MissingBlobs extends Error {
+  /** Of the record in the batch. */
+  readonly index: number;
+  readonly ops: readonly BlobOp[];
+
+  constructor(index: number, ops: readonly BlobOp[]) {
     super('large values have to be fetched');
-    this.hashes = hashes;
+    this.index = index;
+    this.ops = ops;
   }
+}
+
+/** Large values of collections that this device has. */
+export function blobsIn(tables: Tables, transactions: readonly SyncTransaction[]): BlobOp[] {
+  return transactions.flatMap(({ ops }) => ops.filter((op) => op.type === 'blob' && tables.find(op.collection) !== undefined) as BlobOp[]);
 }
 
 interface Pass {
@@ -197,9 +208,8 @@ export function settle(row: Row, ticket: number, now: number, lost: (mine: BaseV
   row.becomeClean();
 }
 
-async function loadAll(pass: Pass, transactions: readonly SyncTransaction[], isOwn: boolean): Promise<void> {
+async function loadAll(pass: Pass, transactions: readonly SyncTransaction[]): Promise<void> {
   const points: { table: Table; key: Bytes }[] = [];
-  const missing: Bytes[] = [];
   for (const { ops } of transactions) {
     for (const op of ops) {
       if (pass.tables.pace.isDue) await pass.tables.pace.rest();
@@ -207,11 +217,8 @@ async function loadAll(pass: Pass, transactions: readonly SyncTransaction[], isO
       if (table === undefined) continue;
       if (op.type === 'clear') await pass.model.loadRange(table, op.lower, op.upper);
       else points.push({ table, key: op.key });
-      if (op.type === 'blob' && !pass.blobs.has(toHexBytes(op.hash))) missing.push(op.hash);
     }
   }
-  // The device that wrote a value has it as its entry.
-  if (missing.length > 0 && !isOwn) throw new MissingBlobs(missing);
   await pass.model.load(points);
 }
 
@@ -273,7 +280,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
   const gaps: { device: string; from: number; to: number }[] = [];
   let [isClone, fencedBy]: [boolean, string | undefined] = [false, undefined];
   const lasts = new Map<string, AppliedRow>();
-  for (const record of records) {
+  for (const [index, record] of records.entries()) {
     await tables.pace.rest();
     const device = toHex(record.device);
     const known = lasts.get(device) ?? await applied.get(device) ?? NOTHING_APPLIED;
@@ -308,7 +315,10 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     if (body === undefined) continue;
     await tables.pace.rest();
     const transactions = decodeTransactions(body);
-    await loadAll(pass, transactions, ticket !== undefined);
+    // The device that wrote a value has it as its entry.
+    const missing = ticket !== undefined ? [] : blobsIn(tables, transactions).filter(({ hash }) => !blobs.has(toHexBytes(hash)));
+    if (missing.length > 0) throw new MissingBlobs(index, missing);
+    await loadAll(pass, transactions);
     await applyTransactions(pass, record, transactions, ticket);
   }
   tables.defer(applied.setMany([...lasts]));

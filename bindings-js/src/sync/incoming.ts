@@ -1,16 +1,18 @@
 // From the log to the base: reading, checking the log's history, and snapshots where it begins with one.
 import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
-import { MissingBlobs, applyRecords, toHexBytes } from './apply.ts';
+import { MissingBlobs, applyRecords } from './apply.ts';
 import type { Applied, RawConflict, ReadRecord } from './apply.ts';
+import { fetchBlobs } from './large-values.ts';
 import type { LocalCommits } from './local-commits.ts';
 import type { Link, Parts } from './parts.ts';
 import { crcOf, isRead } from './record.ts';
 import { reconcile, rejoin } from './rejoin.ts';
 import { isTruncated } from './remote-log.ts';
-import type { LoggedRecord } from './remote-log.ts';
+import type { LoggedRecord, Position } from './remote-log.ts';
 import type { SyncState } from './rows.ts';
 import { loadSnapshot, readManifest } from './snapshot.ts';
+import type { Bytes } from './tables.ts';
 
 const READ_RECORDS = 256;
 /** A gap or an unreadable record is passed over if the log still has it after this many reads. */
@@ -61,46 +63,64 @@ export class Incoming {
       return false;
     }
     this.#unseen = 0;
-    const records: ReadRecord[] = [];
-    const alarms: KvError[] = [];
+    const alarms = new Map<Position, KvError>();
+    let records: ReadRecord[] = [];
     for (const each of logged) records.push(await this.#read(each, alarms));
-    const applied = await this.#apply(cursor.position, records);
-    if (applied === undefined) return true;
-    for (const alarm of alarms) this.#parts.events.alarm(alarm);
-    if (applied.isClone) this.#link.sent = 0;
-    if (applied.conflicts.length > 0) this.#parts.events.conflicts(applied.conflicts);
-    for (const { device, from, to } of applied.gaps) {
-      this.#parts.events.alarm(new KvError('KV_SYNC_GAP', `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`));
+    for (let after = cursor.position; records.length > 0;) {
+      const step = await this.#apply(after, records, signal);
+      if (step === undefined) return true;
+      for (const { position } of records.slice(0, step.count)) {
+        const alarm = alarms.get(position);
+        if (alarm !== undefined) this.#parts.events.alarm(alarm);
+        after = position;
+      }
+      this.#tell(step.applied);
+      records = records.slice(step.count);
     }
-    if (applied.fencedBy !== undefined && this.#link.isOwner) this.#link.isFenced = true;
     return true;
   }
 
-  async #read(logged: LoggedRecord, alarms: KvError[]): Promise<ReadRecord> {
+  #tell({ isClone, conflicts, gaps, fencedBy }: Applied): void {
+    if (isClone) this.#link.sent = 0;
+    if (conflicts.length > 0) this.#parts.events.conflicts(conflicts);
+    for (const { device, from, to } of gaps) {
+      this.#parts.events.alarm(new KvError('KV_SYNC_GAP', `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`));
+    }
+    if (fencedBy !== undefined && this.#link.isOwner) this.#link.isFenced = true;
+  }
+
+  async #read(logged: LoggedRecord, alarms: Map<Position, KvError>): Promise<ReadRecord> {
     try {
       return await this.#parts.wire.unpack(logged);
     } catch (error) {
       if ((error as Partial<KvError>).code !== 'KV_CORRUPT' || !this.#isLastAttempt(`unreadable ${logged.position}`)) throw error;
-      alarms.push(error as KvError);
       const { position, serverTime, record } = logged;
+      alarms.set(position, error as KvError);
       return { position, serverTime, crc: crcOf(record), isPassedOver: true, flags: 0, device: 0n, seq: 0, body: new Uint8Array(0) };
     }
   }
 
-  /** Applies the records after a position; undefined if the cursor is not there any more: another tab took over. */
-  async #apply(after: number, records: readonly ReadRecord[]): Promise<Applied | undefined> {
-    const blobs = new Map<string, Uint8Array>();
+  /**
+   * Applies records after a position, in one commit: all, or as many as there is memory for their
+   * large values. Undefined if the cursor is not there any more: another tab took over.
+   */
+  async #apply(after: Position, records: readonly ReadRecord[], signal: AbortSignal | undefined): Promise<{ readonly applied: Applied; readonly count: number } | undefined> {
+    const { tables } = this.#local;
+    const blobs = new Map<string, Bytes>();
+    let batch = records;
     for (let isGapAccepted = false; ;) {
       try {
-        return await this.#local.change<Applied | undefined>('relaxed', async (tx, state) => {
+        return await this.#local.change('relaxed', async (tx, state) => {
           if (state.cursor.position !== after) return { state, result: undefined };
-          const applied = await applyRecords(tx, this.#local.tables, state, records, { now: this.#parts.clock(), blobs, isGapAccepted });
-          await this.#keepConflicts(tx, state, applied.result.conflicts);
-          return applied;
+          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { now: this.#parts.clock(), blobs, isGapAccepted });
+          await this.#keepConflicts(tx, state, applied.conflicts);
+          return { state: next, result: { applied, count: batch.length } };
         });
       } catch (error) {
         if (error instanceof MissingBlobs) {
-          for (const hash of error.hashes) blobs.set(toHexBytes(hash), await this.#parts.wire.fetchBlob(this.#parts.snapshots, hash));
+          const fetch = (hash: Bytes): Promise<Bytes> => this.#parts.wire.fetchBlob(this.#parts.snapshots, hash, signal);
+          // The records before come first: once they are applied, they are not applied again.
+          batch = batch.slice(0, error.index || await fetchBlobs(tables, await this.#local.state(), batch, error.ops, fetch, blobs));
         } else {
           if ((error as Partial<KvError>).code !== 'KV_SYNC_GAP' || isGapAccepted) throw error;
           const { cursor } = await this.#local.state();

@@ -57,6 +57,7 @@ const END = 5;
 /** Tombstones outlive the offline limit by a week, for servers' clocks that disagree. */
 const MARGIN_MS = 7 * 24 * 3600 * 1000;
 const ATTEMPTS = 5;
+const REVISION_DIGITS = 16;
 
 const utf8 = new TextEncoder();
 const text = new TextDecoder();
@@ -93,7 +94,8 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
   const previous = await readManifest(log, wire);
   // Databases may share the store: each has a folder, which its first snapshot names.
   const folder = /^snapshot\/[^/]+\//.exec(previous?.content.key ?? '')?.[0] ?? `snapshot/${randomId()}/`;
-  const key = folder + randomId();
+  const base = previous?.revision ?? 0;
+  const key = `${folder}${String(base).padStart(REVISION_DIGITS, '0')}-${randomId()}`;
   for (let attempt = 1; ; attempt++) {
     const state: { cursor?: Cursor } = {};
     try {
@@ -114,16 +116,33 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
     // position stays: devices recognize the history by it.
     const purged = Math.max((previous?.content.position ?? 0) - 1, previous?.content.purged ?? 0, 0);
     const manifest: Manifest = { version: 1, position, key, purged };
+    let revision: number;
     try {
-      await log.replaceManifest(previous?.revision ?? 0, await sealManifest(wire, manifest));
+      revision = await log.replaceManifest(base, await sealManifest(wire, manifest));
     } catch (error) {
-      if ((error as Partial<KvError>).code === 'KV_LOG_CONFLICT') await store.delete(key);
+      if ((error as Partial<KvError>).code === 'KV_LOG_CONFLICT') {
+        // The manifest that is read may be an older one; then the next compaction deletes this snapshot.
+        const current = await readManifest(log, wire);
+        if (current !== undefined && current.revision > base && current.content.key !== key) await store.delete(key);
+      }
       throw error;
     }
+    // A later compaction does what is left.
+    if ((await readManifest(log, wire))?.content.key !== key) return { position };
     if (purged > 0) await log.purge(purged);
-    for (const old of await store.list(folder)) if (old !== key && old !== previous?.content.key) await store.delete(old);
+    for (const other of await store.list(folder)) {
+      if (other !== key && other !== previous?.content.key && baseOf(other) < revision) await store.delete(other);
+    }
     return { position };
   }
+}
+
+/**
+ * The revision of the manifest that a snapshot is to replace. Below the current one, no manifest will
+ * ever name the snapshot: a compaction that sleeps here deletes nothing that others write meanwhile.
+ */
+function baseOf(key: string): number {
+  return Number(new RegExp(`/(\\d{${REVISION_DIGITS}})-[^/]+$`).exec(key)?.[1] ?? 0);
 }
 
 async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(work: () => Promise<T>) => Promise<T> }, key: string, into: { cursor?: Cursor }): AsyncGenerator<Uint8Array, undefined> {

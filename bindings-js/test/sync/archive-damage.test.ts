@@ -7,20 +7,23 @@ import { archiveLog, restoreArchive } from '../../src/sync/archive/index.ts';
 import { MemoryLog, MemoryServer } from '../../src/sync/memory-log.ts';
 import { decodeFrames } from '../../src/sync/s3/frames.ts';
 import { s3Archive, s3Snapshots } from '../../src/sync/s3/index.ts';
+import type { S3DatabaseOptions } from '../../src/sync/s3/index.ts';
 import { collect, toStream } from '../../src/sync/wire.ts';
 import type { Seal } from '../../src/sync/wire.ts';
 import { Device } from './device.ts';
-import { MemoryS3 } from './s3-memory.ts';
+import { S3Memory } from './s3-memory.ts';
 
 const collections = { notes: {} } as const;
 const FOLDER = 'database/notes/archive/';
 /** Of a frame: kind, length, checksum. */
 const HEAD = 9;
 
+const optionsOf = ({ options }: S3Memory, prefix = ''): S3DatabaseOptions => ({ ...options, prefix, database: 'notes', probe: false });
+
 type Refusal = Error & { readonly code?: string };
 
 class Fixture {
-  readonly s3 = new MemoryS3();
+  readonly s3 = new S3Memory();
   readonly seal: Seal | undefined;
   /** What devices had at the end. */
   wanted = '';
@@ -58,11 +61,11 @@ class Fixture {
   }
 
   get archive(): ReturnType<typeof s3Archive> {
-    return s3Archive(this.s3.options());
+    return s3Archive(optionsOf(this.s3));
   }
 
   get snapshots(): ReturnType<typeof s3Snapshots> {
-    return s3Snapshots(this.s3.options());
+    return s3Snapshots(optionsOf(this.s3));
   }
 
   /** Names of the objects of the archive. */
@@ -233,9 +236,9 @@ test('an archive with a damaged end is not filled on', async () => {
 });
 
 test('objects of another archive of the same database are refused', async () => {
-  const s3 = new MemoryS3();
+  const s3 = new S3Memory();
   const server = new MemoryServer();
-  const [one, two] = ['one/', 'two/'].map((prefix) => s3Archive(s3.options(prefix))) as [ReturnType<typeof s3Archive>, ReturnType<typeof s3Archive>];
+  const [one, two] = ['one/', 'two/'].map((prefix) => s3Archive(optionsOf(s3, prefix))) as [ReturnType<typeof s3Archive>, ReturnType<typeof s3Archive>];
   const log = new MemoryLog(server);
   for (let seq = 1; seq <= 3; seq++) {
     await log.append(new Uint8Array([seq]), { idempotencyKey: `a:${seq}` });
@@ -249,8 +252,8 @@ test('objects of another archive of the same database are refused', async () => 
 });
 
 test('parts of large snapshots are checked, too', async () => {
-  const s3 = new MemoryS3();
-  const store = s3Snapshots(s3.options());
+  const s3 = new S3Memory();
+  const store = s3Snapshots(optionsOf(s3));
   const value = new Uint8Array(17 << 20).map((_, at) => at >> 12);
   await store.put('large', toStream(value));
   const read = async (): Promise<Uint8Array | undefined> => {

@@ -1,34 +1,72 @@
-// An S3-compatible service in memory, for the option `fetch` of the drivers. Objects can be damaged.
-import type { S3DatabaseOptions } from '../../src/sync/s3/index.ts';
+// An S3-compatible service in memory, which can break the promises that the drivers need.
+import type { S3Options } from '../../src/sync/s3/index.ts';
 
-export class MemoryS3 {
+export interface S3Faults {
+  /** Listings show what was there when this became true, and nothing since. */
+  areListingsLate: boolean;
+  /** A key that was not found stays so for this many further reads. */
+  lateReads: number;
+  /** `If-None-Match` is ignored: an object is replaced, or the creator is told so and it is not. */
+  isConditionIgnored: false | 'replaces' | 'keeps';
+  /** The header Last-Modified; undefined: none. */
+  lastModified: (created: number) => string | undefined;
+}
+
+export class S3Memory {
+  readonly faults: S3Faults = { areListingsLate: false, lateReads: 0, isConditionIgnored: false, lastModified: (created) => new Date(created).toUTCString() };
+  readonly options: S3Options = { endpoint: 'http://s3.invalid', bucket: 'bucket', credentials: { accessKeyId: 'id', secretAccessKey: 'secret' }, fetch: (request) => this.#answer(request) };
   readonly objects = new Map<string, Uint8Array>();
-
-  options(prefix = ''): S3DatabaseOptions {
-    return {
-      endpoint: 'http://s3.invalid', bucket: 'b', prefix, database: 'notes', probe: false,
-      credentials: { accessKeyId: 'a', secretAccessKey: 'b' }, fetch: (request) => this.#answer(request),
-    };
-  }
+  /** When each object was created through the service. */
+  readonly #created = new Map<string, number>();
+  requests = 0;
+  /** Keys of the listings that are late. */
+  #listed: readonly string[] | undefined;
+  readonly #missed = new Map<string, number>();
 
   async #answer(request: Request): Promise<Response> {
-    const { pathname, searchParams } = new URL(request.url);
-    const key = decodeURIComponent(pathname.slice('/b/'.length));
-    if (searchParams.has('list-type')) return new Response(this.#list(searchParams.get('prefix') ?? ''));
-    if (request.method === 'PUT') {
-      if (this.objects.has(key)) return new Response('<Code>PreconditionFailed</Code>', { status: 412 });
-      this.objects.set(key, new Uint8Array(await request.arrayBuffer()));
-      return new Response('');
+    this.requests++;
+    const url = new URL(request.url);
+    const key = decodeURIComponent(url.pathname.replace(/^\/bucket\/?/, ''));
+    if (!this.faults.areListingsLate) this.#listed = undefined;
+    else this.#listed ??= [...this.objects.keys()];
+    if (url.searchParams.has('list-type')) return this.#list(url.searchParams);
+    switch (request.method) {
+      case 'PUT':
+        return this.#put(key, new Uint8Array(await request.arrayBuffer()), request.headers.get('if-none-match') === '*');
+      case 'DELETE':
+        this.objects.delete(key);
+        return new Response(null, { status: 204 });
+      default:
+        return this.#read(key, request.method === 'HEAD');
     }
-    const found = this.objects.get(key);
-    if (request.method === 'DELETE') this.objects.delete(key);
-    if (request.method === 'DELETE') return new Response(null, { status: 204 });
-    if (found === undefined) return new Response('<Code>NoSuchKey</Code>', { status: 404 });
-    return new Response(request.method === 'HEAD' ? null : found.slice());
   }
 
-  #list(prefix: string): string {
-    const keys = [...this.objects.keys()].filter((key) => key.startsWith(prefix)).sort();
-    return `<R>${keys.map((key) => `<Key>${encodeURIComponent(key)}</Key>`).join('')}<IsTruncated>false</IsTruncated></R>`;
+  #list(query: URLSearchParams): Response {
+    const [prefix, from, size] = [query.get('prefix') ?? '', query.get('continuation-token') ?? '', Number(query.get('max-keys') ?? 1000)];
+    const keys = (this.#listed ?? [...this.objects.keys()]).filter((key) => key.startsWith(prefix) && key > from).sort();
+    const page = keys.slice(0, size);
+    const next = keys.length > size ? `<IsTruncated>true</IsTruncated><NextContinuationToken>${page.at(-1)}</NextContinuationToken>` : '<IsTruncated>false</IsTruncated>';
+    return new Response(`<ListBucketResult>${page.map((key) => `<Contents><Key>${encodeURIComponent(key)}</Key></Contents>`).join('')}${next}</ListBucketResult>`);
+  }
+
+  #put(key: string, bytes: Uint8Array<ArrayBuffer>, isConditional: boolean): Response {
+    const { isConditionIgnored } = this.faults;
+    const isThere = this.objects.has(key);
+    if (isThere && isConditional && isConditionIgnored === false) return new Response('<Error><Code>PreconditionFailed</Code></Error>', { status: 412 });
+    if (!isThere || isConditionIgnored !== 'keeps') {
+      this.objects.set(key, bytes);
+      this.#created.set(key, Date.now());
+    }
+    return new Response();
+  }
+
+  #read(key: string, isHead: boolean): Response {
+    const found = this.objects.get(key);
+    const left = this.#missed.get(key) ?? 0;
+    if (found === undefined) this.#missed.set(key, this.faults.lateReads);
+    else if (left > 0) this.#missed.set(key, left - 1);
+    if (found === undefined || left > 0) return new Response(isHead ? null : '<Error><Code>NoSuchKey</Code></Error>', { status: 404 });
+    const lastModified = this.faults.lastModified(this.#created.get(key) ?? 0);
+    return new Response(isHead ? null : found.slice(), { headers: lastModified === undefined ? {} : { 'last-modified': lastModified } });
   }
 }

@@ -29,6 +29,7 @@ const RECORD_HEAD = 16;
 
 const digits = (position: Position): string => String(position).padStart(16, '0');
 const snapshotName = (position: Position): string => `snapshot/${digits(position)}`;
+const segmentName = (after: Position): string => `segment/${digits(after)}`;
 const positionIn = (key: string): Position => Number(key.slice(key.lastIndexOf('/') + 1));
 
 /** The records of a log in a bucket, from which a database of an earlier time can be made. */
@@ -52,17 +53,43 @@ export class S3Archive implements LogArchive {
   }
 
   async #lastRecord(): Promise<LoggedRecord | undefined> {
-    const newest = (await this.#bucket.list('segment/')).at(-1);
-    return newest === undefined ? undefined : [...await this.#segment(newest)].at(-1);
+    const newest = (await this.#bucket.list('segment/')).slice(-1);
+    let last: LoggedRecord | undefined;
+    for await (const { records } of this.#segmentsFrom(newest, 0)) last = [...records].at(-1);
+    return last;
   }
 
-  /** The records of a segment, retrying while the service does not answer: a restore has no other source. */
-  async #segment(name: string, signal?: AbortSignal): Promise<Iterable<LoggedRecord>> {
+  /** Segments that were listed, or those after `start`, and what follows them: a listing may lag behind. */
+  async *#segmentsFrom(listed: readonly string[], start: Position): AsyncGenerator<{ readonly after: Position; readonly records: Iterable<LoggedRecord> }> {
+    let last = start;
+    for (let at = 0; ; at++) {
+      const isListed = at < listed.length;
+      const name = listed[at] ?? segmentName(last);
+      const bytes = await (isListed ? this.#segment(name) : this.#find(name));
+      if (bytes === undefined) return;
+      const after = positionIn(name);
+      yield { after, records: this.#recordsIn(name, bytes) };
+      if (at < listed.length - 1) continue;
+      last = [...this.#recordsIn(name, bytes)].at(-1)?.position ?? 0;
+      if (last <= after) throw new KvError('KV_CORRUPT', `${name} of the archive has no records after its position`);
+    }
+  }
+
+  #recordsIn(name: string, bytes: Uint8Array): Iterable<LoggedRecord> {
+    return recordsIn(decodeFrames(this.#bucket.keyOf(name), bytes));
+  }
+
+  async #segment(name: string, signal?: AbortSignal): Promise<Uint8Array> {
+    const bytes = await this.#find(name, signal);
+    if (bytes === undefined) throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${positionIn(name)}: ${name} is missing`);
+    return bytes;
+  }
+
+  /** Reads a segment, retrying while the service does not answer: a restore has no other source. */
+  async #find(name: string, signal?: AbortSignal): Promise<Uint8Array | undefined> {
     for (let tries = 1; ; tries++) {
       try {
-        const object = await this.#bucket.get(name, signal);
-        if (object !== undefined) return recordsIn(decodeFrames(this.#bucket.keyOf(name), object.bytes));
-        throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${positionIn(name)}: ${name} is missing`);
+        return (await this.#bucket.get(name, signal))?.bytes;
       } catch (error) {
         signal?.throwIfAborted();
         if ((error as Partial<KvError>).code !== 'KV_LOG_UNAVAILABLE' || tries === TRIES) throw error;
@@ -94,13 +121,13 @@ export class S3Archive implements LogArchive {
         from = (more.at(-1) as LoggedRecord).position;
       }
       if (records.length === 0) return last;
-      const key = `segment/${digits(last)}`;
+      const key = segmentName(last);
       if (await this.#bucket.create(key, encodeFrames(this.#bucket.keyOf(key), records.map(frameOf)), signal)) {
         last = (records.at(-1) as LoggedRecord).position;
         continue;
       }
       // Another archiver was faster. Of creators that race, the winner's object may not be there yet.
-      if (await this.#bucket.has(key)) last = [...await this.#segment(key, signal)].at(-1)?.position ?? last;
+      if (await this.#bucket.has(key)) last = [...this.#recordsIn(key, await this.#segment(key, signal))].at(-1)?.position ?? last;
     }
   }
 
@@ -152,15 +179,14 @@ export class S3Archive implements LogArchive {
 
   async *#records(segments: readonly string[], start: Position, time: number, upTo: Position, end: { hasMore: boolean }): AsyncGenerator<LoggedRecord> {
     let last = start;
-    for (const name of segments) {
-      const after = positionIn(name);
+    for await (const { after, records } of this.#segmentsFrom(segments, start)) {
       if (last >= upTo) {
         end.hasMore = true;
         return;
       }
       if (after > last) throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${last}, up to ${after}`);
       try {
-        for (const record of await this.#segment(name)) {
+        for (const record of records) {
           // Those of archivers that began after different snapshots overlap.
           if (record.position <= last) continue;
           if (record.serverTime > time || record.position > upTo) {
