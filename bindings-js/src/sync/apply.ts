@@ -12,6 +12,7 @@ import { NOTHING_APPLIED, decodeOutbox, follow } from './rows.ts';
 import type { AppliedRow, BaseValue, SyncState } from './rows.ts';
 import { deviceOf, withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
+import type { Unread } from './unread.ts';
 
 /** Tombstones older than this are forgotten: how long a device may be offline. */
 export const OFFLINE_LIMIT_MS = 90 * 24 * 3600 * 1000;
@@ -53,6 +54,7 @@ export interface Applied {
 
 export interface ApplyOptions {
   readonly now: number;
+  readonly unread: Unread;
   /** Pass over missing records instead of failing with KV_SYNC_GAP. */
   readonly isGapAccepted?: boolean;
   /** Large values that were fetched, by hexadecimal hash. */
@@ -182,6 +184,7 @@ export function isSameValue(a: BaseValue, b: BaseValue): boolean {
 function isEntryCaptured(row: Row, now: number): boolean {
   const overlay = row.overlay;
   if (overlay === undefined) return true;
+  if (row.isUnread) return false;
   if (row.entry === null) return overlay.isDelete || (overlay.expiresAt !== 0 && overlay.expiresAt <= now);
   return !overlay.isDelete && row.entryVersion === (overlay.captured || row.overlayVersion);
 }
@@ -273,8 +276,8 @@ async function applyTransactions(pass: Pass, record: ReadRecord, transactions: r
 
 /** Applies records that follow the cursor. One commit: all of it or nothing, and once. */
 export async function applyRecords(tx: Transaction, tables: Tables, before: SyncState, records: readonly ReadRecord[], options: ApplyOptions): Promise<{ readonly state: SyncState; readonly result: Applied }> {
-  const { now, isGapAccepted = false, blobs = new Map<string, Bytes>() } = options;
-  const pass: Pass = { tables, model: new Model(tx, tables, now), now, blobs, state: before, hlc: fromHex(before.hlc), conflicts: [] };
+  const { now, unread, isGapAccepted = false, blobs = new Map<string, Bytes>() } = options;
+  const pass: Pass = { tables, model: new Model(tx, tables, now, unread), now, blobs, state: before, hlc: fromHex(before.hlc), conflicts: [] };
   const [applied, outbox, chunks] = [tx.collection(tables.applied), tx.collection(tables.outbox), tx.collection(tables.chunks)];
   const confirmed: number[] = [];
   const gaps: { device: string; from: number; to: number }[] = [];

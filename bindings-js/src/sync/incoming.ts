@@ -112,7 +112,8 @@ export class Incoming {
       try {
         return await this.#local.change('relaxed', async (tx, state) => {
           if (state.cursor.position !== after) return { state, result: undefined };
-          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { now: this.#parts.clock(), blobs, isGapAccepted });
+          const unread = await this.#parts.unread(await tx.baseVersion);
+          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { now: this.#parts.clock(), unread, blobs, isGapAccepted });
           await this.#keepConflicts(tx, state, applied.conflicts);
           return { state: next, result: { applied, count: batch.length } };
         });
@@ -171,6 +172,7 @@ export class Incoming {
     if (snapshots === undefined) throw new KvError('KV_LOG_TRUNCATED', 'the log begins with a snapshot, which the option `snapshots` has to provide');
     await loadSnapshot({
       tables: this.#local.tables, log: this.#parts.log, store: snapshots, wire: this.#parts.wire, now: this.#parts.clock, isCopy: this.#options.isCopy,
+      unread: this.#parts.unread,
       change: (work) => this.#local.change('relaxed', work),
       conflicts: (conflicts) => this.#parts.events.conflicts(conflicts),
       rejoin: (tx, state) => rejoin(this.#local.tables, tx, state, 'lost'),

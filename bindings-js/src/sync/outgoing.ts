@@ -11,6 +11,7 @@ import { decodeOutbox } from './rows.ts';
 import type { Sender } from './sender.ts';
 import { fenced } from './strict-records.ts';
 import type { StrictRecords } from './strict-records.ts';
+import { Unread } from './unread.ts';
 
 export class Outgoing {
   readonly #parts: Parts;
@@ -92,6 +93,18 @@ export class Outgoing {
     if (violations.length > 0) this.#undone = (batch[count - 1] as typeof batch[number]).version;
     for (const violation of violations) this.#parts.events.alarm(violation);
     return length > count || length >= MAX_COMMITS || isRescanNeeded;
+  }
+
+  /** See `Parts.unread`. */
+  async unread(version: number): Promise<Unread> {
+    try {
+      return new Unread(await this.#feed.peek(version));
+    } catch (error) {
+      if ((error as Partial<KvError>).code !== 'KV_TRUNCATED_FEED') throw error;
+      // All entries are compared with the base: what was set and deleted again leaves no trace.
+      this.#isRescanNeeded = true;
+      return new Unread();
+    }
   }
 
   /** Undefined: some commits are lost, so everything has to be compared. */

@@ -4,6 +4,7 @@ import type { RawConflict } from './apply.ts';
 import type { BlobMaker } from './drain.ts';
 import type { LocalCommits } from './local-commits.ts';
 import type { RemoteLog, SnapshotStore } from './remote-log.ts';
+import type { Unread } from './unread.ts';
 import type { Wire } from './wire.ts';
 
 /** What a replica tells. All of it has been committed. */
@@ -49,6 +50,8 @@ export interface Parts {
   readonly events: ReplicaEvents;
   /** Milliseconds since 1970. */
   readonly clock: () => number;
+  /** What the application has written up to a version, and is not in the outbox. Never waits for the log. */
+  readonly unread: (version: number) => Promise<Unread>;
   /** Reads the log on, one call after the other; resolves to whether there may be more. */
   readonly pull: (signal?: AbortSignal) => Promise<boolean>;
 }

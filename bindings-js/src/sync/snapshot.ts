@@ -19,6 +19,7 @@ import { NOTHING_APPLIED, copyOf, decodeOutbox, decodeOverlay, decodeStamp, deco
 import type { AppliedRow, Cursor, SyncState } from './rows.ts';
 import { randomId, withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
+import type { Unread } from './unread.ts';
 import type { Wire } from './wire.ts';
 
 /** What the manifest says. */
@@ -201,6 +202,8 @@ async function hasLocalWrites(snapshot: Snapshot, { modes, overlay }: Table): Pr
 interface LoadContext extends SnapshotContext {
   /** See `ReplicaOptions.isCopy`. */
   readonly isCopy: boolean;
+  /** See `Parts.unread`. */
+  readonly unread: (version: number) => Promise<Unread>;
   readonly change: <T>(work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>) => Promise<T>;
   readonly conflicts: (conflicts: readonly RawConflict[]) => void;
   /** Begins to put back lost history. */
@@ -366,7 +369,7 @@ async function loadSlice(context: LoadContext, table: Table, rows: readonly Snap
   const { tables } = context;
   const now = context.now();
   await context.change(async (tx, state) => {
-    const model = new Model(tx, tables, now);
+    const model = new Model(tx, tables, now, await context.unread(await tx.baseVersion));
     const lower: KeyBound = after && { bytes: after, isExclusive: true };
     const upper: KeyBound = last && { bytes: last, isExclusive: false };
     const epochOf = (position: Position): number => (position > doubtful ? state.epoch - 1 : state.epoch);
@@ -422,7 +425,7 @@ async function finish(context: LoadContext, header: SnapshotHeader, chunks: read
     await parts.setMany(chunks.map(({ device, seq, part }) => [[device, seq] as const, part] as const));
     const found: RawConflict[] = [];
     const last = header.applied.find(([device]) => device === state.device)?.[1] ?? known;
-    const isOwn = await confirm(tx, tables, state, known, last, now, found);
+    const isOwn = await confirm(tx, tables, state, known, last, now, await context.unread(await tx.baseVersion), found);
     const hlc = fromHex(header.hlc) > fromHex(state.hlc) ? header.hlc : state.hlc;
     const { cursor, fence } = header;
     const next = { ...(isOwn ? state : withNewId(state)), cursor, fence, hlc, highTime: Math.max(state.highTime, header.highTime) };
@@ -436,7 +439,7 @@ async function finish(context: LoadContext, header: SnapshotHeader, chunks: read
  * `known` and up to `last`. False if they are not its own: then all of it stays there, since nobody
  * can tell which of it is in the log. Sent again, it loses to what was written since.
  */
-async function confirm(tx: Transaction, tables: Tables, { offset }: SyncState, known: AppliedRow, last: AppliedRow, now: number, found: RawConflict[]): Promise<boolean> {
+async function confirm(tx: Transaction, tables: Tables, { offset }: SyncState, known: AppliedRow, last: AppliedRow, now: number, unread: Unread, found: RawConflict[]): Promise<boolean> {
   if (last[0] === known[0] && last[1] === known[1]) return true;
   if (offset === undefined) return false;
   const outbox = tx.collection(tables.outbox);
@@ -450,12 +453,12 @@ async function confirm(tx: Transaction, tables: Tables, { offset }: SyncState, k
   if (mine[0] !== last[0] || mine[1] !== last[1]) return false;
   const ticket = last[0] + offset;
   await outbox.clear({ lte: ticket });
-  await settleAll(tx, tables, ticket, now, found);
+  await settleAll(tx, tables, ticket, now, unread, found);
   return true;
 }
 
-async function settleAll(tx: Transaction, tables: Tables, ticket: number, now: number, found: RawConflict[]): Promise<void> {
-  const model = new Model(tx, tables, now);
+async function settleAll(tx: Transaction, tables: Tables, ticket: number, now: number, unread: Unread, found: RawConflict[]): Promise<void> {
+  const model = new Model(tx, tables, now, unread);
   for (const table of tables.byName.values()) {
     if (!table.modes.has('merge')) continue;
     for await (const [key, bytes] of tx.collection(table.overlay).entries()) {
