@@ -42,10 +42,8 @@ export interface RawConflict {
 
 export interface Applied {
   readonly conflicts: readonly RawConflict[];
-  /** Tickets that the log has now. */
-  readonly confirmed: readonly number[];
-  /** A record with this device's id was not this device's: the id is another one now. */
-  readonly isClone: boolean;
+  /** The id is another one now: a record under it was not this device's, or the log has lost one of its own. */
+  readonly isRenumbered: boolean;
   /** Records that were missing; they were passed over. */
   readonly gaps: readonly { readonly device: string; readonly from: number; readonly to: number }[];
   /** Another device became the only writer. */
@@ -279,9 +277,8 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
   const { now, unread, isGapAccepted = false, blobs = new Map<string, Bytes>() } = options;
   const pass: Pass = { tables, model: new Model(tx, tables, now, unread), now, blobs, state: before, hlc: fromHex(before.hlc), conflicts: [] };
   const [applied, outbox, chunks] = [tx.collection(tables.applied), tx.collection(tables.outbox), tx.collection(tables.chunks)];
-  const confirmed: number[] = [];
   const gaps: { device: string; from: number; to: number }[] = [];
-  let [isClone, fencedBy]: [boolean, string | undefined] = [false, undefined];
+  let [isRenumbered, fencedBy]: [boolean, string | undefined] = [false, undefined];
   const lasts = new Map<string, AppliedRow>();
   for (const [index, record] of records.entries()) {
     await tables.pace.rest();
@@ -304,11 +301,17 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     lasts.set(device, follow(known, record.seq, record.body));
     const ticket = await ticketOf(pass.state, record, (at) => outbox.get(at));
     if (ticket !== undefined) {
-      tables.defer(outbox.delete(ticket));
-      confirmed.push(ticket);
+      // Parts stay until all of them are there: under another id, all of them are sent again.
+      const part = record.flags & CHUNK ? readChunk(record.body) : WHOLE;
+      if (part.left === 0) tables.defer(outbox.clear({ gte: ticket - part.index, lte: ticket }));
+      // The log has lost one before it, which can have no number after this one's but under another id.
+      if (record.seq > last + 1 && await outbox.first({ gte: ticket - (record.seq - last - 1), lt: ticket - part.index }) !== undefined) {
+        pass.state = withNewId(pass.state);
+        isRenumbered = true;
+      }
     } else if (device === pass.state.device) {
       pass.state = withNewId(pass.state);
-      isClone = true;
+      isRenumbered = true;
     }
     if (record.flags & FENCE) {
       pass.state = { ...pass.state, fence: device };
@@ -326,7 +329,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
   }
   tables.defer(applied.setMany([...lasts]));
   await pass.model.save();
-  return { state: { ...pass.state, hlc: toHex(pass.hlc) }, result: { conflicts: pass.conflicts, confirmed, isClone, gaps, fencedBy } };
+  return { state: { ...pass.state, hlc: toHex(pass.hlc) }, result: { conflicts: pass.conflicts, isRenumbered, gaps, fencedBy } };
 }
 
 /** The ticket of a record if this device wrote it, under its present id or an earlier one. */
@@ -365,7 +368,9 @@ async function joinChunks(chunks: Chunks, device: string, record: ReadRecord): P
   return concat([...parts, part]);
 }
 
-function readChunk(body: Bytes): { readonly index: number; readonly left: number; readonly part: Bytes } {
+const WHOLE = { index: 0, left: 0 };
+
+export function readChunk(body: Bytes): { readonly index: number; readonly left: number; readonly part: Bytes } {
   const view = new DataView(body.buffer, body.byteOffset);
   return { index: view.getUint32(0), left: view.getUint32(4), part: body.slice(8) };
 }

@@ -10,7 +10,9 @@ import { crcOf, isRead } from './record.ts';
 import { reconcile, rejoin } from './rejoin.ts';
 import { isTruncated } from './remote-log.ts';
 import type { LoggedRecord, Position } from './remote-log.ts';
+import { NOTHING_APPLIED, decodeOutbox } from './rows.ts';
 import type { SyncState } from './rows.ts';
+import { withNewId } from './tables.ts';
 import { loadSnapshot, readManifest } from './snapshot.ts';
 import type { Bytes } from './tables.ts';
 
@@ -56,10 +58,8 @@ export class Incoming {
     if (logged.length === 0) {
       if ((await this.#local.recall()).rejoin !== undefined) await reconcile(this.#parts);
       this.#link.isCaughtUp = true;
-      // An acknowledged record that does not appear was lost, or is only late: sending it again does
-      // no harm.
       if (await this.#local.pending() === 0) this.#unseen = 0;
-      else if (this.#link.sent > 0 && ++this.#unseen % MAX_UNSEEN === 0) this.#link.sent = 0;
+      else if (this.#link.sent > 0) await this.#findLost(cursor.position);
       return false;
     }
     this.#unseen = 0;
@@ -80,8 +80,31 @@ export class Incoming {
     return true;
   }
 
-  #tell({ isClone, conflicts, gaps, fencedBy }: Applied): void {
-    if (isClone) this.#link.sent = 0;
+  /**
+   * What was acknowledged, and does not appear although the log was read up to here. Behind the end it
+   * may only be late: it is sent once more, which tells where it is or does no harm. What is lost is
+   * sent under another id: servers may take it under its own for what they have acknowledged.
+   */
+  async #findLost(end: Position): Promise<void> {
+    this.#unseen++;
+    const isLong = this.#unseen % (3 * MAX_UNSEEN) === 0;
+    if (!isLong && this.#link.oldest > end) {
+      if (this.#unseen % MAX_UNSEEN === 0) this.#link.sendAgain();
+      return;
+    }
+    const isLost = await this.#local.change('strict', async (tx, state) => {
+      const { offset, device } = state;
+      const [last] = await tx.collection(this.#local.tables.applied).get(device) ?? NOTHING_APPLIED;
+      const first = offset === undefined ? undefined : await tx.collection(this.#local.tables.outbox).first({ gt: last + offset });
+      if (first === undefined || decodeOutbox(first[1]).expect !== undefined) return { state, result: false };
+      if (!isLong && (this.#link.acknowledged.get(first[0]) ?? Infinity) > end) return { state, result: false };
+      return { state: withNewId(state), result: true };
+    });
+    if (isLost) this.#link.sendAgain();
+  }
+
+  #tell({ isRenumbered, conflicts, gaps, fencedBy }: Applied): void {
+    if (isRenumbered) this.#link.sendAgain();
     if (conflicts.length > 0) this.#parts.events.conflicts(conflicts);
     for (const { device, from, to } of gaps) {
       this.#parts.events.alarm(new KvError('KV_SYNC_GAP', `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`));
@@ -162,7 +185,7 @@ export class Incoming {
 
   async #rejoinLost(): Promise<void> {
     await this.#local.change('strict', async (tx, state) => ({ state: await rejoin(this.#local.tables, tx, state, 'lost'), result: undefined }));
-    this.#link.sent = 0;
+    this.#link.sendAgain();
     this.#link.isCaughtUp = false;
     if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
   }
@@ -178,6 +201,6 @@ export class Incoming {
       rejoin: (tx, state) => rejoin(this.#local.tables, tx, state, 'lost'),
     });
     // What is still pending may have another number now.
-    this.#link.sent = 0;
+    this.#link.sendAgain();
   }
 }

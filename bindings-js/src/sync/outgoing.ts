@@ -152,6 +152,7 @@ export class Outgoing {
     const row = decodeOutbox(bytes);
     if (row.expect !== undefined) return this.#strict.finish(ticket, signal);
     const state = await this.#sender.withOffset(stored, ticket);
+    if (state === undefined) return true;
     if (state.rejoin !== undefined) return false;
     const expect = this.#isExclusive ? Math.max(this.#link.end, state.cursor.position) : undefined;
     const position = await this.#sender.append(state, ticket, row, expect, signal).catch(async (error: unknown) => {
@@ -162,8 +163,11 @@ export class Outgoing {
       return undefined;
     });
     if (position === undefined) return true;
-    this.#link.sent = ticket;
     this.#link.end = Math.max(this.#link.end, position);
+    // Meanwhile the device may have got another id, under which the record has not been sent.
+    if ((await this.#local.recall()).device !== state.device) return true;
+    this.#link.sent = ticket;
+    this.#link.acknowledged.set(ticket, position);
     return true;
   }
 

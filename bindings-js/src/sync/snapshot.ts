@@ -5,13 +5,13 @@
 import { KvError } from '../base/errors.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
 import type { Snapshot, Transaction } from '../types/index.ts';
-import { OFFLINE_LIMIT_MS, putBase, settle } from './apply.ts';
+import { OFFLINE_LIMIT_MS, putBase, readChunk, settle } from './apply.ts';
 import type { RawConflict } from './apply.ts';
 import { ByteSink, ByteSource, compareBytes, crc32c, fromHex } from './bytes.ts';
 import { toHlc } from './clock.ts';
 import { Model } from './model.ts';
 import type { Change } from './model.ts';
-import { isRead } from './record.ts';
+import { CHUNK, isRead } from './record.ts';
 import type { KeyBound } from './record.ts';
 import { isTruncated, logUnavailable } from './remote-log.ts';
 import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
@@ -428,7 +428,7 @@ async function finish(context: LoadContext, header: SnapshotHeader, chunks: read
     const isOwn = await confirm(tx, tables, state, known, last, now, await context.unread(await tx.baseVersion), found);
     const hlc = fromHex(header.hlc) > fromHex(state.hlc) ? header.hlc : state.hlc;
     const { cursor, fence } = header;
-    const next = { ...(isOwn ? state : withNewId(state)), cursor, fence, hlc, highTime: Math.max(state.highTime, header.highTime) };
+    const next = { ...(isOwn ? state : withNewId(state)), cursor, fence, hlc, highTime: header.highTime };
     return { state: next, result: found };
   });
   if (conflicts.length > 0) context.conflicts(conflicts);
@@ -451,7 +451,11 @@ async function confirm(tx: Transaction, tables: Tables, { offset }: SyncState, k
     mine = follow(mine, seq, decodeOutbox(row).body);
   }
   if (mine[0] !== last[0] || mine[1] !== last[1]) return false;
-  const ticket = last[0] + offset;
+  const newest = await outbox.get(last[0] + offset);
+  const part = newest === undefined ? undefined : decodeOutbox(newest);
+  const { index, left } = part !== undefined && part.flags & CHUNK ? readChunk(part.body) : { index: 0, left: 0 };
+  // Of a transaction that is not whole in the log all parts stay.
+  const ticket = last[0] + offset - (left > 0 ? index + 1 : 0);
   await outbox.clear({ lte: ticket });
   await settleAll(tx, tables, ticket, now, unread, found);
   return true;
