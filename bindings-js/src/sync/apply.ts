@@ -12,6 +12,7 @@ import { NOTHING_APPLIED, decodeOutbox, follow } from './rows.ts';
 import type { AppliedRow, BaseValue, SyncState } from './rows.ts';
 import { deviceOf, withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
+import type { Unread } from './unread.ts';
 
 /** Tombstones older than this are forgotten: how long a device may be offline. */
 export const OFFLINE_LIMIT_MS = 90 * 24 * 3600 * 1000;
@@ -41,10 +42,8 @@ export interface RawConflict {
 
 export interface Applied {
   readonly conflicts: readonly RawConflict[];
-  /** Tickets that the log has now. */
-  readonly confirmed: readonly number[];
-  /** A record with this device's id was not this device's: the id is another one now. */
-  readonly isClone: boolean;
+  /** The id is another one now: a record under it was not this device's, or the log has lost one of its own. */
+  readonly isRenumbered: boolean;
   /** Records that were missing; they were passed over. */
   readonly gaps: readonly { readonly device: string; readonly from: number; readonly to: number }[];
   /** Another device became the only writer. */
@@ -53,20 +52,32 @@ export interface Applied {
 
 export interface ApplyOptions {
   readonly now: number;
+  readonly unread: Unread;
   /** Pass over missing records instead of failing with KV_SYNC_GAP. */
   readonly isGapAccepted?: boolean;
   /** Large values that were fetched, by hexadecimal hash. */
   readonly blobs?: ReadonlyMap<string, Bytes> | undefined;
 }
 
-/** Large values have to be fetched before their records can be applied. */
-export class MissingBlobs extends Error {
-  readonly hashes: readonly Bytes[];
+/** An operation with a large value. */
+export type BlobOp = Extract<SyncOp, { readonly type: 'blob' }>;
 
-  constructor(hashes: readonly Bytes[]) {
+/** Large values have to be fetched before the record can be applied. */
+export class MissingBlobs extends Error {
+  /** Of the record in the batch. */
+  readonly index: number;
+  readonly ops: readonly BlobOp[];
+
+  constructor(index: number, ops: readonly BlobOp[]) {
     super('large values have to be fetched');
-    this.hashes = hashes;
+    this.index = index;
+    this.ops = ops;
   }
+}
+
+/** Large values of collections that this device has. */
+export function blobsIn(tables: Tables, transactions: readonly SyncTransaction[]): BlobOp[] {
+  return transactions.flatMap(({ ops }) => ops.filter((op) => op.type === 'blob' && tables.find(op.collection) !== undefined) as BlobOp[]);
 }
 
 interface Pass {
@@ -171,6 +182,7 @@ export function isSameValue(a: BaseValue, b: BaseValue): boolean {
 function isEntryCaptured(row: Row, now: number): boolean {
   const overlay = row.overlay;
   if (overlay === undefined) return true;
+  if (row.isUnread) return false;
   if (row.entry === null) return overlay.isDelete || (overlay.expiresAt !== 0 && overlay.expiresAt <= now);
   return !overlay.isDelete && row.entryVersion === (overlay.captured || row.overlayVersion);
 }
@@ -197,9 +209,8 @@ export function settle(row: Row, ticket: number, now: number, lost: (mine: BaseV
   row.becomeClean();
 }
 
-async function loadAll(pass: Pass, transactions: readonly SyncTransaction[], isOwn: boolean): Promise<void> {
+async function loadAll(pass: Pass, transactions: readonly SyncTransaction[]): Promise<void> {
   const points: { table: Table; key: Bytes }[] = [];
-  const missing: Bytes[] = [];
   for (const { ops } of transactions) {
     for (const op of ops) {
       if (pass.tables.pace.isDue) await pass.tables.pace.rest();
@@ -207,11 +218,8 @@ async function loadAll(pass: Pass, transactions: readonly SyncTransaction[], isO
       if (table === undefined) continue;
       if (op.type === 'clear') await pass.model.loadRange(table, op.lower, op.upper);
       else points.push({ table, key: op.key });
-      if (op.type === 'blob' && !pass.blobs.has(toHexBytes(op.hash))) missing.push(op.hash);
     }
   }
-  // The device that wrote a value has it as its entry.
-  if (missing.length > 0 && !isOwn) throw new MissingBlobs(missing);
   await pass.model.load(points);
 }
 
@@ -266,14 +274,13 @@ async function applyTransactions(pass: Pass, record: ReadRecord, transactions: r
 
 /** Applies records that follow the cursor. One commit: all of it or nothing, and once. */
 export async function applyRecords(tx: Transaction, tables: Tables, before: SyncState, records: readonly ReadRecord[], options: ApplyOptions): Promise<{ readonly state: SyncState; readonly result: Applied }> {
-  const { now, isGapAccepted = false, blobs = new Map<string, Bytes>() } = options;
-  const pass: Pass = { tables, model: new Model(tx, tables, now), now, blobs, state: before, hlc: fromHex(before.hlc), conflicts: [] };
+  const { now, unread, isGapAccepted = false, blobs = new Map<string, Bytes>() } = options;
+  const pass: Pass = { tables, model: new Model(tx, tables, now, unread), now, blobs, state: before, hlc: fromHex(before.hlc), conflicts: [] };
   const [applied, outbox, chunks] = [tx.collection(tables.applied), tx.collection(tables.outbox), tx.collection(tables.chunks)];
-  const confirmed: number[] = [];
   const gaps: { device: string; from: number; to: number }[] = [];
-  let [isClone, fencedBy]: [boolean, string | undefined] = [false, undefined];
+  let [isRenumbered, fencedBy]: [boolean, string | undefined] = [false, undefined];
   const lasts = new Map<string, AppliedRow>();
-  for (const record of records) {
+  for (const [index, record] of records.entries()) {
     await tables.pace.rest();
     const device = toHex(record.device);
     const known = lasts.get(device) ?? await applied.get(device) ?? NOTHING_APPLIED;
@@ -294,11 +301,17 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     lasts.set(device, follow(known, record.seq, record.body));
     const ticket = await ticketOf(pass.state, record, (at) => outbox.get(at));
     if (ticket !== undefined) {
-      tables.defer(outbox.delete(ticket));
-      confirmed.push(ticket);
+      // Parts stay until all of them are there: under another id, all of them are sent again.
+      const part = record.flags & CHUNK ? readChunk(record.body) : WHOLE;
+      if (part.left === 0) tables.defer(outbox.clear({ gte: ticket - part.index, lte: ticket }));
+      // The log has lost one before it, which can have no number after this one's but under another id.
+      if (record.seq > last + 1 && await outbox.first({ gte: ticket - (record.seq - last - 1), lt: ticket - part.index }) !== undefined) {
+        pass.state = withNewId(pass.state);
+        isRenumbered = true;
+      }
     } else if (device === pass.state.device) {
       pass.state = withNewId(pass.state);
-      isClone = true;
+      isRenumbered = true;
     }
     if (record.flags & FENCE) {
       pass.state = { ...pass.state, fence: device };
@@ -308,12 +321,15 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     if (body === undefined) continue;
     await tables.pace.rest();
     const transactions = decodeTransactions(body);
-    await loadAll(pass, transactions, ticket !== undefined);
+    // The device that wrote a value has it as its entry.
+    const missing = ticket !== undefined ? [] : blobsIn(tables, transactions).filter(({ hash }) => !blobs.has(toHexBytes(hash)));
+    if (missing.length > 0) throw new MissingBlobs(index, missing);
+    await loadAll(pass, transactions);
     await applyTransactions(pass, record, transactions, ticket);
   }
   tables.defer(applied.setMany([...lasts]));
   await pass.model.save();
-  return { state: { ...pass.state, hlc: toHex(pass.hlc) }, result: { conflicts: pass.conflicts, confirmed, isClone, gaps, fencedBy } };
+  return { state: { ...pass.state, hlc: toHex(pass.hlc) }, result: { conflicts: pass.conflicts, isRenumbered, gaps, fencedBy } };
 }
 
 /** The ticket of a record if this device wrote it, under its present id or an earlier one. */
@@ -352,7 +368,9 @@ async function joinChunks(chunks: Chunks, device: string, record: ReadRecord): P
   return concat([...parts, part]);
 }
 
-function readChunk(body: Bytes): { readonly index: number; readonly left: number; readonly part: Bytes } {
+const WHOLE = { index: 0, left: 0 };
+
+export function readChunk(body: Bytes): { readonly index: number; readonly left: number; readonly part: Bytes } {
   const view = new DataView(body.buffer, body.byteOffset);
   return { index: view.getUint32(0), left: view.getUint32(4), part: body.slice(8) };
 }

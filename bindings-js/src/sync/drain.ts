@@ -1,9 +1,7 @@
 // From the database's commits to records in the outbox.
 import { KvError } from '../base/errors.ts';
 import { keyText } from '../codec/key-text.ts';
-import { encodeBound } from '../codec/keys.ts';
-import type { Bounds, Snapshot, Transaction } from '../types/index.ts';
-import { keyCodecs, prefixRange } from '../codec/keys.ts';
+import type { Snapshot, Transaction } from '../types/index.ts';
 import { chunksOf, toHexBytes } from './apply.ts';
 import { fromHex, toHex } from './bytes.ts';
 import { tick } from './clock.ts';
@@ -15,6 +13,7 @@ import type { KeyBound, SyncOp, SyncTransaction } from './record.ts';
 import { decodeOverlay, decodeStamp, encodeOutbox } from './rows.ts';
 import type { SyncState } from './rows.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
+import { toBounds } from './unread.ts';
 
 /** Bodies are cut into parts of this size; compressed and sealed they fit into a record. */
 export const MAX_BODY_BYTES = 900 << 10;
@@ -32,17 +31,6 @@ export interface Drained {
   readonly violations: readonly KvError[];
   /** A collection was renamed: everything has to be compared with the base. */
   readonly isRescanNeeded: boolean;
-}
-
-/** Bounds of bytes, as the feed has them. */
-function toBounds(range: Bounds<Bytes>): { readonly lower: KeyBound; readonly upper: KeyBound } {
-  const bound = (value: unknown, isExclusive: boolean): KeyBound =>
-    value === undefined ? undefined : { bytes: encodeBound(keyCodecs.bytes, value as Bytes), isExclusive };
-  if (range.prefix !== undefined) {
-    const { lower, upper } = prefixRange(keyCodecs.bytes, range.prefix as Bytes);
-    return { lower: bound(lower, false), upper: bound(upper, true) };
-  }
-  return { lower: bound(range.gt ?? range.gte, range.gt !== undefined), upper: bound(range.lt ?? range.lte, range.lt !== undefined) };
 }
 
 /** The newest local write to a key. */
@@ -116,15 +104,7 @@ export class Capture {
     const last = await putRecords(tx, this.#tables, state.nextTicket, 0, this.transactions, blobs);
     for (const { row, version, value } of this.#latest.values()) {
       if (pace.isDue) await pace.rest();
-      const overlay = { ticket: last, captured: version, isDelete: value === null, expiresAt: value?.expiresAt ?? 0, base: row.overlay?.base };
-      if (row.overlay === undefined && row.isEntryFromSync && row.entryVersion > version) {
-        // Applied after the local write, which nobody had seen yet: the local write stays on top.
-        const base = row.entry;
-        row.setEntry(value);
-        row.setOverlay({ ...overlay, captured: 0, base });
-      } else {
-        row.setOverlay(overlay);
-      }
+      row.setOverlay({ ticket: last, captured: version, isDelete: value === null, expiresAt: value?.expiresAt ?? 0, base: row.overlay?.base });
     }
     await this.#model.save();
     return { ...state, nextTicket: last + 1, hlc: toHex(this.hlc) };

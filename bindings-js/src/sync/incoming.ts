@@ -1,16 +1,20 @@
 // From the log to the base: reading, checking the log's history, and snapshots where it begins with one.
 import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
-import { MissingBlobs, applyRecords, toHexBytes } from './apply.ts';
+import { MissingBlobs, applyRecords } from './apply.ts';
 import type { Applied, RawConflict, ReadRecord } from './apply.ts';
+import { fetchBlobs } from './large-values.ts';
 import type { LocalCommits } from './local-commits.ts';
 import type { Link, Parts } from './parts.ts';
 import { crcOf, isRead } from './record.ts';
 import { reconcile, rejoin } from './rejoin.ts';
 import { isTruncated } from './remote-log.ts';
-import type { LoggedRecord } from './remote-log.ts';
+import type { LoggedRecord, Position } from './remote-log.ts';
+import { NOTHING_APPLIED, decodeOutbox } from './rows.ts';
 import type { SyncState } from './rows.ts';
+import { withNewId } from './tables.ts';
 import { loadSnapshot, readManifest } from './snapshot.ts';
+import type { Bytes } from './tables.ts';
 
 const READ_RECORDS = 256;
 /** A gap or an unreadable record is passed over if the log still has it after this many reads. */
@@ -54,53 +58,93 @@ export class Incoming {
     if (logged.length === 0) {
       if ((await this.#local.recall()).rejoin !== undefined) await reconcile(this.#parts);
       this.#link.isCaughtUp = true;
-      // An acknowledged record that does not appear was lost, or is only late: sending it again does
-      // no harm.
       if (await this.#local.pending() === 0) this.#unseen = 0;
-      else if (this.#link.sent > 0 && ++this.#unseen % MAX_UNSEEN === 0) this.#link.sent = 0;
+      else if (this.#link.sent > 0) await this.#findLost(cursor.position);
       return false;
     }
     this.#unseen = 0;
-    const records: ReadRecord[] = [];
-    const alarms: KvError[] = [];
+    const alarms = new Map<Position, KvError>();
+    let records: ReadRecord[] = [];
     for (const each of logged) records.push(await this.#read(each, alarms));
-    const applied = await this.#apply(cursor.position, records);
-    if (applied === undefined) return true;
-    for (const alarm of alarms) this.#parts.events.alarm(alarm);
-    if (applied.isClone) this.#link.sent = 0;
-    if (applied.conflicts.length > 0) this.#parts.events.conflicts(applied.conflicts);
-    for (const { device, from, to } of applied.gaps) {
-      this.#parts.events.alarm(new KvError('KV_SYNC_GAP', `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`));
+    for (let after = cursor.position; records.length > 0;) {
+      const step = await this.#apply(after, records, signal);
+      if (step === undefined) return true;
+      for (const { position } of records.slice(0, step.count)) {
+        const alarm = alarms.get(position);
+        if (alarm !== undefined) this.#parts.events.alarm(alarm);
+        after = position;
+      }
+      this.#tell(step.applied);
+      records = records.slice(step.count);
     }
-    if (applied.fencedBy !== undefined && this.#link.isOwner) this.#link.isFenced = true;
     return true;
   }
 
-  async #read(logged: LoggedRecord, alarms: KvError[]): Promise<ReadRecord> {
+  /**
+   * What was acknowledged, and does not appear although the log was read up to here. Behind the end it
+   * may only be late: it is sent once more, which tells where it is or does no harm. What is lost is
+   * sent under another id: servers may take it under its own for what they have acknowledged.
+   */
+  async #findLost(end: Position): Promise<void> {
+    this.#unseen++;
+    const isLong = this.#unseen % (3 * MAX_UNSEEN) === 0;
+    if (!isLong && this.#link.oldest > end) {
+      if (this.#unseen % MAX_UNSEEN === 0) this.#link.sendAgain();
+      return;
+    }
+    const isLost = await this.#local.change('strict', async (tx, state) => {
+      const { offset, device } = state;
+      const [last] = await tx.collection(this.#local.tables.applied).get(device) ?? NOTHING_APPLIED;
+      const first = offset === undefined ? undefined : await tx.collection(this.#local.tables.outbox).first({ gt: last + offset });
+      if (first === undefined || decodeOutbox(first[1]).expect !== undefined) return { state, result: false };
+      if (!isLong && (this.#link.acknowledged.get(first[0]) ?? Infinity) > end) return { state, result: false };
+      return { state: withNewId(state), result: true };
+    });
+    if (isLost) this.#link.sendAgain();
+  }
+
+  #tell({ isRenumbered, conflicts, gaps, fencedBy }: Applied): void {
+    if (isRenumbered) this.#link.sendAgain();
+    if (conflicts.length > 0) this.#parts.events.conflicts(conflicts);
+    for (const { device, from, to } of gaps) {
+      this.#parts.events.alarm(new KvError('KV_SYNC_GAP', `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`));
+    }
+    if (fencedBy !== undefined && this.#link.isOwner) this.#link.isFenced = true;
+  }
+
+  async #read(logged: LoggedRecord, alarms: Map<Position, KvError>): Promise<ReadRecord> {
     try {
       return await this.#parts.wire.unpack(logged);
     } catch (error) {
       if ((error as Partial<KvError>).code !== 'KV_CORRUPT' || !this.#isLastAttempt(`unreadable ${logged.position}`)) throw error;
-      alarms.push(error as KvError);
       const { position, serverTime, record } = logged;
+      alarms.set(position, error as KvError);
       return { position, serverTime, crc: crcOf(record), isPassedOver: true, flags: 0, device: 0n, seq: 0, body: new Uint8Array(0) };
     }
   }
 
-  /** Applies the records after a position; undefined if the cursor is not there any more: another tab took over. */
-  async #apply(after: number, records: readonly ReadRecord[]): Promise<Applied | undefined> {
-    const blobs = new Map<string, Uint8Array>();
+  /**
+   * Applies records after a position, in one commit: all, or as many as there is memory for their
+   * large values. Undefined if the cursor is not there any more: another tab took over.
+   */
+  async #apply(after: Position, records: readonly ReadRecord[], signal: AbortSignal | undefined): Promise<{ readonly applied: Applied; readonly count: number } | undefined> {
+    const { tables } = this.#local;
+    const blobs = new Map<string, Bytes>();
+    let batch = records;
     for (let isGapAccepted = false; ;) {
       try {
-        return await this.#local.change<Applied | undefined>('relaxed', async (tx, state) => {
+        return await this.#local.change('relaxed', async (tx, state) => {
           if (state.cursor.position !== after) return { state, result: undefined };
-          const applied = await applyRecords(tx, this.#local.tables, state, records, { now: this.#parts.clock(), blobs, isGapAccepted });
-          await this.#keepConflicts(tx, state, applied.result.conflicts);
-          return applied;
+          const unread = await this.#parts.unread(await tx.baseVersion);
+          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { now: this.#parts.clock(), unread, blobs, isGapAccepted });
+          await this.#keepConflicts(tx, state, applied.conflicts);
+          return { state: next, result: { applied, count: batch.length } };
         });
       } catch (error) {
         if (error instanceof MissingBlobs) {
-          for (const hash of error.hashes) blobs.set(toHexBytes(hash), await this.#parts.wire.fetchBlob(this.#parts.snapshots, hash));
+          const fetch = (hash: Bytes): Promise<Bytes> => this.#parts.wire.fetchBlob(this.#parts.snapshots, hash, signal);
+          // The records before come first: once they are applied, they are not applied again.
+          batch = batch.slice(0, error.index || await fetchBlobs(tables, await this.#local.state(), batch, error.ops, fetch, blobs));
         } else {
           if ((error as Partial<KvError>).code !== 'KV_SYNC_GAP' || isGapAccepted) throw error;
           const { cursor } = await this.#local.state();
@@ -141,7 +185,7 @@ export class Incoming {
 
   async #rejoinLost(): Promise<void> {
     await this.#local.change('strict', async (tx, state) => ({ state: await rejoin(this.#local.tables, tx, state, 'lost'), result: undefined }));
-    this.#link.sent = 0;
+    this.#link.sendAgain();
     this.#link.isCaughtUp = false;
     if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
   }
@@ -151,11 +195,12 @@ export class Incoming {
     if (snapshots === undefined) throw new KvError('KV_LOG_TRUNCATED', 'the log begins with a snapshot, which the option `snapshots` has to provide');
     await loadSnapshot({
       tables: this.#local.tables, log: this.#parts.log, store: snapshots, wire: this.#parts.wire, now: this.#parts.clock, isCopy: this.#options.isCopy,
+      unread: this.#parts.unread,
       change: (work) => this.#local.change('relaxed', work),
       conflicts: (conflicts) => this.#parts.events.conflicts(conflicts),
       rejoin: (tx, state) => rejoin(this.#local.tables, tx, state, 'lost'),
     });
     // What is still pending may have another number now.
-    this.#link.sent = 0;
+    this.#link.sendAgain();
   }
 }

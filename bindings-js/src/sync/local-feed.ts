@@ -85,14 +85,15 @@ export class LocalFeed {
     return this.hasCommits || this.#queue.length >= MAX_OWN_COMMITS || this.#failure !== undefined;
   }
 
-  /** What is there now, or the front of it. A view: `taken` removes from its front. */
-  async peek(): Promise<readonly LocalCommit[]> {
+  /** What is there now, or the front of it; with a version, all up to it. A view: `taken` removes from its front. */
+  async peek(version?: number): Promise<readonly LocalCommit[]> {
     this.#peeks++;
     if (this.#rest !== undefined) this.#readOn();
     try {
-      const newest = await this.#newest();
+      const newest = version ?? await this.#newest();
+      const isEnough = (): boolean => this.#failure !== undefined || (version === undefined && this.#queue.length >= MAX_COMMITS);
       // Replies come in order: commits that there are come before these. Those without changes never do.
-      for (let quiet = 0; this.#read < newest && quiet < 3 && this.#queue.length < MAX_COMMITS;) {
+      for (let quiet = 0; this.#read < newest && quiet < 3 && !isEnough();) {
         const before = this.#read;
         await this.#newest();
         quiet = this.#read === before ? quiet + 1 : 0;

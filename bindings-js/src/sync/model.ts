@@ -1,11 +1,12 @@
 // The rows of keys that a commit of sync looks at, read once, changed in memory, and written at the
 // end: entry, stamp and overlay of each.
 import type { Reader, Transaction, Writer } from '../types/index.ts';
-import { compareBytes } from './bytes.ts';
+import { isWithin, keyId } from './key-ranges.ts';
 import type { KeyBound } from './record.ts';
 import { copyOf, decodeOverlay, decodeStamp, encodeOverlay, encodeStamp } from './rows.ts';
 import type { BaseValue, Overlay, Stamp } from './rows.ts';
 import type { Bytes, Rows, Table, Tables } from './tables.ts';
+import { Unread } from './unread.ts';
 
 type RowsIn = Reader<Bytes, Bytes> & Writer<Bytes, Bytes>;
 
@@ -15,19 +16,6 @@ export function toRange(lower: KeyBound, upper: KeyBound): { gt?: Bytes; gte?: B
     ...(lower && { [lower.isExclusive ? 'gt' : 'gte']: lower.bytes }),
     ...(upper && { [upper.isExclusive ? 'lt' : 'lte']: upper.bytes }),
   };
-}
-
-function isWithin(key: Bytes, lower: KeyBound, upper: KeyBound): boolean {
-  const fromLower = lower === undefined ? 1 : compareBytes(key, lower.bytes);
-  const toUpper = upper === undefined ? 1 : compareBytes(upper.bytes, key);
-  return (fromLower > 0 || (fromLower === 0 && lower?.isExclusive === false)) && (toUpper > 0 || (toUpper === 0 && upper?.isExclusive === false));
-}
-
-/** A stable text for a key, for maps. */
-export function keyId(key: Bytes): string {
-  let id = '';
-  for (let at = 0; at < key.length; at += 4096) id += String.fromCharCode(...key.subarray(at, at + 4096));
-  return id;
 }
 
 export class Row {
@@ -44,6 +32,8 @@ export class Row {
   readonly overlayVersion: number;
   /** Version that the entry has if it is the base's. */
   #cleanVersion: number;
+  /** Whether the application wrote the entry since, in a commit that is not in the outbox yet. */
+  readonly isUnread: boolean;
   /** Whether the entry is the base's value. */
   isClean: boolean;
   /** In strict mode: the base's value, whatever the entry is. */
@@ -52,7 +42,7 @@ export class Row {
   #isStampChanged = false;
   #isOverlayChanged = false;
 
-  constructor(table: Table, key: Bytes, read: RowParts, now: number) {
+  constructor(table: Table, key: Bytes, read: RowParts, now: number, isUnread: boolean) {
     const { entry, stamp, overlay } = read;
     this.table = table;
     this.key = key;
@@ -64,17 +54,13 @@ export class Row {
     this.copy = this.isStrict && overlay !== undefined ? decodeOverlay(overlay.value).base ?? null : null;
     this.overlayVersion = overlay?.version ?? 0;
     this.#cleanVersion = this.stamp?.dataVersion || (stamp?.version ?? 0);
-    this.isClean = this.overlay === undefined && this.#isEntryTheBase(now);
+    this.isUnread = isUnread;
+    this.isClean = !isUnread && this.overlay === undefined && this.#isEntryTheBase(now);
   }
 
   #isEntryTheBase(now: number): boolean {
     if (this.entry === null) return !this.isLive(now);
     return this.stamp !== undefined && this.entryVersion === this.#cleanVersion;
-  }
-
-  /** Whether sync wrote the entry last, although a local write is newer. */
-  get isEntryFromSync(): boolean {
-    return this.entry !== null && this.stamp !== undefined && this.entryVersion === this.#cleanVersion;
   }
 
   /** Whether the base has a value that is not expired. */
@@ -184,14 +170,16 @@ export class Model {
   readonly #tx: Transaction;
   readonly #now: number;
   readonly #tables: Tables;
+  readonly #unread: Unread;
   readonly #rows = new Map<string, Map<string, Row>>();
   readonly #handles = new Map<Rows, RowsIn>();
 
-  /** `now` decides which entries are expired. */
-  constructor(tx: Transaction, tables: Tables, now: number) {
+  /** `now` decides which entries are expired. `unread` has all commits of the application that are in the transaction's snapshot and not in the outbox. */
+  constructor(tx: Transaction, tables: Tables, now: number, unread = new Unread()) {
     this.#tx = tx;
     this.#now = now;
     this.#tables = tables;
+    this.#unread = unread;
     for (const name of tables.byName.keys()) this.#rows.set(name, new Map());
   }
 
@@ -223,7 +211,7 @@ export class Model {
     await Promise.all(keys.map(async ([id, key], at) => {
       const get = (nth: 0 | 1 | 2): Promise<Stored | undefined> | undefined => found?.[nth]?.[at] === false ? undefined : this.#in(froms[nth]).getEntry(key);
       const [entry, stamp, overlay] = await Promise.all([get(0), get(1), get(2)]);
-      rows.set(id, new Row(table, key, { entry, stamp, overlay }, this.#now));
+      rows.set(id, new Row(table, key, { entry, stamp, overlay }, this.#now, this.#unread.has(table.name, key)));
     }));
   }
 
@@ -238,12 +226,13 @@ export class Model {
     const rows = this.#rows.get(table.name) as Map<string, Row>;
     for (const key of expected) {
       const id = keyId(key);
-      if (!rows.has(id)) rows.set(id, new Row(table, key, NOTHING, this.#now));
+      if (!rows.has(id)) rows.set(id, new Row(table, key, NOTHING, this.#now, this.#unread.has(table.name, key)));
     }
   }
 
   /** Whether a range has no rows at all. */
   async isBare(table: Table, lower: KeyBound, upper: KeyBound): Promise<boolean> {
+    if (this.#unread.touches(table.name)) return false;
     const range = toRange(lower, upper);
     const first = await Promise.all([table.data, table.stamps, table.overlay].map((from) => this.#in(from).first(range)));
     return first.every((entry) => entry === undefined);

@@ -11,6 +11,7 @@ import { decodeOutbox } from './rows.ts';
 import type { Sender } from './sender.ts';
 import { fenced } from './strict-records.ts';
 import type { StrictRecords } from './strict-records.ts';
+import { Unread } from './unread.ts';
 
 export class Outgoing {
   readonly #parts: Parts;
@@ -94,6 +95,18 @@ export class Outgoing {
     return length > count || length >= MAX_COMMITS || isRescanNeeded;
   }
 
+  /** See `Parts.unread`. */
+  async unread(version: number): Promise<Unread> {
+    try {
+      return new Unread(await this.#feed.peek(version));
+    } catch (error) {
+      if ((error as Partial<KvError>).code !== 'KV_TRUNCATED_FEED') throw error;
+      // All entries are compared with the base: what was set and deleted again leaves no trace.
+      this.#isRescanNeeded = true;
+      return new Unread();
+    }
+  }
+
   /** Undefined: some commits are lost, so everything has to be compared. */
   async #peek(): Promise<readonly LocalCommit[] | undefined> {
     try {
@@ -139,6 +152,7 @@ export class Outgoing {
     const row = decodeOutbox(bytes);
     if (row.expect !== undefined) return this.#strict.finish(ticket, signal);
     const state = await this.#sender.withOffset(stored, ticket);
+    if (state === undefined) return true;
     if (state.rejoin !== undefined) return false;
     const expect = this.#isExclusive ? Math.max(this.#link.end, state.cursor.position) : undefined;
     const position = await this.#sender.append(state, ticket, row, expect, signal).catch(async (error: unknown) => {
@@ -149,8 +163,11 @@ export class Outgoing {
       return undefined;
     });
     if (position === undefined) return true;
-    this.#link.sent = ticket;
     this.#link.end = Math.max(this.#link.end, position);
+    // Meanwhile the device may have got another id, under which the record has not been sent.
+    if ((await this.#local.recall()).device !== state.device) return true;
+    this.#link.sent = ticket;
+    this.#link.acknowledged.set(ticket, position);
     return true;
   }
 

@@ -3,7 +3,8 @@ import type { KvError } from '../base/errors.ts';
 import type { RawConflict } from './apply.ts';
 import type { BlobMaker } from './drain.ts';
 import type { LocalCommits } from './local-commits.ts';
-import type { RemoteLog, SnapshotStore } from './remote-log.ts';
+import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
+import type { Unread } from './unread.ts';
 import type { Wire } from './wire.ts';
 
 /** What a replica tells. All of it has been committed. */
@@ -21,6 +22,8 @@ export interface ReplicaEvents {
 export class Link {
   /** The newest ticket that the log has acknowledged. */
   sent = 0;
+  /** Where in the log it said that tickets are. */
+  readonly acknowledged = new Map<number, Position>();
   /** The newest position known to be the log's end, for an exclusive writer. */
   end = 0;
   isChecked = false;
@@ -34,8 +37,19 @@ export class Link {
   reconnect(): void {
     this.isChecked = false;
     this.isCaughtUp = false;
-    // What was acknowledged and not read yet may be lost: it is sent again.
+    // What was acknowledged and not read yet may be lost.
+    this.sendAgain();
+  }
+
+  /** Everything in the outbox is sent again. */
+  sendAgain(): void {
     this.sent = 0;
+    this.acknowledged.clear();
+  }
+
+  /** The first position that was acknowledged of what may still be in the outbox. */
+  get oldest(): Position {
+    return Math.min(Infinity, ...this.acknowledged.values());
   }
 }
 
@@ -49,6 +63,8 @@ export interface Parts {
   readonly events: ReplicaEvents;
   /** Milliseconds since 1970. */
   readonly clock: () => number;
+  /** What the application has written up to a version, and is not in the outbox. Never waits for the log. */
+  readonly unread: (version: number) => Promise<Unread>;
   /** Reads the log on, one call after the other; resolves to whether there may be more. */
   readonly pull: (signal?: AbortSignal) => Promise<boolean>;
 }

@@ -62,12 +62,15 @@ async function dropOpenStrict(tx: Transaction, tables: Tables): Promise<void> {
   if (last !== undefined && decodeOutbox(last[1]).expect !== undefined) await outbox.delete(last[0]);
 }
 
-/** Begins to read the log from its start, under a new id and keeping the base. */
+/**
+ * Begins to read the log from its start, under a new id and keeping the base. The horizon of tombstones
+ * begins there, too: what counts as forgotten is what did when the others read the same records.
+ */
 export async function rejoin(tables: Tables, tx: Transaction, state: SyncState, kind: 'lost' | 'reread'): Promise<SyncState> {
   await tx.collection(tables.applied).clear();
   await tx.collection(tables.chunks).clear();
   await dropOpenStrict(tx, tables);
-  return { ...withNewId(state), epoch: state.epoch + 1, cursor: { position: 0, serverTime: 0, crc: 0 }, rejoin: kind };
+  return { ...withNewId(state), epoch: state.epoch + 1, cursor: { position: 0, serverTime: 0, crc: 0 }, highTime: 0, rejoin: kind };
 }
 
 /** Ends a rejoin: what the log turned out not to have is put back, or deleted. */

@@ -56,7 +56,7 @@ export interface RemoteLog {
   manifest(): Promise<{ readonly revision: Position; readonly manifest: Uint8Array } | undefined>;
   /**
    * Replaces the manifest if its revision is still `previous` (0: there is none yet), otherwise
-   * throws {@link logConflict}; resolves to the new revision.
+   * throws {@link logConflict}; resolves to the new revision, which is greater.
    */
   replaceManifest(previous: Position, next: Uint8Array): Promise<Position>;
   /** Removes records up to and including this position, which is before the newest record. */

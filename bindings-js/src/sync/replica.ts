@@ -56,6 +56,7 @@ export class Replica {
     const parts: Parts = {
       local: this.#local, log, link: this.#link, wire: this.wire, snapshots, events, clock,
       pull: (signal) => this.pull(signal),
+      unread: (version) => this.#outgoing.unread(version),
       blobs: snapshots && ((value) => {
         sender.mayHaveBlobs = true;
         return this.wire.blob(value);

@@ -5,13 +5,13 @@
 import { KvError } from '../base/errors.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
 import type { Snapshot, Transaction } from '../types/index.ts';
-import { OFFLINE_LIMIT_MS, putBase, settle } from './apply.ts';
+import { OFFLINE_LIMIT_MS, putBase, readChunk, settle } from './apply.ts';
 import type { RawConflict } from './apply.ts';
 import { ByteSink, ByteSource, compareBytes, crc32c, fromHex } from './bytes.ts';
 import { toHlc } from './clock.ts';
 import { Model } from './model.ts';
 import type { Change } from './model.ts';
-import { isRead } from './record.ts';
+import { CHUNK, isRead } from './record.ts';
 import type { KeyBound } from './record.ts';
 import { isTruncated, logUnavailable } from './remote-log.ts';
 import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
@@ -19,6 +19,7 @@ import { NOTHING_APPLIED, copyOf, decodeOutbox, decodeOverlay, decodeStamp, deco
 import type { AppliedRow, Cursor, SyncState } from './rows.ts';
 import { randomId, withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
+import type { Unread } from './unread.ts';
 import type { Wire } from './wire.ts';
 
 /** What the manifest says. */
@@ -57,6 +58,7 @@ const END = 5;
 /** Tombstones outlive the offline limit by a week, for servers' clocks that disagree. */
 const MARGIN_MS = 7 * 24 * 3600 * 1000;
 const ATTEMPTS = 5;
+const REVISION_DIGITS = 16;
 
 const utf8 = new TextEncoder();
 const text = new TextDecoder();
@@ -93,7 +95,8 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
   const previous = await readManifest(log, wire);
   // Databases may share the store: each has a folder, which its first snapshot names.
   const folder = /^snapshot\/[^/]+\//.exec(previous?.content.key ?? '')?.[0] ?? `snapshot/${randomId()}/`;
-  const key = folder + randomId();
+  const base = previous?.revision ?? 0;
+  const key = `${folder}${String(base).padStart(REVISION_DIGITS, '0')}-${randomId()}`;
   for (let attempt = 1; ; attempt++) {
     const state: { cursor?: Cursor } = {};
     try {
@@ -114,16 +117,33 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
     // position stays: devices recognize the history by it.
     const purged = Math.max((previous?.content.position ?? 0) - 1, previous?.content.purged ?? 0, 0);
     const manifest: Manifest = { version: 1, position, key, purged };
+    let revision: number;
     try {
-      await log.replaceManifest(previous?.revision ?? 0, await sealManifest(wire, manifest));
+      revision = await log.replaceManifest(base, await sealManifest(wire, manifest));
     } catch (error) {
-      if ((error as Partial<KvError>).code === 'KV_LOG_CONFLICT') await store.delete(key);
+      if ((error as Partial<KvError>).code === 'KV_LOG_CONFLICT') {
+        // The manifest that is read may be an older one; then the next compaction deletes this snapshot.
+        const current = await readManifest(log, wire);
+        if (current !== undefined && current.revision > base && current.content.key !== key) await store.delete(key);
+      }
       throw error;
     }
+    // A later compaction does what is left.
+    if ((await readManifest(log, wire))?.content.key !== key) return { position };
     if (purged > 0) await log.purge(purged);
-    for (const old of await store.list(folder)) if (old !== key && old !== previous?.content.key) await store.delete(old);
+    for (const other of await store.list(folder)) {
+      if (other !== key && other !== previous?.content.key && baseOf(other) < revision) await store.delete(other);
+    }
     return { position };
   }
+}
+
+/**
+ * The revision of the manifest that a snapshot is to replace. Below the current one, no manifest will
+ * ever name the snapshot: a compaction that sleeps here deletes nothing that others write meanwhile.
+ */
+function baseOf(key: string): number {
+  return Number(new RegExp(`/(\\d{${REVISION_DIGITS}})-[^/]+$`).exec(key)?.[1] ?? 0);
 }
 
 async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(work: () => Promise<T>) => Promise<T> }, key: string, into: { cursor?: Cursor }): AsyncGenerator<Uint8Array, undefined> {
@@ -182,6 +202,8 @@ async function hasLocalWrites(snapshot: Snapshot, { modes, overlay }: Table): Pr
 interface LoadContext extends SnapshotContext {
   /** See `ReplicaOptions.isCopy`. */
   readonly isCopy: boolean;
+  /** See `Parts.unread`. */
+  readonly unread: (version: number) => Promise<Unread>;
   readonly change: <T>(work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>) => Promise<T>;
   readonly conflicts: (conflicts: readonly RawConflict[]) => void;
   /** Begins to put back lost history. */
@@ -347,7 +369,7 @@ async function loadSlice(context: LoadContext, table: Table, rows: readonly Snap
   const { tables } = context;
   const now = context.now();
   await context.change(async (tx, state) => {
-    const model = new Model(tx, tables, now);
+    const model = new Model(tx, tables, now, await context.unread(await tx.baseVersion));
     const lower: KeyBound = after && { bytes: after, isExclusive: true };
     const upper: KeyBound = last && { bytes: last, isExclusive: false };
     const epochOf = (position: Position): number => (position > doubtful ? state.epoch - 1 : state.epoch);
@@ -403,10 +425,10 @@ async function finish(context: LoadContext, header: SnapshotHeader, chunks: read
     await parts.setMany(chunks.map(({ device, seq, part }) => [[device, seq] as const, part] as const));
     const found: RawConflict[] = [];
     const last = header.applied.find(([device]) => device === state.device)?.[1] ?? known;
-    const isOwn = await confirm(tx, tables, state, known, last, now, found);
+    const isOwn = await confirm(tx, tables, state, known, last, now, await context.unread(await tx.baseVersion), found);
     const hlc = fromHex(header.hlc) > fromHex(state.hlc) ? header.hlc : state.hlc;
     const { cursor, fence } = header;
-    const next = { ...(isOwn ? state : withNewId(state)), cursor, fence, hlc, highTime: Math.max(state.highTime, header.highTime) };
+    const next = { ...(isOwn ? state : withNewId(state)), cursor, fence, hlc, highTime: header.highTime };
     return { state: next, result: found };
   });
   if (conflicts.length > 0) context.conflicts(conflicts);
@@ -417,7 +439,7 @@ async function finish(context: LoadContext, header: SnapshotHeader, chunks: read
  * `known` and up to `last`. False if they are not its own: then all of it stays there, since nobody
  * can tell which of it is in the log. Sent again, it loses to what was written since.
  */
-async function confirm(tx: Transaction, tables: Tables, { offset }: SyncState, known: AppliedRow, last: AppliedRow, now: number, found: RawConflict[]): Promise<boolean> {
+async function confirm(tx: Transaction, tables: Tables, { offset }: SyncState, known: AppliedRow, last: AppliedRow, now: number, unread: Unread, found: RawConflict[]): Promise<boolean> {
   if (last[0] === known[0] && last[1] === known[1]) return true;
   if (offset === undefined) return false;
   const outbox = tx.collection(tables.outbox);
@@ -429,14 +451,18 @@ async function confirm(tx: Transaction, tables: Tables, { offset }: SyncState, k
     mine = follow(mine, seq, decodeOutbox(row).body);
   }
   if (mine[0] !== last[0] || mine[1] !== last[1]) return false;
-  const ticket = last[0] + offset;
+  const newest = await outbox.get(last[0] + offset);
+  const part = newest === undefined ? undefined : decodeOutbox(newest);
+  const { index, left } = part !== undefined && part.flags & CHUNK ? readChunk(part.body) : { index: 0, left: 0 };
+  // Of a transaction that is not whole in the log all parts stay.
+  const ticket = last[0] + offset - (left > 0 ? index + 1 : 0);
   await outbox.clear({ lte: ticket });
-  await settleAll(tx, tables, ticket, now, found);
+  await settleAll(tx, tables, ticket, now, unread, found);
   return true;
 }
 
-async function settleAll(tx: Transaction, tables: Tables, ticket: number, now: number, found: RawConflict[]): Promise<void> {
-  const model = new Model(tx, tables, now);
+async function settleAll(tx: Transaction, tables: Tables, ticket: number, now: number, unread: Unread, found: RawConflict[]): Promise<void> {
+  const model = new Model(tx, tables, now, unread);
   for (const table of tables.byName.values()) {
     if (!table.modes.has('merge')) continue;
     for await (const [key, bytes] of tx.collection(table.overlay).entries()) {

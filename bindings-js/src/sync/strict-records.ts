@@ -135,6 +135,7 @@ export class StrictRecords {
     if (bytes === undefined) return true;
     const row = decodeOutbox(bytes);
     const state = await this.#sender.withOffset(stored, ticket);
+    if (state === undefined) return false;
     try {
       await this.#sender.append(state, ticket, row, row.expect, signal);
     } catch (error) {

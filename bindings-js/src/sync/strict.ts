@@ -5,7 +5,7 @@ import { isSuperseded } from '../base/superseded.ts';
 import { keyText } from '../codec/key-text.ts';
 import type { Key } from '../codec/keys.ts';
 import type { Collection, Reader, Transaction, Writer } from '../types/index.ts';
-import { keyId } from './model.ts';
+import { keyId } from './key-ranges.ts';
 import { STRICT } from './record.ts';
 import type { SyncOp } from './record.ts';
 import type { SyncState } from './rows.ts';

@@ -111,10 +111,10 @@ export class Wire {
   }
 
   /** Fetches a large value and checks that it is the one. */
-  async fetchBlob(store: SnapshotStore | undefined, hash: Uint8Array): Promise<Uint8Array> {
+  async fetchBlob(store: SnapshotStore | undefined, hash: Uint8Array, signal?: AbortSignal): Promise<Uint8Array> {
     const key = blobKey(toHexBytes(hash));
     if (store === undefined) throw new KvError('KV_LOG_REFUSED', 'a record refers to a large value in the object store: pass the option `snapshots`');
-    const stream = await store.get(key);
+    const stream = await store.get(key, signal);
     if (stream === undefined) throw new KvError('KV_LOG_UNAVAILABLE', `the object store has no ${key}, to which a record refers`, { retryable: true });
     const stored = await collect(stream);
     const { length } = stored;

@@ -146,7 +146,7 @@ export class Device {
           return await this.replica.settle();
         } catch (error) {
           const { code } = error as KvError;
-          if ((code !== 'KV_LOG_UNAVAILABLE' && code !== 'KV_SYNC_GAP') || attempt > 200) throw error;
+          if (!['KV_LOG_UNAVAILABLE', 'KV_SYNC_GAP', 'KV_CORRUPT'].includes(code) || attempt > 200) throw error;
           this.replica.reconnect();
         }
       }

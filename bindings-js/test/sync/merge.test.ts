@@ -1,9 +1,10 @@
 // Merge mode: what devices exchange, who wins, and what the loser learns.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { MemoryServer } from '../../src/sync/memory-log.ts';
+import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { Device, converge } from './device.ts';
 import type { DeviceOptions } from './device.ts';
+import { cutOff } from './helpers.ts';
 
 async function withDevices(count: number, use: (devices: Device[], server: MemoryServer) => Promise<void>, options: DeviceOptions = {}): Promise<void> {
   const server = new MemoryServer();
@@ -246,3 +247,47 @@ test('a clock that is days ahead does not win for days', async () => {
   assert.equal(await right.db.collection('notes').get('k'), 'seen and replaced');
   await Promise.all([fast.stop(), right.stop()]);
 });
+
+const MANY = Array.from({ length: 300 }, (_, index) => [`x${index}`, index] as const);
+const REMOVALS: readonly (readonly [string, (device: Device) => Promise<unknown>])[] = [
+  ['delete', (device) => device.db.collection('notes').delete('k')],
+  ['clear', (device) => device.db.collection('notes').clear({ prefix: 'k' })],
+  ['clear of everything', (device) => device.db.collection('notes').clear()],
+  ['drop', (device) => device.db.dropCollection('notes')],
+];
+
+for (const [name, remove] of REMOVALS) {
+  for (const where of ['a record', 'a snapshot', 'a record behind one of its own']) {
+    test(`a key that was set and removed (${name}) stays removed where ${where} arrives before both are read`, async () => {
+      let now = 1_000_000;
+      const snapshots = new MemorySnapshotStore();
+      await withDevices(2, async (devices, server) => {
+        const [a, b] = devices as [Device, Device];
+        for (const device of devices) while (await device.replica.drain());
+        if (where === 'a record behind one of its own') {
+          await b.db.collection('notes').set('k', 'own');
+          while (await b.replica.drain());
+          while (await b.replica.publish());
+        }
+        await a.db.collection('notes').set('k', 'theirs');
+        await a.sync();
+        if (where === 'a snapshot') {
+          await cutOff(server, a);
+          await a.replica.compact();
+        }
+        now += 10;
+        // More than one record takes: set and removal are read in different commits.
+        await b.db.collection('notes').setMany([...MANY, ['k', 'mine']]);
+        await remove(b);
+        while (await b.replica.pull());
+        assert.equal(await b.db.collection('notes').get('k'), undefined, 'the application has removed it');
+        while (await b.replica.drain());
+        assert.equal(await b.db.collection('notes').get('k'), undefined, 'nothing brings it back');
+        await converge(devices);
+        assert.equal(await b.db.collection('notes').get('k'), undefined);
+        await equal(devices);
+        for (const device of devices) for (const table of device.replica.tables.byName.values()) assert.equal(await table.overlay.size, 0);
+      }, { clock: () => now, snapshots });
+    });
+  }
+}

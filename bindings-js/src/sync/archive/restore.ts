@@ -129,7 +129,7 @@ async function checkEmpty(tables: RestoredTables): Promise<void> {
 }
 
 /** Applies the log to its end. Failures that may pass are repeated a few times. */
-async function applyAll(replica: Replica, log: PlanLog, { skipDamaged = false, signal, onProgress }: ArchiveRestoreOptions, progress: () => Promise<ArchiveRestoreProgress>): Promise<void> {
+async function applyAll(replica: Replica, log: PlanLog, { plan, skipDamaged = false, signal, onProgress }: ArchiveRestoreOptions, progress: () => Promise<ArchiveRestoreProgress>): Promise<void> {
   let [tries, damagedTries, position] = [0, 0, -1];
   for (;;) {
     signal?.throwIfAborted();
@@ -139,6 +139,8 @@ async function applyAll(replica: Replica, log: PlanLog, { skipDamaged = false, s
       signal?.throwIfAborted();
       const failure = toKvError(error);
       const isDamage = failure.code === 'KV_CORRUPT' || failure.code === 'KV_SYNC_GAP';
+      // Damage of the archive, not of a record that the log had so: nothing behind it can be trusted.
+      if (isDamage && (log.isBroken || (await progress()).position < (plan.snapshot?.position ?? 0))) throw failure;
       if (isDamage && !skipDamaged) throw new KvError(failure.code, `${failure.message}. \`skipDamaged\` passes over what the log itself had lost or damaged, as devices do`, { cause: failure });
       if (isDamage ? ++damagedTries > MAX_DAMAGED_TRIES : failure.code !== 'KV_LOG_UNAVAILABLE' || log.isBroken || ++tries >= MAX_TRIES) throw failure;
       if (!isDamage) await abortable(new Promise((resolve) => setTimeout(resolve, MIN_WAIT_MS * 2 ** tries)), signal);

@@ -3,11 +3,16 @@
 //     segment/<16 digits>    records after this position; there is one for each position at most
 //     snapshot/<16 digits>   which snapshot has the database as of this position
 //     snapshots/             copies of snapshots, in the form of `s3Snapshots`
+//
+// The first two are in frames that have their key in the bucket: what another archive of the database
+// has, under its prefix, is not taken for this one's.
 import { KvError } from '../../base/errors.ts';
 import type { ArchivedSnapshot, LogArchive, RestorePlan } from '../archive/plan.ts';
-import { isTruncated, logConflict, logRefused } from '../remote-log.ts';
+import { concat } from '../bytes.ts';
+import { isTruncated, logConflict } from '../remote-log.ts';
 import type { LoggedRecord, Position, RemoteLog, SnapshotStore } from '../remote-log.ts';
 import { Bucket } from './bucket.ts';
+import { decodeFrames, encodeFrames } from './frames.ts';
 import type { S3DatabaseOptions } from './index.ts';
 import { databaseFolder } from './names.ts';
 import { probeBucket } from './probe.ts';
@@ -16,17 +21,15 @@ import { S3Snapshots } from './snapshots.ts';
 const SEGMENT_BYTES = 4 * 1024 * 1024;
 /** Of records of a MiB, this many are in memory. */
 const BATCH = 100;
-const VERSION = 1;
 /** How often a segment is asked for, and how long the first wait is, half of it. */
 const TRIES = 5;
 const WAIT_MS = 100;
-/** Of a segment: version, last position. */
-const HEADER = 9;
-/** Of a record in it: position, time, length. */
-const FRAME = 20;
+/** What a record's frame begins with: position, time. */
+const RECORD_HEAD = 16;
 
 const digits = (position: Position): string => String(position).padStart(16, '0');
 const snapshotName = (position: Position): string => `snapshot/${digits(position)}`;
+const segmentName = (after: Position): string => `segment/${digits(after)}`;
 const positionIn = (key: string): Position => Number(key.slice(key.lastIndexOf('/') + 1));
 
 /** The records of a log in a bucket, from which a database of an earlier time can be made. */
@@ -50,17 +53,43 @@ export class S3Archive implements LogArchive {
   }
 
   async #lastRecord(): Promise<LoggedRecord | undefined> {
-    const newest = (await this.#bucket.list('segment/')).at(-1);
-    return newest === undefined ? undefined : [...decode(await this.#segment(newest), newest)].at(-1);
+    const newest = (await this.#bucket.list('segment/')).slice(-1);
+    let last: LoggedRecord | undefined;
+    for await (const { records } of this.#segmentsFrom(newest, 0)) last = [...records].at(-1);
+    return last;
+  }
+
+  /** Segments that were listed, or those after `start`, and what follows them: a listing may lag behind. */
+  async *#segmentsFrom(listed: readonly string[], start: Position): AsyncGenerator<{ readonly after: Position; readonly records: Iterable<LoggedRecord> }> {
+    let last = start;
+    for (let at = 0; ; at++) {
+      const isListed = at < listed.length;
+      const name = listed[at] ?? segmentName(last);
+      const bytes = await (isListed ? this.#segment(name) : this.#find(name));
+      if (bytes === undefined) return;
+      const after = positionIn(name);
+      yield { after, records: this.#recordsIn(name, bytes) };
+      if (at < listed.length - 1) continue;
+      last = [...this.#recordsIn(name, bytes)].at(-1)?.position ?? 0;
+      if (last <= after) throw new KvError('KV_CORRUPT', `${name} of the archive has no records after its position`);
+    }
+  }
+
+  #recordsIn(name: string, bytes: Uint8Array): Iterable<LoggedRecord> {
+    return recordsIn(decodeFrames(this.#bucket.keyOf(name), bytes));
+  }
+
+  async #segment(name: string, signal?: AbortSignal): Promise<Uint8Array> {
+    const bytes = await this.#find(name, signal);
+    if (bytes === undefined) throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${positionIn(name)}: ${name} is missing`);
+    return bytes;
   }
 
   /** Reads a segment, retrying while the service does not answer: a restore has no other source. */
-  async #segment(name: string, signal?: AbortSignal): Promise<Uint8Array> {
+  async #find(name: string, signal?: AbortSignal): Promise<Uint8Array | undefined> {
     for (let tries = 1; ; tries++) {
       try {
-        const object = await this.#bucket.get(name, signal);
-        if (object !== undefined) return object.bytes;
-        throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${positionIn(name)}: ${name} is missing`);
+        return (await this.#bucket.get(name, signal))?.bytes;
       } catch (error) {
         signal?.throwIfAborted();
         if ((error as Partial<KvError>).code !== 'KV_LOG_UNAVAILABLE' || tries === TRIES) throw error;
@@ -92,30 +121,33 @@ export class S3Archive implements LogArchive {
         from = (more.at(-1) as LoggedRecord).position;
       }
       if (records.length === 0) return last;
-      const key = `segment/${digits(last)}`;
-      if (await this.#bucket.create(key, encode(records), signal)) {
+      const key = segmentName(last);
+      if (await this.#bucket.create(key, encodeFrames(this.#bucket.keyOf(key), records.map(frameOf)), signal)) {
         last = (records.at(-1) as LoggedRecord).position;
         continue;
       }
       // Another archiver was faster. Of creators that race, the winner's object may not be there yet.
-      if (await this.#bucket.has(key)) last = lastIn(await this.#segment(key, signal), key);
+      if (await this.#bucket.has(key)) last = [...this.#recordsIn(key, await this.#segment(key, signal))].at(-1)?.position ?? last;
     }
   }
 
   /** The snapshot of a position that was noted, if there is one. */
   async snapshotAt(position: Position): Promise<ArchivedSnapshot | undefined> {
-    const object = await this.#bucket.get(snapshotName(position));
-    return object && { position, ...JSON.parse(new TextDecoder().decode(object.bytes)) as { readonly serverTime: number; readonly key: string } };
+    const name = snapshotName(position);
+    const object = await this.#bucket.get(name);
+    if (object === undefined) return undefined;
+    const note = concat([...decodeFrames(this.#bucket.keyOf(name), object.bytes)]);
+    return { position, ...JSON.parse(new TextDecoder().decode(note)) as { readonly serverTime: number; readonly key: string } };
   }
 
   /** Notes a snapshot. Rejects with `KV_LOG_CONFLICT` if there is another one of the same position. */
   async addSnapshot({ position, serverTime, key }: ArchivedSnapshot): Promise<void> {
     if (!Number.isSafeInteger(position) || position < 0) throw new KvError('KV_INVALID_ARGUMENT', `position has to be one of the log, not ${position}`);
     const name = snapshotName(position);
-    const bytes = new TextEncoder().encode(JSON.stringify({ serverTime, key }));
-    if (await this.#bucket.create(name, bytes)) return;
-    const found = await this.#bucket.get(name);
-    if (found !== undefined && new TextDecoder().decode(found.bytes) === new TextDecoder().decode(bytes)) return;
+    const note = new TextEncoder().encode(JSON.stringify({ serverTime, key }));
+    if (await this.#bucket.create(name, encodeFrames(this.#bucket.keyOf(name), [note]))) return;
+    const found = await this.snapshotAt(position);
+    if (found?.serverTime === serverTime && found.key === key) return;
     throw logConflict(`there is another snapshot of position ${position} already`);
   }
 
@@ -123,7 +155,8 @@ export class S3Archive implements LogArchive {
    * What makes the database as it was: up to the last record before the first one that is later
    * than `time` (milliseconds since 1970, by the log's clock) or after `position`; by default, up
    * to the last archived one. Rejects with `KV_NOT_FOUND` if the archive does not reach back so far.
-   * While the records are read, `KV_NOT_FOUND` says that some of them are missing.
+   * While the records are read, `KV_NOT_FOUND` says that some of them are missing, and `KV_CORRUPT`
+   * which object is damaged and up to which position the archive can be restored nevertheless.
    */
   async restore({ time = Infinity, position: upTo = Infinity }: { readonly time?: number; readonly position?: Position } = {}): Promise<RestorePlan> {
     let snapshot: ArchivedSnapshot | undefined;
@@ -146,22 +179,30 @@ export class S3Archive implements LogArchive {
 
   async *#records(segments: readonly string[], start: Position, time: number, upTo: Position, end: { hasMore: boolean }): AsyncGenerator<LoggedRecord> {
     let last = start;
-    for (const name of segments) {
-      const after = positionIn(name);
+    for await (const { after, records } of this.#segmentsFrom(segments, start)) {
       if (last >= upTo) {
         end.hasMore = true;
         return;
       }
       if (after > last) throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${last}, up to ${after}`);
-      for (const record of decode(await this.#segment(name), name)) {
-        // Those of archivers that began after different snapshots overlap.
-        if (record.position <= last) continue;
-        if (record.serverTime > time || record.position > upTo) {
-          end.hasMore = true;
-          return;
+      try {
+        for (const record of records) {
+          // Those of archivers that began after different snapshots overlap.
+          if (record.position <= last) continue;
+          if (record.serverTime > time || record.position > upTo) {
+            end.hasMore = true;
+            return;
+          }
+          last = record.position;
+          yield record;
         }
-        last = record.position;
-        yield record;
+      } catch (error) {
+        if ((error as Partial<KvError>).code !== 'KV_CORRUPT') throw error;
+        const instead = last === 0 ? '' : `, or restore up to position ${last}`;
+        if (last < upTo) throw new KvError('KV_CORRUPT', (error as KvError).message + instead, { cause: error });
+        // What is damaged comes after what was asked for.
+        end.hasMore = true;
+        return;
       }
     }
     if (upTo !== Infinity && last < upTo) throw new KvError('KV_NOT_FOUND', `the archive ends at position ${last}, before ${upTo}`);
@@ -186,37 +227,16 @@ function isSame(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && a.every((byte, at) => byte === b[at]);
 }
 
-function encode(records: readonly LoggedRecord[]): Uint8Array {
-  const bytes = new Uint8Array(HEADER + records.reduce((sum, { record }) => sum + FRAME + record.length, 0));
-  const view = new DataView(bytes.buffer);
-  bytes[0] = VERSION;
-  view.setBigUint64(1, BigInt((records.at(-1) as LoggedRecord).position));
-  let at = HEADER;
-  for (const { position, serverTime, record } of records) {
-    view.setBigUint64(at, BigInt(position));
-    view.setBigUint64(at + 8, BigInt(serverTime));
-    view.setUint32(at + 16, record.length);
-    bytes.set(record, at + FRAME);
-    at += FRAME + record.length;
-  }
-  return bytes;
+function frameOf({ position, serverTime, record }: LoggedRecord): Uint8Array {
+  const head = new DataView(new ArrayBuffer(RECORD_HEAD));
+  head.setBigUint64(0, BigInt(position));
+  head.setBigUint64(8, BigInt(serverTime));
+  return concat([new Uint8Array(head.buffer), record]);
 }
 
-function viewOf(bytes: Uint8Array, name: string): DataView {
-  if (bytes.length < HEADER || bytes[0] !== VERSION) throw logRefused(`${name} of the archive has version ${bytes[0]}, which this driver does not know: update mangrove-kv`);
-  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-}
-
-function lastIn(bytes: Uint8Array, name: string): Position {
-  return Number(viewOf(bytes, name).getBigUint64(1));
-}
-
-function* decode(bytes: Uint8Array, name: string): Generator<LoggedRecord> {
-  const view = viewOf(bytes, name);
-  for (let at = HEADER; at < bytes.length;) {
-    const length = at + FRAME <= bytes.length ? view.getUint32(at + 16) : Infinity;
-    if (at + FRAME + length > bytes.length) throw new KvError('KV_CORRUPT', `${name} of the archive ends in the middle of a record`);
-    yield { position: Number(view.getBigUint64(at)), serverTime: Number(view.getBigUint64(at + 8)), record: bytes.slice(at + FRAME, at + FRAME + length) };
-    at += FRAME + length;
+function* recordsIn(frames: Iterable<Uint8Array>): Generator<LoggedRecord> {
+  for (const frame of frames) {
+    const head = new DataView(frame.buffer, frame.byteOffset, RECORD_HEAD);
+    yield { position: Number(head.getBigUint64(0)), serverTime: Number(head.getBigUint64(8)), record: frame.slice(RECORD_HEAD) };
   }
 }

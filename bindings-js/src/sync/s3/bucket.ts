@@ -3,6 +3,7 @@
 import { AwsClient } from 'aws4fetch';
 import { KvError } from '../../base/errors.ts';
 import { concat } from '../bytes.ts';
+import { inParallel } from '../parallel.ts';
 import { logRefused, logUnavailable } from '../remote-log.ts';
 import { Patience } from './patience.ts';
 
@@ -35,12 +36,19 @@ export interface S3Options {
 
 export interface S3Object {
   readonly bytes: Uint8Array;
-  /** Milliseconds since 1970, by the server's clock. */
-  readonly modified: number;
+  readonly lastModified: string | null;
+}
+
+/** When an object was created, in milliseconds since 1970, by the server's clock. `refuse` gets what is wrong with the header. */
+export function timeOf({ lastModified }: S3Object, refuse: (why: string) => never): number {
+  if (lastModified === null) refuse('the header Last-Modified is missing, from which a record has its time');
+  const time = Date.parse(lastModified);
+  if (Number.isNaN(time)) refuse(`the header Last-Modified is ${JSON.stringify(lastModified)}, which is no time`);
+  return time;
 }
 
 /** How many requests are under way at the same time, where there are many. */
-const PARALLEL = 16;
+export const PARALLEL = 16;
 const NOT_CREATED = new Set([409, 412]);
 const NOT_FOUND = new Set([404]);
 const RETRYABLE = new Set([408, 425, 429]);
@@ -71,6 +79,11 @@ export class Bucket {
     this.#prefix = prefix + folder;
   }
 
+  /** An object's key in the bucket, of which those of the methods are the end. */
+  keyOf(key: string): string {
+    return this.#prefix + key;
+  }
+
   /**
    * Creates an object. Returns false if there is one, or if several creators raced and this one
    * did not win; an object that was not created may have been so by an earlier try.
@@ -83,7 +96,7 @@ export class Bucket {
 
   async get(key: string, signal?: AbortSignal): Promise<S3Object | undefined> {
     const { isOk, bytes, headers } = await this.#send('reading', key, { method: 'GET' }, signal, NOT_FOUND);
-    return isOk ? { bytes, modified: Date.parse(headers.get('last-modified') ?? '') } : undefined;
+    return isOk ? { bytes, lastModified: headers.get('last-modified') } : undefined;
   }
 
   async has(key: string): Promise<boolean> {
@@ -96,13 +109,13 @@ export class Bucket {
   }
 
   deleteAll(keys: readonly string[]): Promise<unknown> {
-    return inParallel(keys, (key) => this.delete(key));
+    return inParallel(PARALLEL, keys, (key) => this.delete(key));
   }
 
-  /** Keys with a prefix, in order, a thousand or `pageSize` at a time. */
-  async *pages(prefix: string, pageSize = 1000): AsyncGenerator<readonly string[]> {
+  /** Keys with a prefix, in order, a thousand at a time. A hint: a listing may lag behind. */
+  async *pages(prefix: string): AsyncGenerator<readonly string[]> {
     for (let token: string | undefined; ;) {
-      const query = new URLSearchParams({ 'list-type': '2', 'encoding-type': 'url', prefix: this.#prefix + prefix, 'max-keys': String(pageSize) });
+      const query = new URLSearchParams({ 'list-type': '2', 'encoding-type': 'url', prefix: this.#prefix + prefix });
       if (token !== undefined) query.set('continuation-token', token);
       const text = textOf((await this.#send('listing', `?${query}`, { method: 'GET' }, undefined)).bytes);
       yield [...text.matchAll(/<Key>([^<]*)<\/Key>/g)].map(([, key = '']) => decodeURIComponent(key.replaceAll('+', ' ')).slice(this.#prefix.length));
@@ -117,14 +130,9 @@ export class Bucket {
     return keys;
   }
 
-  async first(prefix: string): Promise<string | undefined> {
-    for await (const [key] of this.pages(prefix, 1)) return key;
-    return undefined;
-  }
-
   async #send(what: string, key: string, init: RequestInit & { readonly body?: Uint8Array<ArrayBuffer> }, signal: AbortSignal | undefined, expected: ReadonlySet<number> = new Set()): Promise<Answer> {
     const { credentials, bucket, region = 'us-east-1', timeout = 30_000, fetch: send = (request) => fetch(request) } = this.#options;
-    const url = key.startsWith('?') ? `${this.#root}${key}` : `${this.#root}/${(this.#prefix + key).split('/').map(encodeURIComponent).join('/')}`;
+    const url = key.startsWith('?') ? `${this.#root}${key}` : `${this.#root}/${this.keyOf(key).split('/').map(encodeURIComponent).join('/')}`;
     const patience = new Patience(timeout, signal);
     let answer: Answer;
     try {
@@ -169,15 +177,3 @@ function reasonOf(error: unknown): string {
   if (cause === undefined) return error.message;
   return `${error.message}: ${cause instanceof Error ? cause.message || String((cause as { readonly code?: unknown }).code) : String(cause)}`;
 }
-
-/** Calls `run` for all items, some at a time, and returns the results in order. */
-export async function inParallel<T, R>(items: readonly T[], run: (item: T) => Promise<R>): Promise<R[]> {
-  const results: R[] = new Array(items.length);
-  let next = 0;
-  await Promise.all(Array.from({ length: Math.min(PARALLEL, items.length) }, async () => {
-    for (let at = next++; at < items.length; at = next++) results[at] = await run(items[at] as T);
-  }));
-  return results;
-}
-
-export { PARALLEL };

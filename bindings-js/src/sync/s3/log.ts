@@ -1,14 +1,20 @@
 // RemoteLog on objects that are created once. Below the database's folder:
 //
 //     log/<12 digits>        records: position 1 is the first one, and there are no gaps
-//     floor/<12 digits>      how far the log is purged; counted down, so that the newest is listed first
-//     manifest/<12 digits>   revisions of the manifest, counted down too
+//     purge/<12 digits>      revisions of how far the log is purged: a position, in digits
+//     manifest/<12 digits>   revisions of the manifest
+//
+// Where each of them ends is found by asking for keys. Listings may lag behind: they only say which
+// purged records are still to be deleted.
 import { KvError } from '../../base/errors.ts';
+import { inParallel } from '../parallel.ts';
 import { logConflict, logRefused, logTruncated, logUnavailable } from '../remote-log.ts';
 import type { AppendOptions, LoggedRecord, Position, RemoteLog } from '../remote-log.ts';
-import { Bucket, PARALLEL, inParallel } from './bucket.ts';
+import { Bucket, PARALLEL, timeOf } from './bucket.ts';
 import type { S3LogOptions } from './index.ts';
 import { probeBucket } from './probe.ts';
+import { Revisions } from './revisions.ts';
+import type { Revision } from './revisions.ts';
 
 const LAST = 999_999_999_999;
 const VERSION = 1;
@@ -17,7 +23,6 @@ const KEY = /^[!-~]{1,200}$/;
 
 const digits = (number: number): string => String(number).padStart(12, '0');
 const slotOf = (position: Position): string => `log/${digits(position)}`;
-const countedDown = (folder: string, number: number): string => `${folder}/${digits(LAST - number)}`;
 const numberIn = (key: string): number => Number(key.slice(key.lastIndexOf('/') + 1));
 
 interface Slot {
@@ -25,6 +30,8 @@ interface Slot {
   readonly record: Uint8Array;
   readonly serverTime: number;
 }
+
+const floorOf = (purge: Revision | undefined): Position => (purge === undefined ? 0 : Number(new TextDecoder().decode(purge.bytes)));
 
 /** A key `<device>:<sequence>` and where it is in the log. */
 interface Keyed {
@@ -51,6 +58,8 @@ function encode(key: string, record: Uint8Array): Uint8Array {
 export class S3Log implements RemoteLog {
   readonly #bucket: Bucket;
   readonly #options: S3LogOptions;
+  readonly #purges: Revisions;
+  readonly #manifests: Revisions;
   #opening: Promise<void> | undefined;
   #isClosed = false;
   /** Slots up to here are known to be taken. */
@@ -66,6 +75,8 @@ export class S3Log implements RemoteLog {
   constructor(options: S3LogOptions, folder: string) {
     this.#options = options;
     this.#bucket = new Bucket(options, folder);
+    this.#purges = new Revisions(this.#bucket, (revision) => `purge/${digits(revision)}`);
+    this.#manifests = new Revisions(this.#bucket, (revision) => `manifest/${digits(revision)}`);
   }
 
   append(record: Uint8Array, { idempotencyKey: key, expect, signal }: AppendOptions): Promise<Position> {
@@ -158,7 +169,7 @@ export class S3Log implements RemoteLog {
     // One request shows whether there is anything.
     for (let width = 1; found.length < limit; width = Math.min(PARALLEL, width * 4)) {
       const wanted = Array.from({ length: Math.min(width, limit - found.length) }, (_, at) => after + found.length + 1 + at);
-      const slots = await inParallel(wanted, (position) => this.#slot(position, signal));
+      const slots = await inParallel(PARALLEL, wanted, (position) => this.#slot(position, signal));
       const end = slots.indexOf(undefined);
       for (const slot of end < 0 ? slots : slots.slice(0, end)) {
         found.push(slot as Slot);
@@ -170,11 +181,15 @@ export class S3Log implements RemoteLog {
   }
 
   async #slot(position: Position, signal?: AbortSignal): Promise<Slot | undefined> {
-    const object = await this.#bucket.get(slotOf(position), signal);
+    const key = slotOf(position);
+    const object = await this.#bucket.get(key, signal);
     if (object === undefined) return undefined;
+    const serverTime = timeOf(object, (why) => {
+      throw logRefused(`reading ${key} in the bucket ${this.#options.bucket}: ${why}; use a service that sends it (docs/SYNC-SERVERS.md)`);
+    });
     const [version, length = 0] = object.bytes;
     if (version !== VERSION) throw logRefused(`position ${position} of the log has version ${version}, and this driver knows version ${VERSION}: update mangrove-kv`);
-    return { key: new TextDecoder().decode(object.bytes.subarray(2, 2 + length)), record: object.bytes.slice(2 + length), serverTime: object.modified };
+    return { key: new TextDecoder().decode(object.bytes.subarray(2, 2 + length)), record: object.bytes.slice(2 + length), serverTime };
   }
 
   async read(after: Position, limit: number, signal?: AbortSignal): Promise<readonly LoggedRecord[]> {
@@ -229,21 +244,20 @@ export class S3Log implements RemoteLog {
 
   async manifest(): Promise<{ readonly revision: Position; readonly manifest: Uint8Array } | undefined> {
     await this.#open();
-    const key = await this.#bucket.first('manifest/');
-    if (key === undefined) return undefined;
-    const object = await this.#bucket.get(key);
-    return object && { revision: LAST - numberIn(key), manifest: object.bytes };
+    const newest = await this.#manifests.newest();
+    return newest && { revision: newest.revision, manifest: newest.bytes };
   }
 
   async replaceManifest(previous: Position, next: Uint8Array): Promise<Position> {
-    const current = await this.manifest();
+    await this.#open();
+    const current = (await this.#manifests.newest())?.revision ?? 0;
     const revision = previous + 1;
     // Revisions are never deleted, so a number is never free twice.
-    if ((current?.revision ?? 0) === previous && await this.#bucket.create(countedDown('manifest', revision), next)) return revision;
-    const newest = await this.manifest();
+    if (current === previous && await this.#manifests.create(revision, next)) return revision;
+    const found = await this.#manifests.read(revision);
     // An answer may have been lost.
-    if (newest?.revision === revision && isSame(newest.manifest, next)) return revision;
-    throw logConflict(`the manifest's revision is ${newest?.revision ?? 0}, not ${previous}: read it again`);
+    if (found !== undefined && isSame(found, next)) return revision;
+    throw logConflict(`the manifest's revision is ${Math.max(current, revision)}, not ${previous}: read it again`);
   }
 
   async purge(upTo: Position): Promise<void> {
@@ -251,13 +265,16 @@ export class S3Log implements RemoteLog {
     if (upTo < 1) return;
     if (upTo > this.#head) await this.#catchUp();
     if (upTo > this.#head) throw new KvError('KV_INVALID_ARGUMENT', `the log ends at position ${this.#head}, so it cannot be purged up to ${upTo}`);
-    const marker = countedDown('floor', upTo);
-    await this.#bucket.create(marker, new Uint8Array());
+    // Before the records: a reader or writer that misses one finds out why.
+    const limit = new TextEncoder().encode(String(upTo));
+    for (let isNoted = false; !isNoted;) {
+      const newest = await this.#purges.newest();
+      isNoted = floorOf(newest) >= upTo || await this.#purges.create((newest?.revision ?? 0) + 1, limit);
+    }
     for await (const page of this.#bucket.pages('log/')) {
       await this.#bucket.deleteAll(page.filter((key) => numberIn(key) <= upTo));
       if (page.some((key) => numberIn(key) > upTo)) break;
     }
-    await this.#bucket.deleteAll((await this.#bucket.list('floor/')).filter((key) => key > marker));
   }
 
   async close(): Promise<void> {
@@ -271,8 +288,7 @@ export class S3Log implements RemoteLog {
 
   /** Up to where the log is purged. */
   async #floor(): Promise<Position> {
-    const key = await this.#bucket.first('floor/');
-    return key === undefined ? 0 : LAST - numberIn(key);
+    return floorOf(await this.#purges.newest());
   }
 
   async #open(): Promise<void> {

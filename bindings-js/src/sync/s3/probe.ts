@@ -1,17 +1,20 @@
-// Whether a bucket keeps the one promise that everything here rests on.
+// Whether a bucket keeps the promises that everything here rests on.
+import { inParallel } from '../parallel.ts';
 import { logRefused } from '../remote-log.ts';
-import { Bucket, inParallel } from './bucket.ts';
-import type { S3Options } from './bucket.ts';
+import { Bucket, timeOf } from './bucket.ts';
+import type { S3Object, S3Options } from './bucket.ts';
 
 const ROUNDS = 24;
 const RACERS = 8;
-const PASSED = 'probe/passed-1';
+const READERS = 3;
+const PASSED = 'probe/passed-2';
 
 /**
- * Lets several creators race for one key, many times: exactly one may win, all must read what it
- * wrote, and nobody may replace it later. Rejects with `KV_LOG_REFUSED` if the bucket does not keep
- * to that, as a database in it could lose acknowledged records. It takes about 200 requests, and
- * leaves no objects but one that says that the bucket has passed. `again` ignores that one.
+ * Lets several creators race for one key, many times: exactly one may win, readers must find what it
+ * wrote at once, though they looked for it before, and with the same `Last-Modified`; and nobody may
+ * replace it later. Rejects with `KV_LOG_REFUSED` if the bucket does not keep to that, as a database
+ * in it could lose acknowledged records. It takes about 500 requests, and leaves no objects but one
+ * that says that the bucket has passed. `again` ignores that one.
  */
 export async function probeBucket(options: S3Options, { again = false }: { readonly again?: boolean } = {}): Promise<void> {
   const bucket = new Bucket(options);
@@ -27,19 +30,28 @@ export async function probeBucket(options: S3Options, { again = false }: { reado
 
 async function race(bucket: Bucket, key: string, { bucket: name, endpoint }: S3Options): Promise<void> {
   const refuse = (why: string): never => {
-    throw logRefused(`the bucket ${name} at ${endpoint} is refused: ${why}; use a service that creates objects with "If-None-Match: *" atomically (docs/SYNC-SERVERS.md)`);
+    throw logRefused(`the bucket ${name} at ${endpoint} is refused: ${why}; use a service that creates objects with "If-None-Match: *" atomically, shows them at once, and sends Last-Modified (docs/SYNC-SERVERS.md)`);
   };
+  const times = new Set<number>();
   // Of different lengths: they take different times on their way.
   const bodies = Array.from({ length: RACERS }, (_, racer) => new Uint8Array(1 + racer * 4096).fill(racer + 1));
-  const won = await inParallel(bodies, (body) => bucket.create(key, body));
+  const read = (): Promise<readonly (S3Object | undefined)[]> => inParallel(READERS, bodies.slice(0, READERS), () => bucket.get(key));
+  // A service may remember for a while that there is no such object.
+  if ((await read()).some((found) => found !== undefined) || await bucket.has(key)) refuse('it has an object that nobody created');
+  const won = await inParallel(RACERS, bodies, (body) => bucket.create(key, body));
   const winners = won.flatMap((hasWon, racer) => hasWon ? [racer] : []);
   if (winners.length !== 1) refuse(`${winners.length} of ${RACERS} creators of one object were told that they created it`);
   const winner = bodies[winners[0] as number] as Uint8Array;
-  const isWinner = async (): Promise<boolean> => {
-    const found = (await bucket.get(key))?.bytes;
-    return found?.length === winner.length && found[0] === winner[0];
+  const check = async (otherwise: string): Promise<void> => {
+    for (const found of await read()) {
+      if (found === undefined) return refuse('an object that was created is not found');
+      if (found.bytes.length !== winner.length || found.bytes[0] !== winner[0]) refuse(otherwise);
+      times.add(timeOf(found, refuse));
+    }
+    if (!await bucket.has(key)) refuse('an object that was created is not found by HEAD');
+    if (times.size > 1) refuse('the header Last-Modified of an object changes: devices would disagree on the time of a record');
   };
-  if (!await isWinner()) refuse('an object that was created has the content of another creator');
+  await check('an object that was created has the content of another creator');
   if (await bucket.create(key, new Uint8Array([255]))) refuse('an object that exists was created again');
-  if (!await isWinner()) refuse('an object was replaced by a creator that was told that it exists');
+  await check('an object was replaced by a creator that was told that it exists');
 }

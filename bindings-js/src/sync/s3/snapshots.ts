@@ -2,10 +2,14 @@
 //
 //     object/<key>              the first part, or the name and number of the others
 //     part/<random>/<6 digits>  parts of larger objects, which nothing names before all are there
+//
+// Both are in frames that have their name below `snapshots/`, so a copy in another store is as good.
 import { KvError } from '../../base/errors.ts';
+import { concat } from '../bytes.ts';
 import { logConflict, logRefused, logUnavailable } from '../remote-log.ts';
 import type { SnapshotStore } from '../remote-log.ts';
 import { Bucket } from './bucket.ts';
+import { decodeFrames, encodeFrames } from './frames.ts';
 import type { S3SnapshotOptions } from './index.ts';
 import { probeBucket } from './probe.ts';
 
@@ -37,7 +41,7 @@ export class S3Snapshots implements SnapshotStore {
     const name = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
     let count = 0;
     const putPart = async (part: Uint8Array): Promise<void> => {
-      if (!await this.#bucket.create(partOf(name, count), part, signal)) throw logUnavailable(`part ${count} of the snapshot ${key} was not taken: put it again`);
+      if (!await this.#create(partOf(name, count), part, signal)) throw logUnavailable(`part ${count} of the snapshot ${key} was not taken: put it again`);
       count++;
     };
     let isNamed = false;
@@ -48,15 +52,15 @@ export class S3Snapshots implements SnapshotStore {
         if (last !== undefined) await putPart(last);
         last = part;
       }
-      let head = join(INLINE, last ?? new Uint8Array());
+      let head = concat([Uint8Array.of(INLINE), last ?? new Uint8Array()]);
       if (count > 0) {
         await putPart(last as Uint8Array);
-        head = join(PARTS, new TextEncoder().encode(JSON.stringify({ name, count })));
+        head = concat([Uint8Array.of(PARTS), new TextEncoder().encode(JSON.stringify({ name, count }))]);
       }
       isNamed = true;
-      if (await this.#bucket.create(`object/${key}`, head, signal)) return;
-      const found = await this.#bucket.get(`object/${key}`);
-      isNamed = found !== undefined && isSame(found.bytes, head);
+      if (await this.#create(`object/${key}`, head, signal)) return;
+      const found = await this.#read(`object/${key}`);
+      isNamed = found !== undefined && isSame(found, head);
       if (!isNamed) throw taken();
     } catch (error) {
       // Without an answer, the object may name these parts.
@@ -67,9 +71,9 @@ export class S3Snapshots implements SnapshotStore {
 
   async get(key: string, signal?: AbortSignal): Promise<ReadableStream<Uint8Array> | undefined> {
     checkKey(key);
-    const head = (await this.#bucket.get(`object/${key}`, signal))?.bytes;
+    const head = await this.#read(`object/${key}`, signal);
     if (head === undefined) return undefined;
-    const bucket = this.#bucket;
+    const read = (part: string): Promise<Uint8Array | undefined> => this.#read(part, signal);
     const found = partsIn(head, key);
     let at = 0;
     return new ReadableStream<Uint8Array>({
@@ -78,7 +82,7 @@ export class S3Snapshots implements SnapshotStore {
           controller.close();
           return;
         }
-        const bytes = found === undefined ? head.subarray(1) : (await bucket.get(partOf(found.name, at), signal))?.bytes;
+        const bytes = found === undefined ? head.subarray(1) : await read(partOf(found.name, at));
         if (bytes === undefined) throw logRefused(`part ${at} of the snapshot ${key} is missing: it was deleted meanwhile`);
         at++;
         if (bytes.length > 0) controller.enqueue(bytes);
@@ -93,11 +97,24 @@ export class S3Snapshots implements SnapshotStore {
 
   async delete(key: string): Promise<void> {
     checkKey(key);
-    const head = (await this.#bucket.get(`object/${key}`))?.bytes;
+    const head = await this.#read(`object/${key}`).catch((error: unknown) => {
+      // Which parts it had nobody can tell.
+      if ((error as Partial<KvError>).code !== 'KV_CORRUPT') throw error;
+      return Uint8Array.of(INLINE);
+    });
     if (head === undefined) return;
     await this.#bucket.delete(`object/${key}`);
     const found = partsIn(head, key);
     if (found !== undefined) await this.#bucket.deleteAll(Array.from({ length: found.count }, (_, at) => partOf(found.name, at)));
+  }
+
+  #create(name: string, content: Uint8Array, signal?: AbortSignal): Promise<boolean> {
+    return this.#bucket.create(name, encodeFrames(name, [content]), signal);
+  }
+
+  async #read(name: string, signal?: AbortSignal): Promise<Uint8Array | undefined> {
+    const object = await this.#bucket.get(name, signal);
+    return object && concat([...decodeFrames(name, object.bytes, this.#bucket.keyOf(name))]);
   }
 
   #probe(): Promise<void> {
@@ -120,13 +137,6 @@ function checkKey(key: string): void {
   if (typeof key !== 'string' || key.length > 500 || !KEY.test(key)) {
     throw new KvError('KV_INVALID_ARGUMENT', `the key of a snapshot has to be of letters, digits, ".", "_", "=", "-" and "/" between them, not ${JSON.stringify(key)}`);
   }
-}
-
-function join(kind: number, bytes: Uint8Array): Uint8Array {
-  const joined = new Uint8Array(1 + bytes.length);
-  joined[0] = kind;
-  joined.set(bytes, 1);
-  return joined;
 }
 
 /** A stream in parts of one size, of which only the last may be smaller. */

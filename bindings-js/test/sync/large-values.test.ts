@@ -1,0 +1,130 @@
+// Large values, which are objects of their own: a device that catches up fetches each once, before it applies.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { logUnavailable } from '../../src/sync/remote-log.ts';
+import { Device, converge } from './device.ts';
+import { equal, stopAll } from './helpers.ts';
+
+const SIZE = 260 << 10;
+const MAX_BYTES = 16 << 20;
+const MAX_PARALLEL = 8;
+
+const value = (seed: number): Uint8Array => new Uint8Array(SIZE).fill(seed + 1);
+
+/** Counts what is fetched, and how much of it at a time. */
+class CountedStore extends MemorySnapshotStore {
+  readonly gets = new Map<string, number>();
+  /** Values that are fetched and not applied. */
+  waiting = 0;
+  most = 0;
+  #parallel = 0;
+  mostParallel = 0;
+  isMissing: (key: string) => boolean = () => false;
+
+  override async get(key: string): ReturnType<MemorySnapshotStore['get']> {
+    if (!key.startsWith('blob/')) return super.get(key);
+    this.gets.set(key, (this.gets.get(key) ?? 0) + 1);
+    this.mostParallel = Math.max(this.mostParallel, ++this.#parallel);
+    try {
+      // Others get their turn.
+      await new Promise((resolve) => setTimeout(resolve));
+      if (this.isMissing(key)) throw logUnavailable('told to be missing');
+      this.most = Math.max(this.most, ++this.waiting);
+      return await super.get(key);
+    } finally {
+      this.#parallel--;
+    }
+  }
+}
+
+/** Counts attempts to apply; each that succeeds lets go of the values. */
+function countAttempts({ replica }: Device, store: CountedStore): () => number {
+  const { tables } = replica;
+  const change = tables.change.bind(tables);
+  let attempts = 0;
+  tables.change = async (...given) => {
+    attempts++;
+    const result = await change(...given as Parameters<typeof change>);
+    store.waiting = 0;
+    return result as never;
+  };
+  return () => attempts;
+}
+
+/** Each value in a record of its own. */
+async function write(device: Device, first: number, count: number): Promise<void> {
+  for (let at = first; at < first + count; at++) {
+    await device.db.collection('notes').set(at, value(at));
+    await device.sync();
+  }
+}
+
+test('a device that catches up fetches each value once, some at a time, and applies in few commits', async () => {
+  const [server, store] = [new MemoryServer(), new CountedStore()];
+  const a = await Device.start(server, { snapshots: store, isInMemory: true });
+  await a.db.collection('notes').set('first', 'a small one');
+  await a.sync();
+  await write(a, 0, 128);
+  await a.sync();
+  assert.equal(store.gets.size, 0, 'a device has its own values');
+  assert.ok(server.records.length >= 129);
+  const b = await Device.start(server, { snapshots: store, isInMemory: true });
+  const attempts = countAttempts(b, store);
+  await b.sync();
+  await equal([a, b]);
+  assert.equal(store.gets.size, 128);
+  for (const [key, times] of store.gets) assert.equal(times, 1, key);
+  assert.ok(store.most * SIZE <= MAX_BYTES, `${store.most} values in memory`);
+  assert.ok(store.mostParallel > 1 && store.mostParallel <= MAX_PARALLEL, `${store.mostParallel} at a time`);
+  // One attempt finds that values are missing, one applies.
+  const parts = Math.ceil(128 * SIZE / (MAX_BYTES - SIZE));
+  assert.ok(attempts() <= 2 * (parts + 1) + 4, `${attempts()} attempts`);
+  await stopAll([a, b]);
+});
+
+test('what comes before a value that cannot be fetched is applied, and fetched once', async () => {
+  const [server, store] = [new MemoryServer(), new CountedStore()];
+  const a = await Device.start(server, { snapshots: store, isInMemory: true });
+  await write(a, 0, 5);
+  const known = new Set(await store.list('blob/'));
+  await write(a, 5, 1);
+  const [late = ''] = (await store.list('blob/')).filter((key) => !known.has(key));
+  await write(a, 6, 20);
+  await a.sync();
+  const b = await Device.start(server, { snapshots: store, isInMemory: true });
+  store.isMissing = (key) => key === late;
+  await assert.rejects(b.replica.settle(), { code: 'KV_LOG_UNAVAILABLE' });
+  assert.deepEqual(await b.db.collection('notes').keys().toArray(), [0, 1, 2, 3, 4]);
+  store.isMissing = () => false;
+  await b.sync();
+  await equal([a, b]);
+  for (const key of known) assert.equal(store.gets.get(key), 1);
+  await stopAll([a, b]);
+});
+
+test('values of a transaction in several records, of a copy and of other collections', async () => {
+  const [server, store] = [new MemoryServer(), new CountedStore()];
+  const a = await Device.start(server, { snapshots: store, collections: { notes: {}, others: {} } });
+  await write(a, 0, 3);
+  const noise = (seed: number): Uint8Array => Uint8Array.from({ length: 100_000 }, (_, at) => Math.imul(at + seed, 2_654_435_761) >>> 24);
+  for (let round = 0; round < 3; round++) {
+    await a.db.collection('notes').setMany([...Array.from({ length: 12 }, (_, at) => [`part ${round} ${at}`, noise(round * 100 + at)] as const), [`large ${round}`, value(100 + round)], [`twin ${round}`, value(100 + round)]]);
+    await a.db.collection('others').set(round, value(200 + round));
+    await write(a, 10 + round, 1);
+  }
+  await a.sync();
+  const twin = await Device.start(server, { snapshots: store, collections: { notes: {}, others: {} } }, a.disk.copy());
+  await write(twin, 50, 2);
+  await write(a, 60, 2);
+  await converge([a, twin]);
+  await equal([a, twin]);
+  store.gets.clear();
+  const b = await Device.start(server, { snapshots: store });
+  await b.sync();
+  assert.deepEqual(await b.db.collection('notes').entries().toArray(), await a.db.collection('notes').entries().toArray());
+  // Of the collection that it does not have, none.
+  assert.equal(store.gets.size, 3 + 3 + 3 + 4);
+  for (const [key, times] of store.gets) assert.equal(times, 1, key);
+  await stopAll([a, twin, b]);
+});

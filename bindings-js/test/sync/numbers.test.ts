@@ -1,0 +1,179 @@
+// Numbers of records: what a device does when its own record does not come back as it was sent.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { decodeRecord } from '../../src/sync/record.ts';
+import type { LoggedRecord, Position } from '../../src/sync/remote-log.ts';
+import { Device, converge } from './device.ts';
+import { equal, reconnect, stopAll } from './helpers.ts';
+
+/** A log that never shows a record, or shows it damaged, and remembers repeated appends for ever. */
+class DamagedLog extends MemoryLog {
+  static positions = new Set<Position>();
+  static isMissing = false;
+
+  #left = 3000;
+
+  override async read(after: Position, limit: number): Promise<readonly LoggedRecord[]> {
+    if (--this.#left < 0) throw new Error('the device does not settle');
+    const records = await super.read(after, limit);
+    const damage = ({ record }: LoggedRecord): Uint8Array => record.map((byte, at) => (at === record.length - 8 ? byte ^ 1 : byte));
+    return records.filter(({ position }) => !DamagedLog.isMissing || !DamagedLog.positions.has(position))
+      .map((each) => (DamagedLog.positions.has(each.position) ? { ...each, record: damage(each) } : each));
+  }
+}
+
+async function send(device: Device): Promise<void> {
+  while (await device.replica.drain());
+  while (await device.replica.publish());
+}
+
+for (const isMissing of [false, true]) {
+  for (const isLast of [false, true]) {
+    const what = `${isMissing ? 'is missing' : 'is damaged'} ${isLast ? 'at the end' : 'before others'}`;
+    test(`a record that ${what} when its writer reads it is sent again under another number`, async () => {
+      const server = new MemoryServer();
+      DamagedLog.isMissing = isMissing;
+      DamagedLog.positions = new Set();
+      const devices = await Promise.all([1, 2].map(() => Device.start(server, { log: new DamagedLog(server) })));
+      const [a, b] = devices as [Device, Device];
+      await a.db.collection('notes').set('zero', 0);
+      await converge(devices);
+      await a.db.collection('notes').set('one', 'acknowledged');
+      await send(a);
+      DamagedLog.positions.add(server.records.at(-1)!.position);
+      if (!isLast) {
+        await a.db.collection('notes').set('two', 2);
+        await send(a);
+      }
+      await converge(devices);
+      await a.db.collection('notes').set('three', 3);
+      await converge(devices);
+      assert.equal(await b.db.collection('notes').get('one'), 'acknowledged');
+      await equal(devices);
+      // Nor after a restart.
+      const disk = a.disk.copy();
+      await a.stop();
+      const again = await Device.start(server, { log: new DamagedLog(server) }, disk);
+      await converge([again, b]);
+      await equal([again, b]);
+      await stopAll([again, b]);
+    });
+  }
+}
+
+test('a record that is under way while the device gets another id is sent again, from number 1', async () => {
+  let hold: (() => void) | undefined;
+  let isHeld = false;
+  const server = new MemoryServer();
+  class SlowLog extends MemoryLog {
+    #left = 3000;
+
+    override async read(after: Position, limit: number): Promise<readonly LoggedRecord[]> {
+      if (--this.#left < 0) throw new Error('the device does not settle');
+      return super.read(after, limit);
+    }
+
+    override async append(...given: Parameters<MemoryLog['append']>): Promise<Position> {
+      const position = await super.append(...given);
+      if (isHeld) await new Promise<void>((resolve) => { hold = resolve; });
+      return position;
+    }
+  }
+  const devices = await Promise.all([Device.start(server, { log: new SlowLog(server) }), Device.start(server)]);
+  const [a, b] = devices as [Device, Device];
+  await a.db.collection('notes').set('zero', 0);
+  await converge(devices);
+  await b.db.collection('notes').set('one', 1);
+  await converge(devices);
+  await a.db.collection('notes').set('under way', 'acknowledged');
+  while (await a.replica.drain());
+  isHeld = true;
+  const sending = a.replica.publish();
+  while (hold === undefined) await new Promise((resolve) => setTimeout(resolve, 1));
+  server.loseHistory(1);
+  a.replica.reconnect();
+  while (await a.replica.pull());
+  isHeld = false;
+  hold();
+  await sending;
+  await a.db.collection('notes').set('later', 2);
+  while (await a.replica.pull());
+  await send(a);
+  await reconnect(devices);
+  for (const { record } of server.records) assert.ok(decodeRecord(record).header.seq > 0);
+  assert.equal(await b.db.collection('notes').get('under way'), 'acknowledged');
+  await equal(devices);
+  await stopAll(devices);
+});
+
+for (const how of ['loses its history', 'has the records of a copy of the device'] as const) {
+  for (const read of [1, 2]) {
+    test(`a transaction of several records, ${read} of which came back before the log ${how}, is whole`, async () => {
+      const server = new MemoryServer();
+      const devices = await Promise.all([Device.start(server), Device.start(server)]);
+      const [a, b] = devices as [Device, Device];
+      await a.db.collection('notes').set('zero', 0);
+      await converge(devices);
+      const disk = how === 'loses its history' ? undefined : a.disk.copy();
+      const copy = disk && await Device.start(server, {}, disk);
+      await copy?.sync();
+      const before = server.records.at(-1)!.position;
+      const large = Array.from({ length: 30 }, (_, index) => [`large ${index}`, new Uint8Array(100_000).map((_byte, at) => (at * 31 + index * 7) ^ (at >> 5))] as const);
+      await a.db.collection('notes').setMany(large);
+      while (await a.replica.drain());
+      for (let sent = 0; sent < read; sent++) {
+        assert.ok(await a.replica.publish());
+        while (await a.replica.pull());
+      }
+      if (copy === undefined) server.loseHistory(before);
+      else {
+        // It uses the same numbers: its last one comes before the record that has it here.
+        server.forgetKeys();
+        const records = server.records.length;
+        for (let count = 0; count <= read; count++) {
+          await copy.db.collection('notes').set(`from the copy ${count}`, count);
+          while (await copy.replica.drain());
+          while (await copy.replica.publish());
+        }
+        assert.equal(server.records.length, records + read + 1);
+      }
+      const all = copy === undefined ? devices : [...devices, copy];
+      await reconnect(all);
+      await reconnect(all);
+      for (const [key, value] of large) assert.deepEqual(await b.db.collection('notes').get(key), value, key);
+      await equal(all);
+      await stopAll(all);
+    });
+  }
+}
+
+test('records that are read again long after do not bring back what was deleted', async () => {
+  const DAY_MS = 86_400_000;
+  let now = 1000 * DAY_MS;
+  const server = new MemoryServer({ serverTime: () => now });
+  const start = (options: object, disk?: Device['disk']): Promise<Device> => Device.start(server, { clock: () => now, snapshots, ...options }, disk);
+  const snapshots = new MemorySnapshotStore();
+  const [a, b] = [await start({}), await start({})];
+  await a.db.collection('notes').set('k', 'first');
+  await converge([a, b]);
+  const offline = await start({});
+  now += 3_600_000;
+  await offline.db.collection('notes').set('k', 'older than the delete');
+  while (await offline.replica.drain());
+  now += 3_600_000;
+  await a.db.collection('notes').delete('k');
+  await converge([a, b]);
+  now += 3_600_000;
+  await converge([offline, a, b]);
+  now += 100 * DAY_MS;
+  await a.db.collection('notes').set('other', 1);
+  await converge([a, b, offline]);
+  const disk = b.disk.copy();
+  await b.stop();
+  const again = await start({ collections: { notes: {}, more: {} } }, disk);
+  await converge([again, a, offline]);
+  assert.equal(await a.db.collection('notes').get('k'), undefined);
+  assert.equal(await again.db.collection('notes').get('k'), undefined);
+  await stopAll([a, again, offline]);
+});
