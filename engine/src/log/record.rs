@@ -233,6 +233,20 @@ mod tests {
         assert_eq!(&bytes[40..], b"abc\0\0\0\0\0");
     }
 
+    /// An intact record that would take more memory than any commit may is none.
+    #[test]
+    fn a_payload_is_not_longer_than_the_log_allows() {
+        for (payload, is_packed) in [([7; 300].to_vec(), true), ((0..=255).collect(), false)] {
+            let mut bytes = Vec::new();
+            encode(9, &INFO, &payload, true, &Cipher::default(), &mut bytes);
+            assert_eq!(bytes[32] == 1, is_packed);
+            for (limit, counts) in [(payload.len(), true), (payload.len() - 1, false)] {
+                assert_eq!(decode(9, limit, &Cipher::default(), &bytes).is_some(), counts);
+                assert_eq!(find(9, limit, &Cipher::default(), &bytes).is_some(), counts);
+            }
+        }
+    }
+
     #[test]
     fn a_claimed_length_is_never_too_short() {
         let mut bytes = Vec::new();

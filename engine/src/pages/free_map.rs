@@ -84,6 +84,14 @@ mod tests {
     }
 
     #[test]
+    fn bytes_behind_the_lists_are_refused() {
+        let mut bytes = encode(&[Extent { start: 2, units: 3 }], &[]);
+        assert!(decode(&bytes, 2, 301).is_ok());
+        bytes.push(0);
+        assert!(decode(&bytes, 2, 301).is_err());
+    }
+
+    #[test]
     fn taking_the_front_of_an_extent_grows_the_list_by_little() {
         let list = |first: u64, units: u64| {
             encode(

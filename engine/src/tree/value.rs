@@ -264,3 +264,29 @@ impl Editor<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a short file could claim a value of any length.
+    #[test]
+    fn the_chunks_of_a_value_are_distinct_and_fill_it() {
+        let chunk = |unit: u64, raw_len: usize| BlockRef {
+            unit,
+            units: 1,
+            checksum: 0,
+            raw_len: raw_len as u32,
+        };
+        let len = 2 * CHUNK_BYTES + 5;
+        let whole = [chunk(2, CHUNK_BYTES), chunk(9, CHUNK_BYTES), chunk(4, 5)];
+        assert!(are_chunks_of(&whole, len));
+        assert!(!are_chunks_of(&[whole[0], whole[0], whole[2]], len), "one twice");
+        assert!(!are_chunks_of(&whole[..2], len), "one is missing");
+        assert!(
+            !are_chunks_of(&[whole[0], whole[1], chunk(4, 6)], len),
+            "one is too long"
+        );
+        assert!(!are_chunks_of(&whole, len - 5), "one too many");
+    }
+}
