@@ -46,6 +46,8 @@ export interface Applied {
   readonly isRenumbered: boolean;
   /** Records that were missing; they were passed over. */
   readonly gaps: readonly { readonly device: string; readonly from: number; readonly to: number }[];
+  /** Why records have no effect, whose checksums are right. */
+  readonly refused: readonly KvError[];
   /** Another device became the only writer. */
   readonly fencedBy: string | undefined;
 }
@@ -278,6 +280,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
   const pass: Pass = { tables, model: new Model(tx, tables, now, unread), now, blobs, state: before, hlc: fromHex(before.hlc), conflicts: [] };
   const [applied, outbox, chunks] = [tx.collection(tables.applied), tx.collection(tables.outbox), tx.collection(tables.chunks)];
   const gaps: { device: string; from: number; to: number }[] = [];
+  const refused: KvError[] = [];
   let [isRenumbered, fencedBy]: [boolean, string | undefined] = [false, undefined];
   const lasts = new Map<string, AppliedRow>();
   for (const [index, record] of records.entries()) {
@@ -317,10 +320,15 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       pass.state = { ...pass.state, fence: device };
       if (device !== pass.state.device) fencedBy = device;
     }
-    const body = record.flags & CHUNK ? await joinChunks(chunks, device, record) : record.body;
-    if (body === undefined) continue;
-    await tables.pace.rest();
-    const transactions = decodeTransactions(body);
+    let transactions: readonly SyncTransaction[] | undefined;
+    try {
+      transactions = await transactionsIn(tables, chunks, device, record);
+    } catch (error) {
+      const { code, message } = error as KvError;
+      if (code !== 'KV_CORRUPT' && code !== 'KV_KEY_TOO_LARGE') throw error;
+      refused.push(new KvError(code, `the record at position ${position}, number ${record.seq} of device ${device}, has no effect here: ${message}`));
+    }
+    if (transactions === undefined) continue;
     // The device that wrote a value has it as its entry.
     const missing = ticket !== undefined ? [] : blobsIn(tables, transactions).filter(({ hash }) => !blobs.has(toHexBytes(hash)));
     if (missing.length > 0) throw new MissingBlobs(index, missing);
@@ -329,7 +337,23 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
   }
   tables.defer(applied.setMany([...lasts]));
   await pass.model.save();
-  return { state: { ...pass.state, hlc: toHex(pass.hlc) }, result: { conflicts: pass.conflicts, isRenumbered, gaps, fencedBy } };
+  return { state: { ...pass.state, hlc: toHex(pass.hlc) }, result: { conflicts: pass.conflicts, isRenumbered, gaps, refused, fencedBy } };
+}
+
+/** The transactions that a record has or completes; undefined: more parts follow, or one is missing. */
+async function transactionsIn(tables: Tables, chunks: Chunks, device: string, record: ReadRecord): Promise<readonly SyncTransaction[] | undefined> {
+  const body = record.flags & CHUNK ? await joinChunks(chunks, device, record) : record.body;
+  if (body === undefined) return undefined;
+  await tables.pace.rest();
+  const transactions = decodeTransactions(body);
+  const maxBytes = await tables.maxKeyBytes();
+  for (const { ops } of transactions) {
+    for (const op of ops) {
+      if (op.type === 'clear' || op.key.length <= maxBytes || tables.find(op.collection) === undefined) continue;
+      throw new KvError('KV_KEY_TOO_LARGE', `a key of ${op.key.length} bytes in collection ${JSON.stringify(op.collection)}, and this database takes ${maxBytes}; a larger \`nodeBytes\` takes longer ones`);
+    }
+  }
+  return transactions;
 }
 
 /** The ticket of a record if this device wrote it, under its present id or an earlier one. */
@@ -371,6 +395,7 @@ async function joinChunks(chunks: Chunks, device: string, record: ReadRecord): P
 const WHOLE = { index: 0, left: 0 };
 
 export function readChunk(body: Bytes): { readonly index: number; readonly left: number; readonly part: Bytes } {
+  if (body.length < 8) throw new KvError('KV_CORRUPT', 'a part of a sync record is too short');
   const view = new DataView(body.buffer, body.byteOffset);
   return { index: view.getUint32(0), left: view.getUint32(4), part: body.slice(8) };
 }

@@ -103,7 +103,8 @@ export class Incoming {
     if (isLost) this.#link.sendAgain();
   }
 
-  #tell({ isRenumbered, conflicts, gaps, fencedBy }: Applied): void {
+  #tell({ isRenumbered, conflicts, gaps, refused, fencedBy }: Applied): void {
+    for (const error of refused) this.#parts.events.alarm(error);
     if (isRenumbered) this.#link.sendAgain();
     if (conflicts.length > 0) this.#parts.events.conflicts(conflicts);
     for (const { device, from, to } of gaps) {

@@ -158,12 +158,13 @@ export function encodeRecord(header: RecordHeader, body: Uint8Array): Uint8Array
 /** Checks version and CRC; the body is a view. */
 export function decodeRecord(bytes: Uint8Array): { readonly header: RecordHeader; readonly body: Uint8Array } {
   if (bytes.length < 15) throw new KvError('KV_CORRUPT', 'a sync record is too short');
-  if (bytes[0] !== RECORD_VERSION) {
-    throw new KvError('KV_VERSION_UNSUPPORTED', `a sync record has version ${bytes[0]}, this package knows ${RECORD_VERSION}: update the package`);
-  }
+  // Records of all versions end with it: one flipped bit is no newer version.
   const end = bytes.length - 4;
   if (new DataView(bytes.buffer, bytes.byteOffset + end).getUint32(0) !== crc32c(bytes.subarray(0, end))) {
     throw new KvError('KV_CORRUPT', 'the checksum of a sync record is wrong');
+  }
+  if (bytes[0] !== RECORD_VERSION) {
+    throw new KvError('KV_VERSION_UNSUPPORTED', `a sync record has version ${bytes[0]}, this package knows ${RECORD_VERSION}: update the package`);
   }
   const source = new ByteSource(bytes.subarray(1, end));
   const flags = source.u8();

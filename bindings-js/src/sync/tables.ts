@@ -131,6 +131,7 @@ export class Tables {
   readonly pace = new Pace();
   /** Of the running `change`. */
   #writes: Promise<unknown>[] = [];
+  #maxKeyBytes: number | undefined;
   /** Conflicts that the application has not handled yet. */
   readonly conflicts: Collection<number, unknown>;
 
@@ -145,6 +146,11 @@ export class Tables {
     this.witness = db.collection(`${PREFIX}/witness`, { key: keyCodecs.string, value: valueCodecs.json<null>() });
     this.blobs = db.collection(`${PREFIX}/blobs`, { key: keyCodecs.string, value: valueCodecs.bytes });
     this.conflicts = db.collection(`${PREFIX}/conflicts`, { key: keyCodecs.int53 });
+  }
+
+  /** The longest key that the database takes, with or without an expiry. */
+  async maxKeyBytes(): Promise<number> {
+    return this.#maxKeyBytes ??= (await this.db.stats()).maxExpiringKeySize;
   }
 
   /** Where writes of the log or rows of a snapshot go; undefined: they have no effect here. */

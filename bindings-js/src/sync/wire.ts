@@ -4,7 +4,7 @@ import { crypto } from '../base/platform.ts';
 import { toHexBytes } from './apply.ts';
 import { concat } from './bytes.ts';
 import type { ReadRecord } from './apply.ts';
-import { COMPRESSED, SEALED, crcOf, decodeRecord, encodeHeader, encodeRecord } from './record.ts';
+import { COMPRESSED, MAX_RECORD_BYTES, SEALED, crcOf, decodeRecord, encodeHeader, encodeRecord } from './record.ts';
 import type { LoggedRecord, SnapshotStore } from './remote-log.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -23,19 +23,26 @@ const COMPRESS_BYTES = 512;
 
 const utf8 = new TextEncoder();
 
-async function pipe(bytes: Uint8Array, through: { readonly readable: ReadableStream<Uint8Array>; readonly writable: WritableStream<BufferSource> }): Promise<Bytes> {
+async function pipe(bytes: Uint8Array, through: { readonly readable: ReadableStream<Uint8Array>; readonly writable: WritableStream<BufferSource> }, maxBytes?: number): Promise<Bytes> {
   const writer = through.writable.getWriter();
   // Errors reach the reader too.
   writer.write(bytes as Bytes).catch(() => undefined);
   writer.close().catch(() => undefined);
-  return collect(through.readable);
+  return collect(through.readable, maxBytes);
 }
 
-/** All bytes of a stream. */
-export async function collect(stream: ReadableStream<Uint8Array>): Promise<Bytes> {
+/** All bytes of a stream. Throws KV_CORRUPT as soon as there are more than `maxBytes`. */
+export async function collect(stream: ReadableStream<Uint8Array>, maxBytes = Infinity): Promise<Bytes> {
   const parts: Uint8Array[] = [];
   const reader = stream.getReader();
-  for (let step = await reader.read(); !step.done; step = await reader.read()) parts.push(step.value);
+  let length = 0;
+  for (let step = await reader.read(); !step.done; step = await reader.read()) {
+    parts.push(step.value);
+    length += step.value.length;
+    if (length <= maxBytes) continue;
+    reader.cancel().catch(() => undefined);
+    throw new KvError('KV_CORRUPT', `more than ${maxBytes} bytes`);
+  }
   return concat(parts);
 }
 
@@ -76,7 +83,7 @@ export class Wire {
       throw new KvError('KV_CORRUPT', `the record at position ${position} is ${flags & SEALED ? 'sealed, and there is no key' : 'not sealed, although records of this database are'}`);
     }
     const opened = await this.open(body, encodeHeader(header));
-    const plain = flags & COMPRESSED ? await pipe(opened, new DecompressionStream('deflate-raw')).catch((cause: unknown) => {
+    const plain = flags & COMPRESSED ? await pipe(opened, new DecompressionStream('deflate-raw'), MAX_RECORD_BYTES).catch((cause: unknown) => {
       throw new KvError('KV_CORRUPT', `the record at position ${position} cannot be decompressed`, { cause });
     }) : opened.slice();
     return { position, serverTime, crc: crcOf(record), flags: flags & ~(COMPRESSED | SEALED), device, seq, body: plain };

@@ -1,0 +1,60 @@
+// Records that no device can read, whoever put them there: they have no effect, and everything behind
+// them goes on.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { deflateRawSync } from 'node:zlib';
+import { keyCodecs, valueCodecs } from 'mangrove-kv';
+import { MemoryServer } from '../../src/sync/memory-log.ts';
+import { CHUNK, COMPRESSED, encodeRecord, encodeTransactions } from '../../src/sync/record.ts';
+import { toHlc } from '../../src/sync/clock.ts';
+import { Device, converge } from './device.ts';
+import { equal, stopAll } from './helpers.ts';
+
+const bytes = (...values: number[]): Uint8Array<ArrayBuffer> => new Uint8Array(values);
+const record = (flags: number, body: Uint8Array, seq = 1): Uint8Array<ArrayBuffer> => encodeRecord({ flags, device: 7n, seq }, body);
+const encoded = (key: Uint8Array): Uint8Array<ArrayBuffer> => encodeTransactions([{ base: 0, hlc: toHlc(Date.now()), ops: [
+  { type: 'set', collection: 'notes', key: keyCodecs.any.encode('beside it').slice(), value: valueCodecs.structured().encode(1).slice(), expiresAt: 0 },
+  { type: 'set', collection: 'notes', key, value: valueCodecs.structured().encode(1).slice(), expiresAt: 0 },
+] }]);
+const good = (): Uint8Array<ArrayBuffer> => record(0, encoded(keyCodecs.any.encode('p').slice()));
+const flipped = (at: number, bit: number): Uint8Array => good().map((byte, index) => (index === at ? byte ^ bit : byte));
+
+const POISON: readonly (readonly [string, readonly Uint8Array[]])[] = [
+  ['garbage under a valid checksum', [record(0, bytes(1, 2, 3))]],
+  ['an empty body', [record(0, bytes())]],
+  ['a part of 3 bytes', [record(CHUNK, bytes(1, 2, 3))]],
+  ['a last part of 0 bytes', [record(CHUNK, bytes())]],
+  ['a last part of garbage', [record(CHUNK, bytes(0, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9))]],
+  ['a last part without the others', [record(CHUNK, bytes(255, 255, 255, 255, 0, 0, 0, 0, 1))]],
+  ['two parts of garbage', [record(CHUNK, bytes(0, 0, 0, 0, 0, 0, 0, 1, 200)), record(CHUNK, bytes(0, 0, 0, 1, 0, 0, 0, 0, 9), 2)]],
+  ['a flipped bit in the version', [flipped(0, 4)]],
+  ['a flipped bit in the flags', [flipped(1, 64)]],
+  ['a flipped bit in the body', [flipped(20, 64)]],
+  ['a key of 100,000 bytes', [record(0, encoded(new Uint8Array(100_000).fill(9)))]],
+  ['a record of 3 bytes', [bytes(1, 2, 3)]],
+  ['a record of 0 bytes', [bytes()]],
+  ['a body that would take 700 MiB', [record(COMPRESSED, new Uint8Array(deflateRawSync(new Uint8Array(700 << 20))))]],
+  ['compressed garbage', [record(COMPRESSED, bytes(255, 255, 255))]],
+];
+
+for (const [name, records] of POISON) {
+  test(`${name} stops nobody`, async () => {
+    const server = new MemoryServer();
+    const devices = [await Device.start(server), await Device.start(server)] as const;
+    const [a, b] = devices;
+    await a.db.collection('notes').set('one', 1);
+    await converge(devices);
+    for (const [index, each] of records.entries()) server.append(each, { idempotencyKey: `poison ${index}` });
+    await a.db.collection('notes').set('two', 2);
+    await converge(devices);
+    await b.db.collection('notes').set('three', 3);
+    const late = await Device.start(server);
+    const all = [...devices, late];
+    await converge(all);
+    await equal(all);
+    assert.deepEqual(await late.db.collection('notes').entries().toArray(), [['one', 1], ['three', 3], ['two', 2]]);
+    // A part whose others never come is no error yet.
+    if (!name.includes('without the others')) for (const { alarms } of all) assert.ok(alarms.length > 0, 'each device tells');
+    await stopAll(all);
+  });
+}
