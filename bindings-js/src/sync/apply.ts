@@ -261,7 +261,7 @@ async function applyTransactions(pass: Pass, record: ReadRecord, transactions: r
       const op = withBlob(given, pass.blobs);
       if (op.type === 'clear') continue;
       const row = model.row(table, op.key);
-      const stamped = isRepair && op.stamp !== undefined ? { ...write, h: op.stamp.h, device: op.stamp.device, isStrict: op.stamp.isStrict } : write;
+      const stamped = isRepair && op.stamp !== undefined ? { ...write, h: clamp(op.stamp.h, record.serverTime), device: op.stamp.device, isStrict: op.stamp.isStrict } : write;
       applyWrite(pass, row, toBase(op), stamped);
       touched.add(row);
     }

@@ -1,7 +1,10 @@
 // Merge mode: what devices exchange, who wins, and what the loser learns.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { keyCodecs, valueCodecs } from 'mangrove-kv';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { toHlc } from '../../src/sync/clock.ts';
+import { REPAIR, encodeRecord, encodeTransactions } from '../../src/sync/record.ts';
 import { Device, converge } from './device.ts';
 import type { DeviceOptions } from './device.ts';
 import { cutOff } from './helpers.ts';
@@ -291,3 +294,24 @@ for (const [name, remove] of REMOVALS) {
     });
   }
 }
+
+test('a repair whose stamp is years ahead counts as written now', async () => {
+  let now = 1_700_000_000_000;
+  const server = new MemoryServer({ serverTime: () => now });
+  const devices = [await Device.start(server, { clock: () => now }), await Device.start(server, { clock: () => now })] as const;
+  const [a] = devices;
+  const forged = (h: bigint, seq: number): Uint8Array => encodeRecord({ flags: REPAIR, device: 7n, seq }, encodeTransactions([{ base: 0, hlc: 0n, ops: [
+    { type: 'set', collection: 'notes', key: keyCodecs.any.encode('k').slice(), value: valueCodecs.structured().encode('forged').slice(), expiresAt: 0, stamp: { h, device: 7n, isStrict: false } },
+  ] }]));
+  server.append(forged(toHlc(now + 50 * 365 * 86_400_000), 1), { idempotencyKey: '1' });
+  server.append(forged(2n ** 64n - 1n, 2), { idempotencyKey: '2' });
+  const offline = await Device.start(server, { clock: () => now });
+  now += 120_000;
+  // It does not know the repairs.
+  await offline.db.collection('notes').set('k', 'two minutes later');
+  while (await offline.replica.drain());
+  await converge([a, offline, ...devices]);
+  await equal([...devices, offline]);
+  assert.equal(await a.db.collection('notes').get('k'), 'two minutes later');
+  await Promise.all([...devices, offline].map((device) => device.stop()));
+});
