@@ -613,7 +613,7 @@ export const MUTANTS = {
     ['flushes are not checked', '«self.check_front(&mut state)?;» if of_log', '', 'engine fence::the_first_opener_is_refused_once_another_took_over'],
     ['a refused write of the log is looked for', 'Err(_) => «state.first = None», } } written', 'Self::note(&mut state, offset, from)', 'engine fence::a_refused_write_of_the_log_is_no_other_writer'],
     ['the first record is not read back', 'if «found != *bytes» {', 'false', OPEN],
-    ['a flush acknowledges without looking for another writer', 'self.file.flush()?; «self.fence.check_flushed(self.is_log, 0)»', 'Ok(())', 'processes evicted::files_behind_symbolic_links_are_where_they_are_expected'],
+    ['a flush acknowledges without looking for another writer', 'self.file.flush()?; «self.fence.check_flushed(self.is_log, 0)»', 'Ok(())', 'processes evicted::a_strict_commit_is_not_acknowledged'],
     ['a lost fence recovers', 'if let Some(error) = &state.lost { «return Err(error.clone());» }', 'let _ = error;', 'engine fence::no_acknowledged_strict_commit_is_lost'],
     ['the claim goes to the newest slot', 'let slot = «1 - newest.generation % 2»;', 'newest.generation % 2', OPEN],
   ],
