@@ -403,3 +403,21 @@ fn a_record_that_does_not_count_is_no_other_writer() {
         set(&database, 3, b"c", Durability::Strict).expect("it is alone");
     }
 }
+
+/// What is not flushed may overwrite, too: a write of an earlier opening is refused before it is made.
+#[test]
+fn a_relaxed_commit_of_an_earlier_opening_overwrites_nothing() {
+    let storage = Unlocked {
+        watch: Watch::Writes,
+        ..Unlocked::default()
+    };
+    let first = open(&storage).unwrap();
+    set(&first, 1, b"a", Durability::Strict).unwrap();
+    let second = open(&storage).unwrap();
+    set(&second, 2, b"b", Durability::Strict).unwrap();
+    assert!(is_locked(&set(&first, 3, b"c", Durability::Relaxed)));
+    drop((first, second));
+    let again = open(&storage).unwrap();
+    assert!(get(&again, 1).is_some() && get(&again, 2).is_some());
+    assert_eq!(get(&again, 3), None);
+}

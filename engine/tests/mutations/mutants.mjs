@@ -328,7 +328,7 @@ export const MUTANTS = {
   ],
   'state/published.rs': [
     ['a commit is visible before an earlier one that is not durable', 'if «self.staged.is_empty()» && !needs_flush {', 'true', 'engine open_flush::a_relaxed_commit_is_not_visible_before_a_strict_one'],
-    ['a commit is visible before its flush', 'if next.needs_flush && «next.version.version > durable» {', 'next.version.version > durable + 1', 'engine open_flush::a_failed_flush_undoes_what_waited_and_ends_writing'],
+    ['a commit is visible before its flush', 'if next.needs_flush && «next.version.version > durable» {', 'next.version.version > durable + 1', 'engine open_flush::a_submitted_commit_is_seen_and_kept_from_its_flush_on'],
     ['a version is unpinned with the first of its snapshots', 'if «self.live[at].1 == 0» {', 'true', 'engine compact::open_snapshots_are_reported_and_stay_as_they_are'],
     ['the youngest snapshot decides what is kept', '«self.live.first()».map', 'self.live.last()', 'engine compact::an_old_snapshot_is_read_beside_younger_ones'],
     ['the newest version keeps its layers', 'if «version.version >= first» {', 'version.version > first', 'engine compact::a_full_file_has_no_room_and_stays_usable'],
@@ -609,7 +609,7 @@ export const MUTANTS = {
     ['no claim is written', '«self.put(state, at, &claim)?;»', 'let _ = (at, claim);', 'engine fence::the_first_opener_is_refused_once_another_took_over'],
     ['a log that another writer extended is not noticed', '&& «tail.has_grown(&**log)?»', '{ let _ = (log, tail); false }', 'engine fence::the_second_opener_is_refused_if_the_first_kept_writing'],
     ['writes to the data file are not checked', '|| «!is_log» {', 'false', 'engine fence::the_first_opener_is_refused_once_another_took_over'],
-    ['writes to the log are not checked', '|| «self.every_write» ||', 'false', 'engine fence::no_acknowledged_strict_commit_is_lost'],
+    ['writes to the log are not checked', '|| «self.every_write» ||', 'false', 'engine fence::a_relaxed_commit_of_an_earlier_opening_overwrites_nothing'],
     ['flushes are not checked', '«self.check_front(&mut state)?;» if of_log', '', 'engine fence::the_first_opener_is_refused_once_another_took_over'],
     ['a refused write of the log is looked for', 'Err(_) => «state.first = None», } } written', 'Self::note(&mut state, offset, from)', 'engine fence::a_refused_write_of_the_log_is_no_other_writer'],
     ['the first record is not read back', 'if «found != *bytes» {', 'false', OPEN],
