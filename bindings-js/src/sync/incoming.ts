@@ -12,8 +12,8 @@ import { isTruncated } from './remote-log.ts';
 import type { LoggedRecord, Position } from './remote-log.ts';
 import { NOTHING_APPLIED, decodeOutbox } from './rows.ts';
 import type { SyncState } from './rows.ts';
-import { withNewId } from './tables.ts';
 import { loadSnapshot, readManifest } from './snapshot.ts';
+import { withNewId } from './tables.ts';
 import type { Bytes } from './tables.ts';
 
 const READ_RECORDS = 256;
@@ -58,8 +58,10 @@ export class Incoming {
     if (logged.length === 0) {
       if ((await this.#local.recall()).rejoin !== undefined) await reconcile(this.#parts);
       this.#link.isCaughtUp = true;
-      if (await this.#local.pending() === 0) this.#unseen = 0;
-      else if (this.#link.sent > 0) await this.#findLost(cursor.position);
+      if (await this.#local.pending() === 0) {
+        this.#unseen = 0;
+        this.#link.acknowledged.clear();
+      } else if (this.#link.sent > 0) await this.#findLost(cursor.position);
       return false;
     }
     this.#unseen = 0;
@@ -81,21 +83,25 @@ export class Incoming {
   }
 
   /**
-   * What was acknowledged, and does not appear although the log was read up to here. Behind the end it
-   * may only be late: it is sent once more, which tells where it is or does no harm. What is lost is
-   * sent under another id: servers may take it under its own for what they have acknowledged.
+   * Looks for acknowledged records that the log, read up to `end`, does not show. One behind `end` may
+   * just be late: sending it again locates it or is harmless. A record that is lost for certain goes out
+   * under a new id, because servers may deduplicate its old number.
    */
   async #findLost(end: Position): Promise<void> {
     this.#unseen++;
+    const { outbox, applied } = this.#local.tables;
+    const [oldest] = await outbox.first() ?? [];
+    if (oldest === undefined) return;
     const isLong = this.#unseen % (3 * MAX_UNSEEN) === 0;
-    if (!isLong && this.#link.oldest > end) {
+    if (!isLong && (this.#link.positionOf(oldest) ?? Infinity) > end) {
       if (this.#unseen % MAX_UNSEEN === 0) this.#link.sendAgain();
       return;
     }
     const isLost = await this.#local.change('strict', async (tx, state) => {
       const { offset, device } = state;
-      const [last] = await tx.collection(this.#local.tables.applied).get(device) ?? NOTHING_APPLIED;
-      const first = offset === undefined ? undefined : await tx.collection(this.#local.tables.outbox).first({ gt: last + offset });
+      const [last] = await tx.collection(applied).get(device) ?? NOTHING_APPLIED;
+      // Parts that the log has confirmed stay in the outbox, too.
+      const first = offset === undefined ? undefined : await tx.collection(outbox).first({ gt: last + offset });
       if (first === undefined || decodeOutbox(first[1]).expect !== undefined) return { state, result: false };
       if (!isLong && (this.#link.acknowledged.get(first[0]) ?? Infinity) > end) return { state, result: false };
       return { state: withNewId(state), result: true };

@@ -22,7 +22,7 @@ export interface ReplicaEvents {
 export class Link {
   /** The newest ticket that the log has acknowledged. */
   sent = 0;
-  /** Where in the log it said that tickets are. */
+  /** Positions of acknowledged tickets, in the order of the tickets. */
   readonly acknowledged = new Map<number, Position>();
   /** The newest position known to be the log's end, for an exclusive writer. */
   end = 0;
@@ -47,9 +47,13 @@ export class Link {
     this.acknowledged.clear();
   }
 
-  /** The first position that was acknowledged of what may still be in the outbox. */
-  get oldest(): Position {
-    return Math.min(Infinity, ...this.acknowledged.values());
+  /** The position of the outbox's oldest ticket, if it was acknowledged. Forgets those of confirmed tickets. */
+  positionOf(oldest: number): Position | undefined {
+    for (const ticket of this.acknowledged.keys()) {
+      if (ticket >= oldest) break;
+      this.acknowledged.delete(ticket);
+    }
+    return this.acknowledged.get(oldest);
   }
 }
 

@@ -7,15 +7,22 @@ import type { LoggedRecord, Position } from '../../src/sync/remote-log.ts';
 import { Device, converge } from './device.ts';
 import { equal, reconnect, stopAll } from './helpers.ts';
 
+/** A log that fails when a device goes on reading and never settles. */
+class BoundedLog extends MemoryLog {
+  #left = 3000;
+
+  override read(after: Position, limit: number): Promise<readonly LoggedRecord[]> {
+    if (--this.#left < 0) throw new Error('the device does not settle');
+    return super.read(after, limit);
+  }
+}
+
 /** A log that never shows a record, or shows it damaged, and remembers repeated appends for ever. */
-class DamagedLog extends MemoryLog {
+class DamagedLog extends BoundedLog {
   static positions = new Set<Position>();
   static isMissing = false;
 
-  #left = 3000;
-
   override async read(after: Position, limit: number): Promise<readonly LoggedRecord[]> {
-    if (--this.#left < 0) throw new Error('the device does not settle');
     const records = await super.read(after, limit);
     const damage = ({ record }: LoggedRecord): Uint8Array => record.map((byte, at) => (at === record.length - 8 ? byte ^ 1 : byte));
     return records.filter(({ position }) => !DamagedLog.isMissing || !DamagedLog.positions.has(position))
@@ -62,18 +69,34 @@ for (const isMissing of [false, true]) {
   }
 }
 
+test('a record whose append was acknowledged and had no effect is repeated under its number first', async () => {
+  let isLost = false;
+  const server = new MemoryServer();
+  class LosingLog extends BoundedLog {
+    override async append(record: Uint8Array, options: Parameters<MemoryLog['append']>[1]): Promise<Position> {
+      if (!isLost) return super.append(record, options);
+      isLost = false;
+      return server.records.at(-1)!.position + 1;
+    }
+  }
+  const device = await Device.start(server, { log: new LosingLog(server) });
+  for (const key of ['zero', 'one']) {
+    await device.db.collection('notes').set(key, 0);
+    await device.sync();
+  }
+  isLost = true;
+  await device.db.collection('notes').set('two', 2);
+  await device.sync();
+  assert.deepEqual(server.records.map(({ record }) => decodeRecord(record).header.seq), [1, 2, 3]);
+  assert.deepEqual((await device.replica.state()).formers, [], 'it keeps its id');
+  await device.stop();
+});
+
 test('a record that is under way while the device gets another id is sent again, from number 1', async () => {
   let hold: (() => void) | undefined;
   let isHeld = false;
   const server = new MemoryServer();
-  class SlowLog extends MemoryLog {
-    #left = 3000;
-
-    override async read(after: Position, limit: number): Promise<readonly LoggedRecord[]> {
-      if (--this.#left < 0) throw new Error('the device does not settle');
-      return super.read(after, limit);
-    }
-
+  class SlowLog extends BoundedLog {
     override async append(...given: Parameters<MemoryLog['append']>): Promise<Position> {
       const position = await super.append(...given);
       if (isHeld) await new Promise<void>((resolve) => { hold = resolve; });
