@@ -305,7 +305,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     const ticket = await ticketOf(pass.state, record, (at) => outbox.get(at));
     if (ticket !== undefined) {
       // Parts stay until all of them are there: under another id, all of them are sent again.
-      const part = record.flags & CHUNK ? readChunk(record.body) : WHOLE;
+      const part = partOf(record);
       if (part.left === 0) tables.defer(outbox.clear({ gte: ticket - part.index, lte: ticket }));
       // The log has lost one before it, which can have no number after this one's but under another id.
       if (record.seq > last + 1 && await outbox.first({ gte: ticket - (record.seq - last - 1), lt: ticket - part.index }) !== undefined) {
@@ -392,9 +392,12 @@ async function joinChunks(chunks: Chunks, device: string, record: ReadRecord): P
   return concat([...parts, part]);
 }
 
-const WHOLE = { index: 0, left: 0 };
+/** Which part of a body a record has, and how many follow it. */
+export function partOf({ flags, body }: { readonly flags: number; readonly body: Bytes }): { readonly index: number; readonly left: number } {
+  return flags & CHUNK ? readChunk(body) : { index: 0, left: 0 };
+}
 
-export function readChunk(body: Bytes): { readonly index: number; readonly left: number; readonly part: Bytes } {
+function readChunk(body: Bytes): { readonly index: number; readonly left: number; readonly part: Bytes } {
   if (body.length < 8) throw new KvError('KV_CORRUPT', 'a part of a sync record is too short');
   const view = new DataView(body.buffer, body.byteOffset);
   return { index: view.getUint32(0), left: view.getUint32(4), part: body.slice(8) };

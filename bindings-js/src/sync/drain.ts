@@ -5,6 +5,7 @@ import type { Snapshot, Transaction } from '../types/index.ts';
 import { chunksOf, toHexBytes } from './apply.ts';
 import { fromHex, toHex } from './bytes.ts';
 import { tick } from './clock.ts';
+import { toBounds } from './key-ranges.ts';
 import type { LocalCommit } from './local-feed.ts';
 import { Model } from './model.ts';
 import type { Row } from './model.ts';
@@ -13,7 +14,6 @@ import type { KeyBound, SyncOp, SyncTransaction } from './record.ts';
 import { decodeOverlay, decodeStamp, encodeOutbox } from './rows.ts';
 import type { SyncState } from './rows.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
-import { toBounds } from './unread.ts';
 
 /** Bodies are cut into parts of this size; compressed and sealed they fit into a record. */
 export const MAX_BODY_BYTES = 900 << 10;

@@ -1,7 +1,7 @@
 // The rows of keys that a commit of sync looks at, read once, changed in memory, and written at the
 // end: entry, stamp and overlay of each.
 import type { Reader, Transaction, Writer } from '../types/index.ts';
-import { isWithin, keyId } from './key-ranges.ts';
+import { isWithin, keyId, toRange } from './key-ranges.ts';
 import type { KeyBound } from './record.ts';
 import { copyOf, decodeOverlay, decodeStamp, encodeOverlay, encodeStamp } from './rows.ts';
 import type { BaseValue, Overlay, Stamp } from './rows.ts';
@@ -9,14 +9,6 @@ import type { Bytes, Rows, Table, Tables } from './tables.ts';
 import { Unread } from './unread.ts';
 
 type RowsIn = Reader<Bytes, Bytes> & Writer<Bytes, Bytes>;
-
-/** Bounds in the form that ranges take. */
-export function toRange(lower: KeyBound, upper: KeyBound): { gt?: Bytes; gte?: Bytes; lt?: Bytes; lte?: Bytes } {
-  return {
-    ...(lower && { [lower.isExclusive ? 'gt' : 'gte']: lower.bytes }),
-    ...(upper && { [upper.isExclusive ? 'lt' : 'lte']: upper.bytes }),
-  };
-}
 
 export class Row {
   readonly table: Table;

@@ -97,20 +97,14 @@ export class Outgoing {
 
   /** See `Parts.unread`. */
   async unread(version: number): Promise<Unread> {
-    try {
-      return new Unread(await this.#feed.peek(version));
-    } catch (error) {
-      if ((error as Partial<KvError>).code !== 'KV_TRUNCATED_FEED') throw error;
-      // All entries are compared with the base: what was set and deleted again leaves no trace.
-      this.#isRescanNeeded = true;
-      return new Unread();
-    }
+    // A rescan finds what is left of lost commits; what was set and deleted again leaves no trace.
+    return new Unread(await this.#peek(version));
   }
 
   /** Undefined: some commits are lost, so everything has to be compared. */
-  async #peek(): Promise<readonly LocalCommit[] | undefined> {
+  async #peek(version?: number): Promise<readonly LocalCommit[] | undefined> {
     try {
-      return await this.#feed.peek();
+      return await this.#feed.peek(version);
     } catch (error) {
       if ((error as Partial<KvError>).code !== 'KV_TRUNCATED_FEED') throw error;
       this.#isRescanNeeded = true;

@@ -53,7 +53,7 @@ export class Sender {
   async withOffset(state: SyncState, ticket: number): Promise<SyncState | undefined> {
     if (state.offset !== undefined) return state;
     return this.#local.change<SyncState | undefined>('strict', async (tx, before) => {
-      if (before.offset !== undefined || await tx.collection(this.#local.tables.outbox).hasMany([ticket]).then(([isThere]) => isThere !== true)) return { state: before, result: undefined };
+      if (before.offset !== undefined || !await tx.collection(this.#local.tables.outbox).has(ticket)) return { state: before, result: undefined };
       const nextTicket = await closeGaps(tx, this.#local.tables, before.nextTicket);
       const next = { ...before, nextTicket, offset: ticket - 1 };
       return nextTicket === before.nextTicket ? { state: next, result: next } : { state: { ...before, nextTicket }, result: undefined };

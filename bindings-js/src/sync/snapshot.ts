@@ -5,13 +5,13 @@
 import { KvError } from '../base/errors.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
 import type { Snapshot, Transaction } from '../types/index.ts';
-import { OFFLINE_LIMIT_MS, putBase, readChunk, settle } from './apply.ts';
+import { OFFLINE_LIMIT_MS, partOf, putBase, settle } from './apply.ts';
 import type { RawConflict } from './apply.ts';
 import { ByteSink, ByteSource, compareBytes, crc32c, fromHex } from './bytes.ts';
 import { toHlc } from './clock.ts';
 import { Model } from './model.ts';
 import type { Change } from './model.ts';
-import { CHUNK, isRead } from './record.ts';
+import { isRead } from './record.ts';
 import type { KeyBound } from './record.ts';
 import { isTruncated, logUnavailable } from './remote-log.ts';
 import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
@@ -452,8 +452,7 @@ async function confirm(tx: Transaction, tables: Tables, { offset }: SyncState, k
   }
   if (mine[0] !== last[0] || mine[1] !== last[1]) return false;
   const newest = await outbox.get(last[0] + offset);
-  const part = newest === undefined ? undefined : decodeOutbox(newest);
-  const { index, left } = part !== undefined && part.flags & CHUNK ? readChunk(part.body) : { index: 0, left: 0 };
+  const { index, left } = newest === undefined ? { index: 0, left: 0 } : partOf(decodeOutbox(newest));
   // Of a transaction that is not whole in the log all parts stay.
   const ticket = last[0] + offset - (left > 0 ? index + 1 : 0);
   await outbox.clear({ lte: ticket });

@@ -1,22 +1,9 @@
 // What the application wrote and sync has not put into the outbox yet.
-import { encodeBound, keyCodecs, prefixRange } from '../codec/keys.ts';
-import type { Bounds } from '../types/index.ts';
-import { isWithin, keyId } from './key-ranges.ts';
+import { isWithin, keyId, toBounds } from './key-ranges.ts';
 import type { LocalCommit } from './local-feed.ts';
 import type { KeyBound } from './record.ts';
 
 type Bytes = Uint8Array;
-
-/** Bounds of bytes, as the feed has them. */
-export function toBounds(range: Bounds<Bytes>): { readonly lower: KeyBound; readonly upper: KeyBound } {
-  const bound = (value: unknown, isExclusive: boolean): KeyBound =>
-    value === undefined ? undefined : { bytes: encodeBound(keyCodecs.bytes, value as Bytes), isExclusive };
-  if (range.prefix !== undefined) {
-    const { lower, upper } = prefixRange(keyCodecs.bytes, range.prefix as Bytes);
-    return { lower: bound(lower, false), upper: bound(upper, true) };
-  }
-  return { lower: bound(range.gt ?? range.gte, range.gt !== undefined), upper: bound(range.lt ?? range.lte, range.lt !== undefined) };
-}
 
 /**
  * The keys of some commits. An entry that is not there has no version, so the database alone does not
@@ -30,9 +17,9 @@ export class Unread {
     for (const commit of commits) {
       if (commit.isOwn) continue;
       for (const change of commit.changes) {
-        if (change.type === 'set' || change.type === 'delete') setOf(this.#keys, change.collection, () => new Set<string>()).add(keyId(change.key));
-        else setOf(this.#ranges, change.collection, () => []).push(change.type === 'clear' ? toBounds(change.range) : { lower: undefined, upper: undefined });
-        if (change.type === 'rename') setOf(this.#ranges, change.to, () => []).push({ lower: undefined, upper: undefined });
+        if (change.type === 'set' || change.type === 'delete') getOrInsert(this.#keys, change.collection, () => new Set<string>()).add(keyId(change.key));
+        else getOrInsert(this.#ranges, change.collection, () => []).push(change.type === 'clear' ? toBounds(change.range) : { lower: undefined, upper: undefined });
+        if (change.type === 'rename') getOrInsert(this.#ranges, change.to, () => []).push({ lower: undefined, upper: undefined });
       }
     }
   }
@@ -48,7 +35,8 @@ export class Unread {
   }
 }
 
-function setOf<V>(map: Map<string, V>, key: string, create: () => V): V {
+/** The value of a key, created if there is none. */
+function getOrInsert<V>(map: Map<string, V>, key: string, create: () => V): V {
   const found = map.get(key);
   if (found !== undefined) return found;
   const made = create();

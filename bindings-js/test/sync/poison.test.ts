@@ -1,5 +1,5 @@
-// Records that no device can read, whoever put them there: they have no effect, and everything behind
-// them goes on.
+// Poison records, which no device can decode: each device skips them and applies everything that
+// follows.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { deflateRawSync } from 'node:zlib';

@@ -200,7 +200,7 @@ export class S3Archive implements LogArchive {
         if ((error as Partial<KvError>).code !== 'KV_CORRUPT') throw error;
         const instead = last === 0 ? '' : `, or restore up to position ${last}`;
         if (last < upTo) throw new KvError('KV_CORRUPT', (error as KvError).message + instead, { cause: error });
-        // What is damaged comes after what was asked for.
+        // The damage lies behind the requested position.
         end.hasMore = true;
         return;
       }
