@@ -46,6 +46,13 @@ fn set(database: &Database, value_len: usize, durability: Durability) {
     transaction.commit(durability).expect("the storage works");
 }
 
+fn assert_refused(files: Files) {
+    assert!(matches!(
+        open(&SimStorage::from_files(files), options()),
+        Err(Error::Corrupt(_))
+    ));
+}
+
 /// Returns the version of the database in `files`, which equals its number of records.
 fn version_in(files: Files) -> u64 {
     let database = open(&SimStorage::from_files(files), options()).expect("every image opens");
@@ -243,10 +250,7 @@ fn a_log_that_was_replayed_behind_a_close_is_missed() {
     drop(database);
     assert_eq!(version_in(files.clone()), 2);
     files.remove("log");
-    assert!(matches!(
-        open(&SimStorage::from_files(files), options()),
-        Err(Error::Corrupt(_))
-    ));
+    assert_refused(files);
 }
 
 /// Opens, commits once and closes; returns the last version that was acknowledged, at least `known`.
@@ -461,10 +465,7 @@ fn a_commit_that_bypassed_the_log_is_missed_by_the_older_superblock() {
     let mut files = storage.files();
     assert_eq!(version_in(files.clone()), 3);
     destroy_newest_superblock(&mut files);
-    assert!(matches!(
-        open(&SimStorage::from_files(files), options()),
-        Err(Error::Corrupt(_))
-    ));
+    assert_refused(files);
 }
 
 /// The newest superblock tells the version that the older one has to lead to, where no record does.
@@ -477,10 +478,7 @@ fn an_intact_superblock_shows_that_the_older_one_leads_to_less() {
     let mut files = storage.crash(CrashPolicy::Nothing, 0);
     assert_eq!(version_in(files.clone()), 2);
     damage_newest_blocks(&mut files);
-    assert!(matches!(
-        open(&SimStorage::from_files(files), options()),
-        Err(Error::Corrupt(_))
-    ));
+    assert_refused(files);
 }
 
 /// The log is flushed before the checkpoint that holds its commits, so that the older superblock leads

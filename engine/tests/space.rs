@@ -415,17 +415,22 @@ fn values_in_what_a_damaged_checkpoint_freed_stay() {
     goes_on(files, &mut rng, &values);
 }
 
+/// A database with default options, and a value of 1 MB for its records.
+fn with_large_value(storage: SimStorage) -> (Database, Vec<u8>) {
+    let database = Database::open(Arc::new(storage), Options::default()).expect("there is room");
+    (database, noise(&mut SimRng::new(1), 1_000_000))
+}
+
+fn set_large(database: &Database, number: u64, value: &[u8]) {
+    let set = database.set("c", &key(number), value, Durability::Relaxed);
+    set.expect("there is room");
+}
+
 /// Half of the data may wait for a checkpoint, of the data as it is by now.
 #[test]
 fn a_database_that_has_grown_lets_more_wait() {
-    let storage = SimStorage::new().without_shadow();
-    let database = Database::open(Arc::new(storage), Options::default()).expect("there is room");
-    let mut rng = SimRng::new(1);
-    let value = noise(&mut rng, 1_000_000);
-    let set = |number: u64| {
-        let done = database.set("c", &key(number), &value, Durability::Relaxed);
-        done.expect("there is room");
-    };
+    let (database, value) = with_large_value(SimStorage::new().without_shadow());
+    let set = |number| set_large(&database, number, &value);
     (0..40).for_each(set);
     database.checkpoint().expect("there is room");
     let before = database.stats().checkpoints;
@@ -438,14 +443,8 @@ fn a_database_that_has_grown_lets_more_wait() {
 /// Idle time frees what waits once it is a quarter of what may, however few bytes are in memory.
 #[test]
 fn idle_time_frees_replaced_values() {
-    let storage = SimStorage::new();
-    let database = Database::open(Arc::new(storage), Options::default()).expect("there is room");
-    let mut rng = SimRng::new(1);
-    let value = noise(&mut rng, 1_000_000);
-    let set = |number: u64| {
-        let done = database.set("c", &key(number), &value, Durability::Relaxed);
-        done.expect("there is room");
-    };
+    let (database, value) = with_large_value(SimStorage::new());
+    let set = |number| set_large(&database, number, &value);
     (0..4).for_each(set);
     database.checkpoint().expect("there is room");
     set(0);

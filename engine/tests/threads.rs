@@ -145,31 +145,24 @@ fn writers_from_many_threads_take_turns() {
     assert!(database.verify().expect("it can be read").is_ok());
 }
 
-/// A storage in memory whose flushes of the data file announce themselves and wait for permission.
-struct GatedStorage {
-    inner: MemoryStorage,
-    gate: Arc<Gate>,
+/// A storage whose data file calls a hook before each flush.
+struct HookedStorage<S> {
+    inner: S,
+    hook: Hook,
 }
 
-struct Gate {
-    is_closed: AtomicBool,
-    /// The thread that opens the gate. Where the merging thread had no processor for long, a commit
-    /// makes a checkpoint itself, and its flush must not wait for the thread that makes it.
-    keeper: ThreadId,
-    arrived: Sender<()>,
-    released: Mutex<Receiver<()>>,
-}
+type Hook = Arc<dyn Fn() + Send + Sync>;
 
-struct GatedFile {
+struct HookedFile {
     inner: Arc<dyn StorageFile>,
-    gate: Option<Arc<Gate>>,
+    hook: Option<Hook>,
 }
 
-impl Storage for GatedStorage {
+impl<S: Storage> Storage for HookedStorage<S> {
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
-        Ok(Arc::new(GatedFile {
+        Ok(Arc::new(HookedFile {
             inner: self.inner.open(name, create)?,
-            gate: (name == "data").then(|| Arc::clone(&self.gate)),
+            hook: (name == "data").then(|| Arc::clone(&self.hook)),
         }))
     }
 
@@ -182,7 +175,7 @@ impl Storage for GatedStorage {
     }
 }
 
-impl StorageFile for GatedFile {
+impl StorageFile for HookedFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.inner.read_at(offset, into)
     }
@@ -192,12 +185,8 @@ impl StorageFile for GatedFile {
     }
 
     fn flush(&self) -> Result<()> {
-        let is_stopped =
-            |gate: &&Arc<Gate>| gate.is_closed.load(Ordering::Relaxed) && thread::current().id() != gate.keeper;
-        if let Some(gate) = self.gate.as_ref().filter(is_stopped) {
-            // Without the other ends, the test is over and the gate open.
-            let _ = gate.arrived.send(());
-            let _ = gate.released.lock().expect("nobody panicked").recv();
+        if let Some(hook) = &self.hook {
+            hook();
         }
         self.inner.flush()
     }
@@ -211,6 +200,26 @@ impl StorageFile for GatedFile {
     }
 }
 
+/// Flushes announce themselves at the gate and wait for permission.
+struct Gate {
+    is_closed: AtomicBool,
+    /// The thread that opens the gate. Where the merging thread had no processor for long, a commit
+    /// makes a checkpoint itself, and its flush must not wait for the thread that makes it.
+    keeper: ThreadId,
+    arrived: Sender<()>,
+    released: Mutex<Receiver<()>>,
+}
+
+impl Gate {
+    fn pass(&self) {
+        if self.is_closed.load(Ordering::Relaxed) && thread::current().id() != self.keeper {
+            // Without the other ends, the test is over and the gate open.
+            let _ = self.arrived.send(());
+            let _ = self.released.lock().expect("nobody panicked").recv();
+        }
+    }
+}
+
 #[test]
 fn commits_do_not_wait_for_the_flushes_of_a_merge() {
     let (arrived, arrivals) = channel();
@@ -221,9 +230,12 @@ fn commits_do_not_wait_for_the_flushes_of_a_merge() {
         arrived,
         released: Mutex::new(released),
     });
-    let storage = GatedStorage {
+    let storage = HookedStorage {
         inner: MemoryStorage::new(),
-        gate: Arc::clone(&gate),
+        hook: {
+            let gate = Arc::clone(&gate);
+            Arc::new(move || gate.pass())
+        },
     };
     let options = Options {
         cache_bytes: 256 << 10,
@@ -264,65 +276,6 @@ fn commits_do_not_wait_for_the_flushes_of_a_merge() {
     assert_eq!(report.entries, number);
 }
 
-/// A storage whose next flush of the data file does some work first.
-struct HookedStorage {
-    inner: SimStorage,
-    work: Arc<Work>,
-}
-
-type Work = Mutex<Option<Box<dyn FnOnce() + Send>>>;
-
-struct HookedFile {
-    inner: Arc<dyn StorageFile>,
-    work: Option<Arc<Work>>,
-}
-
-impl Storage for HookedStorage {
-    fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
-        Ok(Arc::new(HookedFile {
-            inner: self.inner.open(name, create)?,
-            work: (name == "data").then(|| Arc::clone(&self.work)),
-        }))
-    }
-
-    fn exists(&self, name: &str) -> Result<bool> {
-        self.inner.exists(name)
-    }
-
-    fn remove(&self, name: &str) -> Result<()> {
-        self.inner.remove(name)
-    }
-}
-
-impl StorageFile for HookedFile {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.inner.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, from: &[u8]) -> Result<()> {
-        self.inner.write_at(offset, from)
-    }
-
-    fn flush(&self) -> Result<()> {
-        let work = self
-            .work
-            .as_ref()
-            .and_then(|work| work.lock().expect("nobody panicked").take());
-        if let Some(work) = work {
-            work();
-        }
-        self.inner.flush()
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.inner.set_len(len)
-    }
-}
-
 fn set_records(database: &Database, step: usize, fill: u8) {
     let mut transaction = database.begin().expect("the database can be written");
     for number in (0..RECORDS).step_by(step) {
@@ -341,10 +294,18 @@ const RECORDS: u64 = 3000;
 /// the file and of the ids of collections, stays theirs, and so does what their snapshots read.
 #[test]
 fn a_checkpoint_of_a_merge_leaves_commits_beside_it_alone() {
-    let work = Arc::new(Work::default());
+    let next = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
     let storage = HookedStorage {
         inner: SimStorage::new(),
-        work: Arc::clone(&work),
+        hook: {
+            let next = Arc::clone(&next);
+            Arc::new(move || {
+                let work = next.lock().expect("nobody panicked").take();
+                if let Some(work) = work {
+                    work();
+                }
+            })
+        },
     };
     let files = storage.inner.clone();
     let options = Options {
@@ -368,7 +329,7 @@ fn a_checkpoint_of_a_merge_leaves_commits_beside_it_alone() {
             sender.send(database.snapshot()).expect("the test waits");
         }
     };
-    *work.lock().expect("nobody panicked") = Some(Box::new(beside));
+    *next.lock().expect("nobody panicked") = Some(Box::new(beside));
     while database.merge_beside().expect("the storage works") {}
     let snapshot = snapshots.try_recv().expect("the merge has flushed");
     let value_of = |name: &str| {
