@@ -5,15 +5,15 @@ import { MissingBlobs, applyRecords } from './apply.ts';
 import type { Applied, RawConflict, ReadRecord } from './apply.ts';
 import { fetchBlobs } from './large-values.ts';
 import type { LocalCommits } from './local-commits.ts';
+import { partOf, renumber } from './outbox.ts';
 import type { Link, Parts } from './parts.ts';
 import { crcOf, isRead } from './record.ts';
-import { reconcile, rejoin } from './rejoin.ts';
+import { conclude, rejoin } from './rejoin.ts';
 import { isTruncated } from './remote-log.ts';
 import type { LoggedRecord, Position } from './remote-log.ts';
-import { NOTHING_APPLIED, decodeOutbox } from './rows.ts';
-import type { SyncState } from './rows.ts';
+import { decodeOutbox } from './state.ts';
+import type { SyncState } from './state.ts';
 import { loadSnapshot, readManifest } from './snapshot.ts';
-import { withNewId } from './tables.ts';
 import type { Bytes } from './tables.ts';
 
 const READ_RECORDS = 256;
@@ -56,7 +56,7 @@ export class Incoming {
     });
     if (logged === undefined) return true;
     if (logged.length === 0) {
-      if ((await this.#local.recall()).rejoin !== undefined) await reconcile(this.#parts);
+      if ((await this.#local.recall()).rejoin !== undefined) await conclude(this.#parts);
       this.#link.isCaughtUp = true;
       if (await this.#local.pending() === 0) {
         this.#unseen = 0;
@@ -85,11 +85,11 @@ export class Incoming {
   /**
    * Looks for acknowledged records that the log, read up to `end`, does not show. One behind `end` may
    * just be late: sending it again locates it or is harmless. A record that is lost for certain goes out
-   * under a new id, because servers may deduplicate its old number.
+   * under another number, because servers may take the old one for one that they have.
    */
   async #findLost(end: Position): Promise<void> {
     this.#unseen++;
-    const { outbox, applied } = this.#local.tables;
+    const { outbox } = this.#local.tables;
     const [oldest] = await outbox.first() ?? [];
     if (oldest === undefined) return;
     const isLong = this.#unseen % (3 * MAX_UNSEEN) === 0;
@@ -98,13 +98,14 @@ export class Incoming {
       return;
     }
     const isLost = await this.#local.change('strict', async (tx, state) => {
-      const { offset, device } = state;
-      const [last] = await tx.collection(applied).get(device) ?? NOTHING_APPLIED;
-      // Parts that the log has confirmed stay in the outbox, too.
-      const first = offset === undefined ? undefined : await tx.collection(outbox).first({ gt: last + offset });
-      if (first === undefined || decodeOutbox(first[1]).expect !== undefined) return { state, result: false };
-      if (!isLong && (this.#link.acknowledged.get(first[0]) ?? Infinity) > end) return { state, result: false };
-      return { state: withNewId(state), result: true };
+      const rows = await tx.collection(outbox).entries({ lte: this.#link.sent }).toArray();
+      const [first, bytes] = rows[0] ?? [];
+      // It may have come back, or been refused.
+      if (first !== oldest || decodeOutbox(bytes as Bytes).expect !== undefined) return { state, result: false };
+      const isBack = (ticket: number): boolean => (this.#link.acknowledged.get(ticket) ?? Infinity) > end;
+      const kept = isLong ? -1 : rows.findIndex(([ticket]) => isBack(ticket));
+      const [last, row] = rows.at(kept < 0 ? -1 : kept - 1) as readonly [number, Bytes];
+      return { state: await renumber(tx, this.#local.tables, state, first, last + partOf(decodeOutbox(row)).left), result: true };
     });
     if (isLost) this.#link.sendAgain();
   }
@@ -126,7 +127,7 @@ export class Incoming {
       if ((error as Partial<KvError>).code !== 'KV_CORRUPT' || !this.#isLastAttempt(`unreadable ${logged.position}`)) throw error;
       const { position, serverTime, record } = logged;
       alarms.set(position, error as KvError);
-      return { position, serverTime, crc: crcOf(record), isPassedOver: true, flags: 0, device: 0n, seq: 0, body: new Uint8Array(0) };
+      return { position, serverTime, crc: crcOf(record), isPassedOver: true, flags: 0, device: 0n, seq: 0, back: 0, body: new Uint8Array(0) };
     }
   }
 
@@ -140,10 +141,9 @@ export class Incoming {
     let batch = records;
     for (let isGapAccepted = false; ;) {
       try {
-        return await this.#local.change('relaxed', async (tx, state) => {
+        return await this.#parts.advance('relaxed', async (tx, state) => {
           if (state.cursor.position !== after) return { state, result: undefined };
-          const unread = await this.#parts.unread(await tx.baseVersion);
-          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { now: this.#parts.clock(), unread, blobs, isGapAccepted });
+          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { blobs, isGapAccepted });
           await this.#keepConflicts(tx, state, applied.conflicts);
           return { state: next, result: { applied, count: batch.length } };
         });
@@ -151,7 +151,7 @@ export class Incoming {
         if (error instanceof MissingBlobs) {
           const fetch = (hash: Bytes): Promise<Bytes> => this.#parts.wire.fetchBlob(this.#parts.snapshots, hash, signal);
           // The records before come first: once they are applied, they are not applied again.
-          batch = batch.slice(0, error.index || await fetchBlobs(tables, await this.#local.state(), batch, error.ops, fetch, blobs));
+          batch = batch.slice(0, error.index || await fetchBlobs(await this.#local.state(), batch, error.ops, fetch, blobs));
         } else {
           if ((error as Partial<KvError>).code !== 'KV_SYNC_GAP' || isGapAccepted) throw error;
           const { cursor } = await this.#local.state();
@@ -201,11 +201,10 @@ export class Incoming {
     const snapshots = this.#parts.snapshots;
     if (snapshots === undefined) throw new KvError('KV_LOG_TRUNCATED', 'the log begins with a snapshot, which the option `snapshots` has to provide');
     await loadSnapshot({
-      tables: this.#local.tables, log: this.#parts.log, store: snapshots, wire: this.#parts.wire, now: this.#parts.clock, isCopy: this.#options.isCopy,
-      unread: this.#parts.unread,
-      change: (work) => this.#local.change('relaxed', work),
+      tables: this.#local.tables, log: this.#parts.log, store: snapshots, wire: this.#parts.wire, isCopy: this.#options.isCopy,
+      change: (work) => this.#parts.advance('relaxed', work),
       conflicts: (conflicts) => this.#parts.events.conflicts(conflicts),
-      rejoin: (tx, state) => rejoin(this.#local.tables, tx, state, 'lost'),
+      rejoin: (tx, state, kind) => rejoin(this.#local.tables, tx, state, kind),
     });
     // What is still pending may have another number now.
     this.#link.sendAgain();

@@ -2,7 +2,7 @@
 import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
 import { Mutex } from './mutex.ts';
-import type { SyncState } from './rows.ts';
+import type { SyncState } from './state.ts';
 import type { Tables } from './tables.ts';
 
 export class LocalCommits {

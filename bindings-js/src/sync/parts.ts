@@ -1,10 +1,11 @@
 // What the steps of a replica share.
 import type { KvError } from '../base/errors.ts';
+import type { Transaction } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
-import type { BlobMaker } from './drain.ts';
 import type { LocalCommits } from './local-commits.ts';
+import type { BlobMaker } from './outbox.ts';
 import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
-import type { Unread } from './unread.ts';
+import type { SyncState } from './state.ts';
 import type { Wire } from './wire.ts';
 
 /** What a replica tells. All of it has been committed. */
@@ -57,6 +58,15 @@ export class Link {
   }
 }
 
+/** A commit's work: returns the state, which is written if it differs. */
+export type Work<T> = (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>;
+
+/**
+ * Commits what changes the base. What the application has committed before is put into the outbox in
+ * the same commit: otherwise nothing would tell its entries from the base's.
+ */
+export type Advance = <T>(durability: 'strict' | 'relaxed', work: Work<T>) => Promise<T>;
+
 export interface Parts {
   readonly local: LocalCommits;
   readonly log: RemoteLog;
@@ -67,8 +77,7 @@ export interface Parts {
   readonly events: ReplicaEvents;
   /** Milliseconds since 1970. */
   readonly clock: () => number;
-  /** What the application has written up to a version, and is not in the outbox. Never waits for the log. */
-  readonly unread: (version: number) => Promise<Unread>;
+  readonly advance: Advance;
   /** Reads the log on, one call after the other; resolves to whether there may be more. */
   readonly pull: (signal?: AbortSignal) => Promise<boolean>;
 }

@@ -1,56 +1,36 @@
 // What a device does when its database or the log is not what it was: the database was restored from
 // a backup, or the log lost history or has to be read again.
 import type { Transaction } from '../types/index.ts';
-import { checkOf } from './apply.ts';
 import { fromHex } from './bytes.ts';
-import { putRecords } from './drain.ts';
 import { Model } from './model.ts';
+import { forgetBases, putRecord } from './outbox.ts';
 import type { Parts } from './parts.ts';
 import { REPAIR } from './record.ts';
 import type { SyncOp } from './record.ts';
-import { decodeOutbox } from './rows.ts';
-import type { SyncState } from './rows.ts';
+import type { Base } from './row.ts';
+import { NOTHING_APPLIED, decodeOutbox } from './state.ts';
+import type { AppliedRow, SyncState } from './state.ts';
 import { withNewId } from './tables.ts';
-import type { Tables } from './tables.ts';
+import type { Bytes, Table, Tables } from './tables.ts';
 
 const REPAIR_SLICE = 500;
 
-/** A backup has no versions: in a restored database they are others, and the feed is empty. */
-export async function checkWitness(parts: Parts, state: SyncState): Promise<SyncState> {
-  const { local } = parts;
+/** A backup has neither versions nor the feed: everything has to be compared. The original may be in use beside it. */
+export async function checkWitness({ local }: Parts, state: SyncState): Promise<SyncState> {
   const { witness: witnesses } = local.tables;
-  if (state.witness !== 0) {
-    if ((await witnesses.getEntry('witness'))?.version === state.witness) return state;
-    await recognizeAll(parts);
-  }
+  if (state.witness !== 0 && (await witnesses.getEntry('witness'))?.version === state.witness) return state;
   await local.change('strict', async (tx, before) => {
     await tx.collection(witnesses).set('witness', null);
     return { state: { ...before }, result: undefined };
   });
   const witness = (await witnesses.getEntry('witness'))?.version ?? 0;
-  return local.change('strict', async (_, before) => {
-    // The original may be in use beside the restored one.
-    const next = before.witness === 0 ? { ...before, witness } : { ...withNewId(before), witness, drained: -2 };
+  return local.change('strict', async (tx, before) => {
+    const next = before.witness === 0 ? { ...before, witness } : { ...withNewId(before, await lastOf(tx, local.tables, before)), witness, drained: -2 };
     return { state: next, result: next };
   });
 }
 
-async function recognizeAll({ local, clock }: Parts): Promise<void> {
-  for (const table of local.tables.byName.values()) {
-    const keys = table.stamps.keys();
-    for (;;) {
-      const slice = await keys.nextMany(REPAIR_SLICE);
-      if (slice.length === 0) break;
-      await local.change('relaxed', async (tx, state) => {
-        const model = new Model(tx, local.tables, clock());
-        await model.load(slice.map((key) => ({ table, key })));
-        for (const key of slice) model.row(table, key).recognize(checkOf);
-        await model.save();
-        return { state: { ...state }, result: undefined };
-      });
-    }
-  }
-}
+const lastOf = async (tx: Transaction, { applied }: Tables, { device }: SyncState): Promise<AppliedRow> => await tx.collection(applied).get(device) ?? NOTHING_APPLIED;
 
 /**
  * A strict record that was on its way when the history was lost: if the log has it, it comes back as
@@ -58,59 +38,72 @@ async function recognizeAll({ local, clock }: Parts): Promise<void> {
  */
 async function dropOpenStrict(tx: Transaction, tables: Tables): Promise<void> {
   const outbox = tx.collection(tables.outbox);
-  const last = await outbox.last();
-  if (last !== undefined && decodeOutbox(last[1]).expect !== undefined) await outbox.delete(last[0]);
+  const first = await outbox.first();
+  if (first !== undefined && decodeOutbox(first[1]).expect !== undefined) await outbox.delete(first[0]);
 }
 
 /**
- * Begins to read the log from its start, under a new id and keeping the base. The horizon of tombstones
- * begins there, too: what counts as forgotten is what did when the others read the same records.
+ * Begins to read the log from its start. Until its end entries stay as they are, and rows keep what they
+ * had. The log's time begins there, too: what counts as forgotten is what did when the others read the
+ * same records.
  */
 export async function rejoin(tables: Tables, tx: Transaction, state: SyncState, kind: 'lost' | 'reread'): Promise<SyncState> {
+  const last = await lastOf(tx, tables, state);
   await tx.collection(tables.applied).clear();
   await tx.collection(tables.chunks).clear();
-  await dropOpenStrict(tx, tables);
-  return { ...withNewId(state), epoch: state.epoch + 1, cursor: { position: 0, serverTime: 0, crc: 0 }, highTime: 0, rejoin: kind };
+  const isLost = kind === 'lost' || state.rejoin === 'lost';
+  if (kind === 'lost') {
+    await dropOpenStrict(tx, tables);
+    await forgetBases(tx, tables);
+  }
+  return {
+    ...withNewId(state, last), history: state.history + 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drainedBase: 0, time: 0,
+    declared: {}, formerlyDeclared: { ...state.formerlyDeclared, ...state.declared }, digests: {}, isLoading: false, rejoin: isLost ? 'lost' : 'reread',
+  };
 }
 
-/** Ends a rejoin: what the log turned out not to have is put back, or deleted. */
-export async function reconcile({ local, clock, blobs, events }: Parts): Promise<void> {
+/** Ends a rejoin: entries become what the log has, and what it turned out to have lost is put back. */
+export async function conclude({ local, blobs, events, advance }: Parts): Promise<void> {
   let records = 0;
-  const { rejoin: kind, epoch } = await local.state();
+  const begun = await local.state();
+  const { rejoin: kind, history } = begun;
   if (kind === undefined) return;
-  for (const table of local.tables.byName.values()) {
-    const keys = table.stamps.keys();
+  for (const table of local.tables.all(begun)) {
+    const keys = table.rows.keys();
     for (;;) {
       const slice = await keys.nextMany(REPAIR_SLICE);
       if (slice.length === 0) break;
-      records += await local.change('strict', async (tx, state) => {
+      records += await advance('strict', async (tx, state) => {
         // Another tab took over.
-        if (state.rejoin !== kind || state.epoch !== epoch) return { state, result: 0 };
-        const model = new Model(tx, local.tables, clock());
+        if (state.rejoin !== kind || state.history !== history) return { state, result: 0 };
+        const model = new Model(tx, local.tables, state);
         await model.load(slice.map((key) => ({ table, key })));
-        const ops: SyncOp[] = [];
+        const repairs: { key: Bytes; base: Base }[] = [];
         for (const key of slice) {
-          const row = model.row(table, key);
-          const { stamp } = row;
-          if (stamp === undefined || stamp.epoch === epoch) continue;
-          if (kind === 'reread') {
-            row.forget();
-            continue;
-          }
-          const value = row.isStrict ? row.copy : row.isClean ? row.entry : row.overlay?.base;
-          // Under a local write that was not sent yet, and that is newer.
-          if (value === undefined || (value === null && !stamp.isDead)) continue;
-          const { h, device, isStrict } = stamp;
-          const named = { collection: table.name, key, stamp: { h, device, isStrict } };
-          ops.push(value === null ? { type: 'delete', ...named } : { type: 'set', value: value.value, expiresAt: value.expiresAt, ...named });
+          const base = model.row(table, key).conclude(kind === 'lost', state.nextTicket);
+          if (base !== undefined) repairs.push({ key, base });
         }
-        await model.save();
-        if (ops.length === 0) return { state: kind === 'reread' ? { ...state } : state, result: 0 };
-        const last = await putRecords(tx, local.tables, state.nextTicket, REPAIR, [{ base: 0, hlc: fromHex(state.hlc), ops }], blobs);
-        return { state: { ...state, nextTicket: last + 1 }, result: 1 };
+        const ops = (await Promise.all(repairs.map(({ key, base }) => repairOf(model, table, key, base)))).filter((op) => op !== undefined);
+        await model.compare();
+        const next = await model.save(state);
+        if (ops.length === 0) return { state: next, result: 0 };
+        const body = { n: state.nextTicket, declared: new Map([[table.name, table.declaration]]), transactions: [{ base: 0, hlc: fromHex(state.hlc), ops }] };
+        const nextTicket = await putRecord(tx, local.tables, REPAIR, body, blobs);
+        return { state: { ...next, nextTicket }, result: 1 };
       });
     }
   }
-  await local.change('strict', async (_, state) => ({ state: state.epoch === epoch ? { ...state, rejoin: undefined } : state, result: undefined }));
+  await local.change('strict', async (_, state) => ({ state: state.history === history ? { ...state, settled: history, rejoin: undefined, formerlyDeclared: {} } : state, result: undefined }));
   if (kind === 'lost') events.repaired(records);
+}
+
+async function repairOf(model: Model, table: Table, key: Bytes, { stamp, kept }: Base): Promise<SyncOp | undefined> {
+  const { h, device, n, isStrict, isDead, expiresAt } = stamp;
+  const named = { collection: table.name, key, stamp: { h, device, n, isStrict } };
+  if (isDead) return { type: 'delete', ...named };
+  const row = model.row(table, key);
+  const value = kept ?? (await model.entryOf(row))?.value;
+  if (value !== undefined) return { type: 'set', value, expiresAt, ...named };
+  row.giveUp();
+  return undefined;
 }

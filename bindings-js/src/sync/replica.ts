@@ -12,9 +12,9 @@ import { Link } from './parts.ts';
 import type { Parts, ReplicaEvents } from './parts.ts';
 import { FENCE } from './record.ts';
 import type { SyncOp } from './record.ts';
-import { checkWitness, rejoin } from './rejoin.ts';
+import { checkWitness } from './rejoin.ts';
 import type { RemoteLog } from './remote-log.ts';
-import type { SyncState } from './rows.ts';
+import type { SyncState } from './state.ts';
 import { Sender } from './sender.ts';
 import { writeSnapshot } from './snapshot.ts';
 import { SETTLE_MS, StrictRecords } from './strict-records.ts';
@@ -56,7 +56,7 @@ export class Replica {
     const parts: Parts = {
       local: this.#local, log, link: this.#link, wire: this.wire, snapshots, events, clock,
       pull: (signal) => this.pull(signal),
-      unread: (version) => this.#outgoing.unread(version),
+      advance: (durability, work) => this.#outgoing.advance(durability, work),
       blobs: snapshots && ((value) => {
         sender.mayHaveBlobs = true;
         return this.wire.blob(value);
@@ -105,18 +105,15 @@ export class Replica {
 
   /** Reads what the database has of sync; to be called once before everything else. */
   async start(): Promise<void> {
-    const names = [...this.tables.byName.keys()];
-    const state = await this.#local.change('strict', async (tx, before) => {
-      const missing = names.filter((name) => !before.collections.includes(name));
-      if (missing.length === 0) return { state: before, result: before };
-      const named = { ...before, collections: [...before.collections, ...missing].sort() };
-      if (before.cursor.position === 0) return { state: named, result: named };
-      // What the log has of the new collections was passed over.
-      const again = await rejoin(this.tables, tx, named, 'reread');
-      return { state: { ...again, drained: -1 }, result: { ...again, drained: -1 } };
+    const { byName } = this.tables;
+    const state = await this.#local.change('strict', async (_, before) => {
+      const unknown = Object.keys(before.collections).filter((name) => !byName.has(name) && !before.hidden.includes(name));
+      const next = unknown.length === 0 ? before : { ...before, hidden: [...before.hidden, ...unknown] };
+      return { state: next, result: next };
     });
+    const isNew = [...byName.keys()].some((name) => !Object.hasOwn(state.collections, name) || state.hidden.includes(name));
     const { drained } = await checkWitness(this.#parts, state);
-    this.#outgoing.start(drained);
+    this.#outgoing.start(isNew ? Math.min(drained, -1) : drained);
   }
 
   /** Nothing is committed from here on. */
@@ -206,9 +203,9 @@ export class Replica {
 
   /** Writes a snapshot of the base, and removes what the log no longer needs. */
   async compact(signal?: AbortSignal): Promise<{ readonly position: number } | undefined> {
-    const { snapshots: store, log, clock } = this.#parts;
+    const { snapshots: store, log } = this.#parts;
     if (store === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'sync.compact needs the option `snapshots`');
     await this.settle(signal);
-    return writeSnapshot({ tables: this.tables, log, store, wire: this.wire, now: clock, lock: (work) => this.#local.run(work) }, signal);
+    return writeSnapshot({ tables: this.tables, log, store, wire: this.wire, lock: (work) => this.#local.run(work) }, signal);
   }
 }

@@ -3,13 +3,13 @@
 import { KvError } from '../base/errors.ts';
 import { fromHex, toHex } from './bytes.ts';
 import { tick } from './clock.ts';
-import { MAX_BODY_BYTES } from './drain.ts';
 import type { LocalCommits } from './local-commits.ts';
+import { MAX_BODY_BYTES } from './outbox.ts';
 import type { Link, Parts } from './parts.ts';
-import { encodeTransactions } from './record.ts';
+import { encodeBody } from './record.ts';
 import type { SyncOp } from './record.ts';
-import { decodeOutbox, encodeOutbox } from './rows.ts';
-import type { OfferedRow } from './rows.ts';
+import { decodeOutbox, encodeOutbox } from './state.ts';
+import type { OfferedRow } from './state.ts';
 import type { Sender } from './sender.ts';
 
 export const SETTLE_MS = 5;
@@ -57,11 +57,11 @@ export class StrictRecords {
       const outbox = tx.collection(this.#local.tables.outbox);
       if (await outbox.first() !== undefined) return { state, result: undefined };
       const hlc = tick(fromHex(state.hlc), this.#parts.clock());
-      const body = encodeTransactions([{ base: expect, hlc, ops }]);
+      const { nextTicket: ticket } = state;
+      const body = encodeBody({ n: ticket, declared: this.#declarations(ops), transactions: [{ base: expect, hlc, ops }] });
       if (body.length > MAX_BODY_BYTES) {
         throw new KvError('KV_VALUE_TOO_LARGE', `a strict transaction may write 900 KiB, this one writes ${body.length} bytes; split it`);
       }
-      const ticket = state.nextTicket;
       if (id !== undefined) {
         const offered = tx.collection(this.#local.tables.offered);
         if (await offered.has(id)) return { state, result: undefined };
@@ -134,10 +134,8 @@ export class StrictRecords {
     const [bytes, stored] = await Promise.all([this.#local.tables.outbox.get(ticket), this.#local.state()]);
     if (bytes === undefined) return true;
     const row = decodeOutbox(bytes);
-    const state = await this.#sender.withOffset(stored, ticket);
-    if (state === undefined) return false;
     try {
-      await this.#sender.append(state, ticket, row, row.expect, signal);
+      await this.#sender.append(stored, ticket, row, row.expect, signal);
     } catch (error) {
       if ((error as Partial<KvError>).code !== 'KV_LOG_CONFLICT') throw error;
     }
@@ -146,28 +144,35 @@ export class StrictRecords {
     if (!await this.#local.tables.outbox.has(ticket)) return true;
     const { cursor } = await this.#local.state();
     if (cursor.position === row.expect) return false;
-    // Something else followed `expect`: the record cannot get into the log any more, and its number
-    // was not used.
+    // Something else followed `expect`: the record cannot get into the log any more. The next one does
+    // not name its number.
     await this.#local.change('strict', async (tx, before) => {
       await tx.collection(this.#local.tables.outbox).delete(ticket);
       const offered = tx.collection(this.#local.tables.offered);
       for (const [id, each] of await offered.entries().toArray()) if (each.ticket === ticket) await offered.set(id, { ...each, isRefused: true });
-      return { state: { ...before, nextTicket: ticket }, result: undefined };
+      return { state: { ...before }, result: undefined };
     });
     if (this.#offered?.ticket === ticket) this.#offered.isRefused = true;
     return false;
   }
 
-  /** A strict record whose outcome is not known, as before a restart: nothing may take a number after it. */
+  /** A strict record whose outcome is not known, as before a restart: nothing may be sent after it. */
   async finishOpen(signal?: AbortSignal): Promise<boolean> {
     if (!this.#mayHaveStrict) return true;
-    const last = await this.#local.tables.outbox.last();
-    if (last === undefined || decodeOutbox(last[1]).expect === undefined) {
+    // It was offered when there was nothing else.
+    const { outbox } = this.#local.tables;
+    const first = await outbox.first();
+    if (first === undefined || decodeOutbox(first[1]).expect === undefined) {
       this.#mayHaveStrict = false;
       return true;
     }
-    await this.finish(last[0], signal);
-    return !await this.#local.tables.outbox.has(last[0]);
+    await this.finish(first[0], signal);
+    return !await outbox.has(first[0]);
+  }
+
+  #declarations(ops: readonly SyncOp[]): ReadonlyMap<string, string> {
+    const { byName } = this.#local.tables;
+    return new Map(ops.map(({ collection }) => [collection, byName.get(collection)?.declaration ?? '']));
   }
 }
 

@@ -6,11 +6,11 @@ import type { Key, KeyCodec } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import type { Change, Collection, Database, IndexOptions, Transaction } from '../types/index.ts';
-import { fromHex, toHex } from './bytes.ts';
+import { ByteSink, ByteSource, fromHex, toHex } from './bytes.ts';
 import { Modes } from './modes.ts';
 import type { PrefixMode, SyncMode } from './modes.ts';
 import { Pace } from './pace.ts';
-import type { AppliedRow, OfferedRow, SyncState } from './rows.ts';
+import type { AppliedRow, OfferedRow, SyncState } from './state.ts';
 
 /** In `mangrove:`, so that `collections()` leaves it out. */
 export const STATE_COLLECTION = 'mangrove:sync';
@@ -47,14 +47,21 @@ export interface SyncCollectionOptions {
 export interface Table {
   readonly name: string;
   readonly modes: Modes;
-  readonly key: KeyCodec<unknown>;
-  readonly value: ValueCodec<unknown>;
-  readonly data: Rows;
-  readonly stamps: Rows;
-  /** Of keys in merge mode: local writes over the base. Of keys in strict mode: a copy of the base. */
-  readonly overlay: Rows;
+  /** Codecs and modes, as records name them. */
+  readonly declaration: string;
+  /** What sync knows of the keys. */
+  readonly rows: Rows;
+  /** The entries; undefined: this program does not know the collection, and keeps what the log has of it. */
+  readonly data: Rows | undefined;
   /** The unique indexes: their names, and the index keys of an entry. */
   readonly unique: readonly { readonly name: string; readonly keysOf: (value: Bytes, key: Bytes) => readonly Key[] }[];
+}
+
+/** A collection of the option. */
+export interface KnownTable extends Table {
+  readonly data: Rows;
+  readonly key: KeyCodec<unknown>;
+  readonly value: ValueCodec<unknown>;
 }
 
 const raw = (id: string): KeyCodec<Bytes> & ValueCodec<Bytes> & { readonly isRaw: true } => ({ id, isRaw: true, encode: (bytes: Bytes) => bytes, decode: (bytes: Bytes) => bytes });
@@ -89,12 +96,12 @@ function uniqueOf(indexes: readonly (readonly [string, AnyIndex])[], key: KeyCod
   });
 }
 
-function toTable(db: Database, name: string, options: SyncCollectionOptions, mode: SyncMode): Table {
+function toTable(db: Database, name: string, options: SyncCollectionOptions, mode: SyncMode): KnownTable {
   if (name.startsWith('mangrove:')) {
     throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: collection ${JSON.stringify(name)} cannot be synchronized; give the data a collection with a name of its own`);
   }
   const key = (options.key ?? keyCodecs.any) as KeyCodec<unknown>;
-  const modes = new Modes(name, key, mode, options.prefixModes ?? []);
+  const modes = Modes.of(name, key, mode, options.prefixModes ?? []);
   const value = (options.value ?? valueCodecs.structured()) as ValueCodec<unknown>;
   const indexes = Object.entries((options.indexes ?? {}) as { readonly [name: string]: AnyIndex });
   const unique = indexes.find(([, index]) => index.unique === true);
@@ -108,19 +115,44 @@ function toTable(db: Database, name: string, options: SyncCollectionOptions, mod
   });
   // The feed decodes with the codecs that were registered last: those have to be the application's.
   db.collection(name, { key, value });
-  const own = (what: string): Rows => db.collection(`${PREFIX}/${what}/${name}`, { key: keyCodecs.bytes, value: valueCodecs.bytes });
-  return { name, modes, key, value, data, stamps: own('stamps'), overlay: own('overlay'), unique: uniqueOf(indexes, key, value) };
+  return { name, modes, declaration: modes.declare(key.id, value.id), key, value, data, rows: rowsOf(db, name), unique: uniqueOf(indexes, key, value) };
 }
+
+const rowsOf = (db: Database, name: string): Rows => db.collection(`${PREFIX}/rows/${name}`, { key: keyCodecs.bytes, value: valueCodecs.bytes });
+
+/** Longer ones are not in the key that finds a value by its expiry. */
+const MAX_NAMED_BYTES = 256;
+
+/** What finds a value by its expiry: a row whose key begins with the time. Without the name in it, it stays until then. */
+export function expiryRow(expiresAt: number, { name }: Table, key: Bytes): readonly [key: Bytes, value: Bytes] {
+  const named = new ByteSink().text(name).raw(key).done();
+  const unique = named.length <= MAX_NAMED_BYTES ? named : new TextEncoder().encode(randomId());
+  return [new ByteSink().u64(BigInt(expiresAt)).raw(unique).done(), named];
+}
+
+export function readExpiryRow(value: Bytes): { readonly name: string; readonly key: Bytes } {
+  const source = new ByteSource(value);
+  return { name: source.text(), key: source.rest() };
+}
+
+/** End of the rows with times up to one. */
+export const expiryEnd = (time: number): Bytes => new ByteSink().u64(BigInt(time + 1)).done();
 
 export class Tables {
   readonly db: Database;
-  readonly byName = new Map<string, Table>();
+  /** Those of the option. */
+  readonly byName = new Map<string, KnownTable>();
+  readonly #hidden = new Map<string, Table>();
   readonly state: Collection<string, SyncState>;
   /** The last applied record of each device. */
   readonly applied: Collection<string, AppliedRow>;
   readonly outbox: Collection<number, Bytes>;
   /** Strict records of tabs, by an id that the tab gave. */
   readonly offered: Collection<string, OfferedRow>;
+  /** Values that expire, by their time, collection and key. */
+  readonly expiring: Rows;
+  /** Records that this program does not understand, or that mean nothing, by their position. */
+  readonly aside: Collection<number, Bytes>;
   /** Parts of records that are not complete yet, by device and number. */
   readonly chunks: Collection<readonly [string, number], Bytes>;
   /** A row whose version the state knows. */
@@ -142,6 +174,8 @@ export class Tables {
     this.applied = db.collection(`${PREFIX}/applied`, { key: keyCodecs.string, value: valueCodecs.json<AppliedRow>() });
     this.outbox = db.collection(`${PREFIX}/outbox`, { key: keyCodecs.int53, value: valueCodecs.bytes });
     this.offered = db.collection(`${PREFIX}/offered`, { key: keyCodecs.string, value: valueCodecs.json<OfferedRow>() });
+    this.expiring = db.collection(`${PREFIX}/expiring`, { key: keyCodecs.bytes, value: valueCodecs.bytes });
+    this.aside = db.collection(`${PREFIX}/aside`, { key: keyCodecs.int53, value: valueCodecs.bytes });
     this.chunks = db.collection(`${PREFIX}/chunks`, { key: keyCodecs.tuple<readonly [string, number]>(), value: valueCodecs.bytes });
     this.witness = db.collection(`${PREFIX}/witness`, { key: keyCodecs.string, value: valueCodecs.json<null>() });
     this.blobs = db.collection(`${PREFIX}/blobs`, { key: keyCodecs.string, value: valueCodecs.bytes });
@@ -153,17 +187,26 @@ export class Tables {
     return this.#maxKeyBytes ??= (await this.db.stats()).maxExpiringKeySize;
   }
 
-  /** Where writes of the log or rows of a snapshot go; undefined: they have no effect here. */
-  find(name: string): Table | undefined {
-    return this.byName.get(name);
+  /** A collection that the log has, as this program opens it or, if it does not know it, as it is declared. */
+  table(name: string, declaration: string): Table {
+    const known = this.byName.get(name) ?? this.#hidden.get(name);
+    if (known !== undefined) return known;
+    const table = { name, modes: Modes.parse(declaration), declaration, rows: rowsOf(this.db, name), data: undefined, unique: [] };
+    this.#hidden.set(name, table);
+    return table;
   }
 
-  /**
-   * Whether a key takes writes of a mode; without a key, whether any does. Mixed modes on one key
-   * would make the order of stamps and that of the log contradict each other.
-   */
-  takes({ modes }: Table, mode: SyncMode, key?: Bytes): boolean {
-    return key === undefined ? modes.has(mode) : modes.isStrict(key) === (mode === 'strict');
+  /** A collection whose local writes are sent: also one that only other programs on this file know. */
+  capturing({ collections }: SyncState, name: string): Table | undefined {
+    const declaration = collections[name];
+    return this.byName.get(name) ?? (declaration === undefined ? undefined : this.table(name, declaration));
+  }
+
+  /** All collections whose rows the database may have. */
+  all({ declared, formerlyDeclared, collections }: Pick<SyncState, 'declared' | 'formerlyDeclared' | 'collections'>): Table[] {
+    const names = { ...formerlyDeclared, ...declared, ...collections };
+    for (const { name, declaration } of this.byName.values()) names[name] ??= declaration;
+    return Object.entries(names).map(([name, declaration]) => this.table(name, declaration));
   }
 
   /** Whether a change of the feed can be one of keys in mode "strict". */
@@ -205,19 +248,21 @@ export function randomId(): string {
 
 function newState(): SyncState {
   return {
-    device: randomId(), formers: [], offset: undefined, nextTicket: 1, cursor: { position: 0, serverTime: 0, crc: 0 },
-    drained: -1, drainedBase: 0, hlc: toHex(0n), epoch: 1, rejoin: undefined, collections: [], highTime: 0, fence: undefined, witness: 0, serial: 0,
+    device: randomId(), formers: [], nextTicket: 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drained: -1, drainedBase: 0, hlc: toHex(0n), time: 0,
+    history: 1, settled: 1, rejoin: undefined, isLoading: false, collections: {}, hidden: [], declared: {}, formerlyDeclared: {}, digests: {}, fence: undefined, witness: 0, serial: 0,
   };
 }
 
-/**
- * The device takes another id: a copy of the file has used this one, or the log forgot what it sent.
- * Pending records get new sequence numbers when the first of them is sent.
- */
-export function withNewId(state: SyncState): SyncState {
-  const { device, offset } = state;
-  const formers = offset === undefined ? state.formers : [...state.formers, { device, offset }];
-  return { ...state, device: randomId(), offset: undefined, formers };
+/** The device takes another id: a copy of the file has used this one, or the log forgot what it sent. */
+export function withNewId(state: SyncState, last: AppliedRow): SyncState {
+  return { ...state, device: randomId(), formers: [...state.formers, { device: state.device, last }] };
 }
 
 export const deviceOf = (state: SyncState): bigint => fromHex(state.device);
+
+/** The log's declaration of a collection is not this program's. */
+export function mismatch(name: string, theirs: string, mine: string): KvError {
+  const [there, here] = [theirs, mine].map((text) => JSON.parse(text) as { readonly key: string; readonly value: string });
+  const code = there?.key === here?.key && there?.value === here?.value ? 'KV_SYNC_MODE' : 'KV_CODEC_MISMATCH';
+  return new KvError(code, `collection ${JSON.stringify(name)} is synchronized as ${theirs}, and opened here as ${mine}: give it the codecs and modes that it has on the other devices, or give the data another name. Nothing that is pending here is lost`);
+}

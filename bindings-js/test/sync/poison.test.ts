@@ -5,17 +5,20 @@ import { test } from 'node:test';
 import { deflateRawSync } from 'node:zlib';
 import { keyCodecs, valueCodecs } from 'mangrove-kv';
 import { MemoryServer } from '../../src/sync/memory-log.ts';
-import { CHUNK, COMPRESSED, encodeRecord, encodeTransactions } from '../../src/sync/record.ts';
+import { CHUNK, COMPRESSED, encodeBody, encodeRecord } from '../../src/sync/record.ts';
 import { toHlc } from '../../src/sync/clock.ts';
 import { Device, converge } from './device.ts';
 import { equal, stopAll } from './helpers.ts';
 
+/** As the devices have it. */
+const DECLARED = new Map([['notes', '{"key":"any","value":"structured","mode":"merge"}']]);
+
 const bytes = (...values: number[]): Uint8Array<ArrayBuffer> => new Uint8Array(values);
-const record = (flags: number, body: Uint8Array, seq = 1): Uint8Array<ArrayBuffer> => encodeRecord({ flags, device: 7n, seq }, body);
-const encoded = (key: Uint8Array): Uint8Array<ArrayBuffer> => encodeTransactions([{ base: 0, hlc: toHlc(Date.now()), ops: [
+const record = (flags: number, body: Uint8Array, seq = 1): Uint8Array<ArrayBuffer> => encodeRecord({ flags, device: 7n, seq, back: 1 }, body);
+const encoded = (key: Uint8Array): Uint8Array<ArrayBuffer> => encodeBody({ n: 1, declared: DECLARED, transactions: [{ base: 0, hlc: toHlc(Date.now()), ops: [
   { type: 'set', collection: 'notes', key: keyCodecs.any.encode('beside it').slice(), value: valueCodecs.structured().encode(1).slice(), expiresAt: 0 },
   { type: 'set', collection: 'notes', key, value: valueCodecs.structured().encode(1).slice(), expiresAt: 0 },
-] }]);
+] }] });
 const good = (): Uint8Array<ArrayBuffer> => record(0, encoded(keyCodecs.any.encode('p').slice()));
 const flipped = (at: number, bit: number): Uint8Array => good().map((byte, index) => (index === at ? byte ^ bit : byte));
 
@@ -29,7 +32,7 @@ const POISON: readonly (readonly [string, readonly Uint8Array[]])[] = [
   ['two parts of garbage', [record(CHUNK, bytes(0, 0, 0, 0, 0, 0, 0, 1, 200)), record(CHUNK, bytes(0, 0, 0, 1, 0, 0, 0, 0, 9), 2)]],
   ['a flipped bit in the version', [flipped(0, 4)]],
   ['a flipped bit in the flags', [flipped(1, 64)]],
-  ['a flipped bit in the body', [flipped(20, 64)]],
+  ['a flipped bit in the body', [flipped(25, 64)]],
   ['a key of 100,000 bytes', [record(0, encoded(new Uint8Array(100_000).fill(9)))]],
   ['a record of 3 bytes', [bytes(1, 2, 3)]],
   ['a record of 0 bytes', [bytes()]],

@@ -202,7 +202,7 @@ test('a record that cannot be read raises an alarm and does not stop sync', asyn
   const [a, b] = [await Device.start(server), await Device.start(server)];
   await a.db.collection('notes').set('one', 1);
   await a.sync();
-  const damaged = await new Wire(undefined).pack(0, 77n, 1, new Uint8Array([1, 2, 3]));
+  const damaged = await new Wire(undefined).pack(0, { device: 77n, seq: 1, back: 1 }, new Uint8Array([1, 2, 3]));
   damaged[12]! ^= 1;
   server.append(damaged, { idempotencyKey: 'x' });
   await a.db.collection('notes').set('two', 2);
@@ -225,8 +225,8 @@ test('a forged record has no effect where records are sealed', async () => {
   assert.ok(first !== undefined && !Buffer.from(first.record).includes('nobody knows'));
   // The same sealed bytes under the next number, and a plain record.
   const { header, body } = decodeRecord(first.record);
-  server.append(encodeRecord({ ...header, seq: 2 }, body), { idempotencyKey: 'forged' });
-  server.append(await new Wire(undefined).pack(0, 5n, 1, new Uint8Array([0])), { idempotencyKey: 'plain' });
+  server.append(encodeRecord({ ...header, seq: 2, back: 1 }, body), { idempotencyKey: 'forged' });
+  server.append(await new Wire(undefined).pack(0, { device: 5n, seq: 1, back: 1 }, new Uint8Array([0])), { idempotencyKey: 'plain' });
   for (let attempt = 0; attempt < 12; attempt++) await b.sync().catch(() => undefined);
   assert.equal(await b.db.collection('notes').get('secret'), 'nobody knows');
   assert.deepEqual(b.alarms.map(({ code }) => code), ['KV_CORRUPT', 'KV_CORRUPT']);

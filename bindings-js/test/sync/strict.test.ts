@@ -7,7 +7,7 @@ import { valueCodecs } from 'mangrove-kv';
 import type { Collection, Database } from 'mangrove-kv';
 import { MemoryServer } from '../../src/sync/memory-log.ts';
 import type { MemoryFaults } from '../../src/sync/memory-log.ts';
-import { COMPRESSED, STRICT, decodeRecord, decodeTransactions } from '../../src/sync/record.ts';
+import { COMPRESSED, STRICT, decodeBody, decodeRecord } from '../../src/sync/record.ts';
 import type { KvError } from '../../src/base/errors.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { chance, code } from '../support/kit.ts';
@@ -36,7 +36,7 @@ function logOf(server: MemoryServer): Map<string, string>[] {
     if ((header.flags & STRICT) === 0 || seen.has(`${header.device}:${header.seq}`)) continue;
     seen.add(`${header.device}:${header.seq}`);
     const plain = header.flags & COMPRESSED ? new Uint8Array(inflateRawSync(body)) : body;
-    for (const { ops } of decodeTransactions(plain)) {
+    for (const { ops } of decodeBody(plain).transactions) {
       const writes = new Map<string, string>();
       for (const op of ops) if (op.type === 'set') writes.set(String(new TextDecoder().decode(op.key.slice(1))), String(valueCodecs.structured().decode(op.value)));
       list.push(writes);
