@@ -154,9 +154,12 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
       const table = tables.capturing(state, change.collection);
       if (table === undefined || change.type === 'rename') continue;
       if (change.type === 'set' || change.type === 'delete') {
-        // The engine has removed what has expired by its clock. By the log's it may be there still.
-        if (change.type === 'delete' && change.expired === true) continue;
         const row = model.row(table, change.key);
+        if (change.type === 'delete' && change.expired === true) {
+          // Removed by the engine's clock. By the log's it may be there still.
+          row.revive(now);
+          continue;
+        }
         if (row.isStrict) {
           if (table.data === undefined || (change.type === 'delete' && !row.isLive)) continue;
           violated = { table, key: change.key };
@@ -180,7 +183,7 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
     capture = new Capture(tables, model, state, now);
   }
   state = await capture.save(tx, state, blobs);
-  if (state !== before || violations.length > 0 || drained - before.drained > NOTED_COMMITS) state = { ...await model.save(state), drained, drainedBase };
+  if (state !== before || violations.length > 0 || model.isChanged || drained - before.drained > NOTED_COMMITS) state = { ...await model.save(state), drained, drainedBase };
   return { state, count, base: drainedBase, violations, isRescanNeeded };
 }
 

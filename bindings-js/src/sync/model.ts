@@ -156,6 +156,11 @@ export class Model implements View {
 
   // Writing.
 
+  get isChanged(): boolean {
+    for (const rows of this.#rows.values()) for (const row of rows.values()) if (row.isChanged) return true;
+    return false;
+  }
+
   /** Writes what changed. Returns the state with the digests of it. */
   async save(state: SyncState): Promise<SyncState> {
     const digests: { [name: string]: Digest } = { ...state.digests };

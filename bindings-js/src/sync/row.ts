@@ -19,6 +19,9 @@ export interface WriteStamp {
   readonly isStrict: boolean;
 }
 
+/** No value has it: of an entry that is not what the write has left. */
+const UNKNOWN = Number.MAX_SAFE_INTEGER;
+
 /** What the log has of a key. */
 export interface Stamp extends WriteStamp {
   /** Of the record. */
@@ -230,6 +233,7 @@ export class Row {
   capture(n: number, value: BaseValue): void {
     this.isChanged = true;
     this.pending = { n, check: checkOf(value), expiresAt: value?.expiresAt ?? 0 };
+    this.former = undefined;
     this.isStale = false;
   }
 
@@ -239,9 +243,11 @@ export class Row {
    */
   settle(n: number): boolean {
     const { pending, base } = this;
-    if (pending?.n !== n || base === undefined) return false;
+    // A set that has no effect, as one of a collection that is declared otherwise, stays the entry.
+    if (pending?.n !== n || (base === undefined && pending.check !== 0)) return false;
     this.isChanged = true;
     this.pending = undefined;
+    if (base === undefined) return false;
     const { stamp, kept } = base;
     const isSame = stamp.isDead ? pending.check === 0 : pending.check === stamp.check && pending.expiresAt === stamp.expiresAt;
     if (!this.isMaterial) {
@@ -249,8 +255,9 @@ export class Row {
       return false;
     }
     // Without the value the base is what the write has replaced, and it would have won.
-    const isLost = !isSame && (stamp.isDead || kept !== undefined);
-    if (isLost) this.entry = this.value;
+    const isReplaced = !isSame && (stamp.isDead || kept !== undefined);
+    const isLost = isReplaced && pending.check !== UNKNOWN;
+    if (isReplaced) this.entry = this.value;
     if (!this.#keeps(stamp)) this.base = { stamp, kept: undefined };
     return isLost;
   }
@@ -260,11 +267,23 @@ export class Row {
     return valueOf(this.base);
   }
 
+  /** The engine has removed the entry, which had expired by a clock that was ahead: it comes back. */
+  revive(now: number): void {
+    const { pending, base } = this;
+    if (pending !== undefined && pending.expiresAt > now) {
+      this.pending = { ...pending, check: UNKNOWN };
+      this.isChanged = true;
+    } else if (pending === undefined && base !== undefined && base.stamp.expiresAt > now && !this.isStale) {
+      this.entry = this.value;
+      this.isChanged = true;
+    }
+  }
+
   /** The entry becomes what it was before a write that went past sync. */
   restore(): void {
     this.isChanged = true;
     // What is under a repair is not known before that comes back.
-    if (this.pending !== undefined) this.pending = { ...this.pending, check: Number.MAX_SAFE_INTEGER };
+    if (this.pending !== undefined) this.pending = { ...this.pending, check: UNKNOWN };
     else this.entry = valueOf(this.former ?? this.base);
   }
 

@@ -262,7 +262,7 @@ async function explore(steps: fc.Arbitrary<Step>, make: (seed: number) => World,
     } finally {
       await world.stop();
     }
-  }), { numRuns: RUNS, includeErrorInReport: true, endOnFailure: process.env['SYNC_SHRINK'] === undefined, ...(process.env['SYNC_SEED'] && { seed: Number(process.env['SYNC_SEED']) }) });
+  }), { numRuns: RUNS, includeErrorInReport: true, endOnFailure: process.env['SYNC_SHRINK'] === undefined, ...(process.env['SYNC_SEED'] && { seed: Number(process.env['SYNC_SEED']) }), ...(process.env['SYNC_PATH'] && { path: process.env['SYNC_PATH'] }) });
 }
 
 test('devices converge, whatever fails in whatever order', () => explore(step, (seed) => new World(seed), true));

@@ -99,7 +99,7 @@ class CountedLog extends MemoryLog {
   }
 }
 
-export type DeviceOptions = Omit<ReplicaOptions, 'log' | 'collections'> & Partial<Pick<ReplicaOptions, 'collections' | 'log'>> & { readonly snapshots?: SnapshotStore; readonly isInMemory?: boolean };
+export type DeviceOptions = Omit<ReplicaOptions, 'log' | 'collections'> & Partial<Pick<ReplicaOptions, 'collections' | 'log'>> & { readonly snapshots?: SnapshotStore; readonly isInMemory?: boolean; readonly feed?: boolean };
 
 export class Device {
   readonly disk: Disk;
@@ -124,7 +124,7 @@ export class Device {
   }
 
   static async start(server: MemoryServer, options: DeviceOptions = {}, disk = new Disk()): Promise<Device> {
-    const db = await open('device', { storage: options.isInMemory ? 'memory' : disk, feed: true, unitBytes: 512, nodeBytes: 2048 });
+    const db = await open('device', { storage: options.isInMemory ? 'memory' : disk, feed: options.feed ?? true, unitBytes: 512, nodeBytes: 2048 });
     const device = new Device(disk, db, server, options);
     await device.replica.start();
     return device;
@@ -135,6 +135,13 @@ export class Device {
     const device = new Device(new Disk(), db, server, options);
     await device.replica.start();
     return device;
+  }
+
+  /** The same file in another process, perhaps with another program. */
+  async restart(server: MemoryServer, options: DeviceOptions): Promise<Device> {
+    this.replica.stop();
+    await this.db.close();
+    return Device.start(server, options, this.disk);
   }
 
   /** Everything that can be done now; failures of the log are repeated. */
