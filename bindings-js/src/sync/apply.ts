@@ -2,12 +2,12 @@
 import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
 import { fromHex, toHex, toHexBytes } from './bytes.ts';
-import { advance, fold } from './fold.ts';
-import type { FoundConflict } from './fold.ts';
+import { advance, fold, isInPlace, timeOf } from './fold.ts';
+import type { FoldedRecord, FoundConflict } from './fold.ts';
 import { isDeclaration } from './modes.ts';
 import { Model } from './model.ts';
 import { partOf, readChunk, renumber, ticketOf, wholeBody } from './outbox.ts';
-import { CHUNK, FENCE, decodeBody } from './record.ts';
+import { CHECK, CHUNK, FENCE, UNDERSTANDING, decodeBody } from './record.ts';
 import type { RecordBody, SyncOp } from './record.ts';
 import type { BaseValue } from './row.ts';
 import { NOTHING_APPLIED, follow } from './state.ts';
@@ -22,10 +22,13 @@ export interface ReadRecord {
   readonly crc: number;
   /** It cannot be read: nothing but the cursor changes. */
   readonly isPassedOver?: boolean;
+  /** It is kept as it came from the log: this program does not understand it. */
+  readonly aside?: Bytes;
   readonly flags: number;
   readonly device: bigint;
   readonly seq: number;
   readonly back: number;
+  readonly isSealed: boolean;
   /** As its writer has it in the outbox. */
   readonly body: Bytes;
 }
@@ -47,6 +50,10 @@ export interface Applied {
   readonly gaps: readonly { readonly device: string; readonly from: number; readonly to: number }[];
   /** Why records, or some of their operations, have no effect, although their checksums are right. */
   readonly refused: readonly KvError[];
+  /** Tickets of this device's records that have no effect, because the servers took them at another place. */
+  readonly voided: readonly number[];
+  /** Position of a check that does not agree with the base. */
+  readonly diverged: number | undefined;
   /** Another device became the only writer. */
   readonly fencedBy: string | undefined;
 }
@@ -103,8 +110,10 @@ interface Pass {
   state: SyncState;
   isRenumbered: boolean;
   fencedBy: string | undefined;
+  diverged: number | undefined;
   readonly conflicts: FoundConflict[];
   readonly refused: KvError[];
+  readonly voided: number[];
   readonly gaps: { device: string; from: number; to: number }[];
 }
 
@@ -113,7 +122,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
   const { isGapAccepted = false, blobs = new Map<string, Bytes>() } = options;
   const model = new Model(tx, tables, before, blobs);
   const [applied, outbox, chunks] = [tx.collection(tables.applied), tx.collection(tables.outbox), tx.collection(tables.chunks)];
-  const pass: Pass = { state: before, isRenumbered: false, fencedBy: undefined, conflicts: [], refused: [], gaps: [] };
+  const pass: Pass = { state: before, isRenumbered: false, fencedBy: undefined, diverged: undefined, conflicts: [], refused: [], voided: [], gaps: [] };
   const lasts = new Map<string, AppliedRow>();
   await model.loadDue(records.reduce((time, { serverTime }) => Math.max(time, serverTime), before.time), before);
   for (const [index, record] of records.entries()) {
@@ -122,51 +131,99 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     const known = lasts.get(device) ?? await applied.get(device) ?? NOTHING_APPLIED;
     const [last] = known;
     const { position, serverTime, crc } = record;
-    const moved = { ...advance(model, pass.state, serverTime), cursor: { position, serverTime, crc } };
-    if (record.isPassedOver === true || record.seq <= last) {
-      pass.state = moved;
+    const previous = pass.state.cursor.position;
+    const moved = { ...pass.state, cursor: { position, serverTime, crc } };
+    if (record.aside !== undefined) {
+      pass.state = await setAside(tx, tables, moved, position, record.aside);
       continue;
     }
-    const previous = record.seq - record.back;
-    if (previous > last) {
+    if (record.isPassedOver === true || record.seq <= last) {
+      pass.state = record.isSealed || record.isPassedOver === true ? moved : advance(model, moved, serverTime);
+      continue;
+    }
+    const before = record.seq - record.back;
+    if (before > last && pass.state.aside === undefined) {
       if (!isGapAccepted) {
-        throw new KvError('KV_SYNC_GAP', `the log has record ${record.seq} of device ${device} at position ${position}, but not record ${previous} before it; records are missing`, { retryable: true });
+        throw new KvError('KV_SYNC_GAP', `the log has record ${record.seq} of device ${device} at position ${position}, but not record ${before} before it; records are missing`, { retryable: true });
       }
-      pass.gaps.push({ device, from: last + 1, to: previous });
+      pass.gaps.push({ device, from: last + 1, to: before });
     }
     pass.state = moved;
     lasts.set(device, follow(known, record.seq, record.body));
     const ticket = await ticketOf(pass.state, record, (at) => outbox.get(at));
-    if (ticket === undefined && device === pass.state.device) {
+    const isMine = ticket !== undefined;
+    if (!isMine && device === pass.state.device) {
       pass.state = withNewId(pass.state, known);
       pass.isRenumbered = true;
     }
-    if (record.flags & FENCE) {
-      pass.state = { ...pass.state, fence: device };
-      if (device !== pass.state.device) pass.fencedBy = device;
+    const { body, isCut, isUnknown } = await bodyOf(tables, chunks, device, record, pass.refused);
+    pass.state = advance(model, pass.state, timeOf({ serverTime, isSealed: record.isSealed, body }));
+    if (isUnknown === true) {
+      if (isMine) throw new KvError('KV_VERSION_UNSUPPORTED', `this version of the package does not understand record ${record.seq}, which a newer one has sent from this database: use that one`);
+      pass.state = await setAside(tx, tables, pass.state, position, record.body);
     }
-    const { body, isCut } = await bodyOf(tables, chunks, device, record, pass.refused);
     if (body !== undefined) {
-      const isMine = ticket !== undefined;
-      await loadWritten(model, tables, pass.state, body);
-      // The device that wrote a value has it as its entry, unless it has to be kept apart from that.
-      const missing = blobsIn(body).filter((op) => !blobs.has(toHexBytes(op.hash)) && isNeeded(model, tables, pass.state, body, op, isMine));
-      if (missing.length > 0) throw new MissingBlobs(index, missing);
-      const mine = new Set([pass.state, ...pass.state.formers].map(({ device: id }) => fromHex(id)));
-      const { state, conflicts, refused } = fold(model, pass.state, { position, serverTime, flags: record.flags, device: record.device, body, isMine }, mine);
-      checkDeclared(tables, state, body);
-      pass.state = state;
-      pass.conflicts.push(...conflicts);
-      pass.refused.push(...refused);
+      const whole = { position, serverTime, flags: record.flags, device: record.device, body, previous, isSealed: record.isSealed, isMine };
+      if (!isInPlace(whole)) await refuse(tx, tables, pass, whole, ticket);
+      else if ((record.flags & CHECK) === 0) await foldWhole(model, tables, pass, whole, index, blobs);
+      else if (!isMine) compare(model, pass, position, body);
     }
-    if (ticket !== undefined) await confirm(tx, tables, pass, record, ticket, isCut === true);
+    if (isMine) await confirm(tx, tables, pass, record, ticket, isCut === true);
   }
   tables.defer(applied.setMany([...lasts]));
   const conflicts: RawConflict[] = [];
   // Entries are still what this device wrote.
   for (const { row, theirs } of pass.conflicts) conflicts.push({ collection: row.table.name, key: row.key, mine: await model.entryOf(row), theirs });
-  const { isRenumbered, gaps, refused, fencedBy } = pass;
-  return { state: await model.save(pass.state), result: { conflicts, isRenumbered, gaps, refused, fencedBy } };
+  const { isRenumbered, gaps, refused, voided, diverged, fencedBy } = pass;
+  return { state: await model.save(pass.state), result: { conflicts, isRenumbered, gaps, refused, voided, diverged, fencedBy } };
+}
+
+async function foldWhole(model: Model, tables: Tables, pass: Pass, record: FoldedRecord, index: number, blobs: ReadonlyMap<string, Bytes>): Promise<void> {
+  const { body, isMine } = record;
+  await loadWritten(model, tables, pass.state, body);
+  // The device that wrote a value has it as its entry, unless it has to be kept apart from that.
+  const missing = blobsIn(body).filter((op) => !blobs.has(toHexBytes(op.hash)) && isNeeded(model, tables, pass.state, body, op, isMine));
+  if (missing.length > 0) throw new MissingBlobs(index, missing);
+  const mine = new Set([pass.state, ...pass.state.formers].map(({ device }) => fromHex(device)));
+  const { state, conflicts, refused } = fold(model, pass.state, record, mine);
+  checkDeclared(tables, state, body);
+  pass.state = state;
+  pass.conflicts.push(...conflicts);
+  pass.refused.push(...refused);
+  if ((record.flags & FENCE) === 0) return;
+  const device = toHex(record.device);
+  pass.state = { ...pass.state, fence: device };
+  if (device !== pass.state.device) pass.fencedBy = device;
+}
+
+/** Another device says what its base is at this place. */
+function compare(model: Model, pass: Pass, position: number, { digests = {} }: RecordBody): void {
+  const { state } = pass;
+  // What was set aside is not in this base.
+  if (state.aside !== undefined) return;
+  const mine = model.digests(state);
+  const names = [...new Set([...Object.keys(digests), ...Object.keys(mine)])];
+  const isSame = names.every((name) => [0, 1].every((at) => (digests[name]?.[at] ?? 0) === (mine[name]?.[at] ?? 0)));
+  pass.state = { ...state, diverged: isSame ? undefined : position };
+  if (!isSame) pass.diverged = position;
+}
+
+/** The servers have taken a record that had to follow another one than it does. */
+async function refuse(tx: Transaction, tables: Tables, pass: Pass, { position, device, previous }: FoldedRecord, ticket: number | undefined): Promise<void> {
+  pass.refused.push(new KvError('KV_CORRUPT', `the record at position ${position} of device ${toHex(device)} has no effect: it follows position ${previous}, which its writer had not read. The servers should have refused it`));
+  if (ticket === undefined) return;
+  pass.voided.push(ticket);
+  const offered = tx.collection(tables.offered);
+  for (const [id, row] of await offered.entries().toArray()) if (row.ticket === ticket) await offered.set(id, { ...row, isRefused: true });
+}
+
+/**
+ * Keeps a record that this program does not understand. A later one reads the log again because of it;
+ * until then nobody may take this device's base for what the log says.
+ */
+async function setAside(tx: Transaction, tables: Tables, state: SyncState, position: number, bytes: Bytes): Promise<SyncState> {
+  await tx.collection(tables.aside).set(position, bytes);
+  return { ...state, aside: UNDERSTANDING };
 }
 
 /** A record of this device has come back: it leaves the outbox. What the log has lost before it is to be sent again. */
@@ -205,7 +262,7 @@ interface Chunks {
 }
 
 /** What a record says, or completes; no body: more parts follow, the record `isCut` because one is missing, or it means nothing. */
-async function bodyOf(tables: Tables, chunks: Chunks, device: string, record: ReadRecord, refused: KvError[]): Promise<{ readonly body?: RecordBody; readonly isCut?: true }> {
+async function bodyOf(tables: Tables, chunks: Chunks, device: string, record: ReadRecord, refused: KvError[]): Promise<{ readonly body?: RecordBody; readonly isCut?: true; readonly isUnknown?: true }> {
   try {
     if (record.flags & CHUNK) {
       const { left, part } = readChunk(record.body);
@@ -222,14 +279,14 @@ async function bodyOf(tables: Tables, chunks: Chunks, device: string, record: Re
     });
     if (bytes === undefined) return { isCut: true };
     await tables.pace.rest();
-    const body = decodeBody(bytes);
+    const body = decodeBody(bytes, record.flags);
     await checkKeys(tables, body);
     return { body };
   } catch (error) {
     const { code, message } = error as KvError;
-    if (code !== 'KV_CORRUPT' && code !== 'KV_KEY_TOO_LARGE') throw error;
+    if (code !== 'KV_CORRUPT' && code !== 'KV_KEY_TOO_LARGE' && code !== 'KV_VERSION_UNSUPPORTED') throw error;
     refused.push(new KvError(code, `the record at position ${record.position}, number ${record.seq} of device ${device}, has no effect here: ${message}`));
-    return {};
+    return code === 'KV_VERSION_UNSUPPORTED' ? { isUnknown: true } : {};
   }
 }
 

@@ -1,10 +1,10 @@
 // What a record of the log makes of the base. All devices that have read the same records have the same
 // base: nothing here depends on a clock, on local writes, or on which collections a program knows.
 import { KvError } from '../base/errors.ts';
-import { clamp, toHlc } from './clock.ts';
+import { MAX_AHEAD_MS, clamp, toHlc, toMs } from './clock.ts';
 import { MAX_DECLARATION, isDeclaration } from './modes.ts';
 import type { SyncMode } from './modes.ts';
-import { REPAIR, STRICT, UNBASED } from './record.ts';
+import { CHECK, FENCE, REPAIR, STRICT, UNBASED } from './record.ts';
 import type { KeyBound, RecordBody, SyncOp } from './record.ts';
 import type { Position } from './remote-log.ts';
 import { checkOfBytes, compareStamps } from './row.ts';
@@ -34,8 +34,30 @@ export interface FoldedRecord {
   readonly flags: number;
   readonly device: bigint;
   readonly body: RecordBody;
+  /** The record before it in the log. */
+  readonly previous: Position;
+  /** Its bytes are authentic. What the log says of it is not: the servers may choose that. */
+  readonly isSealed: boolean;
   /** This device wrote it, and it is in the outbox. */
   readonly isMine: boolean;
+}
+
+/**
+ * The time of a record, by which entries expire. The servers of sealed records cannot hasten it, nor
+ * can a device whose clock is ahead.
+ */
+export function timeOf({ serverTime, isSealed, body }: Pick<FoldedRecord, 'serverTime' | 'isSealed'> & { readonly body: RecordBody | undefined }): number {
+  if (!isSealed) return serverTime;
+  const written = body?.transactions.reduce((latest, { hlc }) => Math.max(latest, toMs(hlc)), 0) ?? 0;
+  return Math.min(serverTime, written + MAX_AHEAD_MS);
+}
+
+/**
+ * Whether a record that had to follow the one that its writer had read does so. Otherwise the servers
+ * have let it in all the same, and it has no effect.
+ */
+export function isInPlace({ flags, body, previous }: Pick<FoldedRecord, 'flags' | 'body' | 'previous'>): boolean {
+  return (flags & (STRICT | FENCE | CHECK)) === 0 || body.transactions.every(({ base }) => base === previous);
 }
 
 /** A write of this device lost against one that did not know it. */
@@ -75,15 +97,17 @@ function decide({ base: current }: Row, write: Write, check: number, horizon: bi
 }
 
 /** Advances the log's time: what has expired by it is deleted. */
-export function advance(view: View, state: SyncState, serverTime: number): SyncState {
-  if (serverTime <= state.time) return state;
-  for (const row of view.due(serverTime)) row.expire();
-  return { ...state, time: serverTime };
+export function advance(view: View, state: SyncState, time: number): SyncState {
+  if (time <= state.time) return state;
+  for (const row of view.due(time)) row.expire();
+  return { ...state, time };
 }
 
 /** Applies a record after `advance` to its time. */
 export function fold(view: View, state: SyncState, record: FoldedRecord, mine: ReadonlySet<bigint>): Folded {
-  const { flags, device, position, serverTime, isMine } = record;
+  const { flags, device, position, serverTime, isSealed, isMine } = record;
+  // The clamp protects from clocks that are ahead; of sealed records it would let the servers decide who wins.
+  const limited = (h: bigint): bigint => (isSealed ? h : clamp(h, serverTime));
   const { n, declared: given, transactions } = record.body;
   const isRepair = (flags & REPAIR) !== 0;
   const mode: SyncMode = flags & STRICT ? 'strict' : 'merge';
@@ -106,7 +130,7 @@ export function fold(view: View, state: SyncState, record: FoldedRecord, mine: R
 
   const touched = new Set<Row>();
   for (const { base, hlc: h, ops } of transactions) {
-    const common = { h: clamp(h, serverTime), device, n, base: flags & UNBASED ? 0 : base, position, isStrict: mode === 'strict', isRepair };
+    const common = { h: limited(h), device, n, base: flags & UNBASED ? 0 : base, position, isStrict: mode === 'strict', isRepair };
     for (const op of ops) {
       if (!names.has(op.collection)) continue;
       const table = view.table(op.collection, declared[op.collection] as string);
@@ -121,7 +145,7 @@ export function fold(view: View, state: SyncState, record: FoldedRecord, mine: R
       // Mixed modes on one key would make the order of stamps and that of the log contradict each other.
       if (!isRepair && table.modes.isStrict(op.key) !== common.isStrict) continue;
       const row = view.row(table, op.key);
-      const write = isRepair && op.stamp !== undefined ? { ...common, ...op.stamp, h: clamp(op.stamp.h, serverTime) } : common;
+      const write = isRepair && op.stamp !== undefined ? { ...common, ...op.stamp, h: limited(op.stamp.h) } : common;
       const { value, check } = valueOf(view, op);
       apply(row, value, check, write);
       if (isMine) touched.add(row);

@@ -77,6 +77,7 @@ export class Incoming {
         after = position;
       }
       this.#tell(step.applied);
+      if (await this.#mend(step.applied, step.diverged)) return true;
       records = records.slice(step.count);
     }
     return true;
@@ -110,7 +111,8 @@ export class Incoming {
     if (isLost) this.#link.sendAgain();
   }
 
-  #tell({ isRenumbered, conflicts, gaps, refused, fencedBy }: Applied): void {
+  #tell({ isRenumbered, conflicts, gaps, refused, voided, fencedBy }: Applied): void {
+    for (const ticket of voided) this.#link.voided.add(ticket);
     for (const error of refused) this.#parts.events.alarm(error);
     if (isRenumbered) this.#link.sendAgain();
     if (conflicts.length > 0) this.#parts.events.conflicts(conflicts);
@@ -124,10 +126,12 @@ export class Incoming {
     try {
       return await this.#parts.wire.unpack(logged);
     } catch (error) {
-      if ((error as Partial<KvError>).code !== 'KV_CORRUPT' || !this.#isLastAttempt(`unreadable ${logged.position}`)) throw error;
+      const { code } = error as Partial<KvError>;
       const { position, serverTime, record } = logged;
+      const isUnknown = code === 'KV_VERSION_UNSUPPORTED';
+      if (!isUnknown && (code !== 'KV_CORRUPT' || !this.#isLastAttempt(`unreadable ${position}`))) throw error;
       alarms.set(position, error as KvError);
-      return { position, serverTime, crc: crcOf(record), isPassedOver: true, flags: 0, device: 0n, seq: 0, back: 0, body: new Uint8Array(0) };
+      return { ...isUnknown && { aside: record }, position, serverTime, crc: crcOf(record), isPassedOver: true, flags: 0, device: 0n, seq: 0, back: 0, isSealed: false, body: new Uint8Array(0) };
     }
   }
 
@@ -135,7 +139,7 @@ export class Incoming {
    * Applies records after a position, in one commit: all, or as many as there is memory for their
    * large values. Undefined if the cursor is not there any more: another tab took over.
    */
-  async #apply(after: Position, records: readonly ReadRecord[], signal: AbortSignal | undefined): Promise<{ readonly applied: Applied; readonly count: number } | undefined> {
+  async #apply(after: Position, records: readonly ReadRecord[], signal: AbortSignal | undefined): Promise<{ readonly applied: Applied; readonly count: number; readonly diverged: Position | undefined } | undefined> {
     const { tables } = this.#local;
     const blobs = new Map<string, Bytes>();
     let batch = records;
@@ -145,7 +149,7 @@ export class Incoming {
           if (state.cursor.position !== after) return { state, result: undefined };
           const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { blobs, isGapAccepted });
           await this.#keepConflicts(tx, state, applied.conflicts);
-          return { state: next, result: { applied, count: batch.length } };
+          return { state: next, result: { applied, count: batch.length, diverged: state.diverged } };
         });
       } catch (error) {
         if (error instanceof MissingBlobs) {
@@ -190,11 +194,25 @@ export class Incoming {
     this.#link.isChecked = true;
   }
 
+  /** If a check does not agree with this base, the log is read once more: once for each check. `before` is the one before. */
+  async #mend({ diverged }: Applied, before: Position | undefined): Promise<boolean> {
+    if (diverged === undefined) return false;
+    this.#parts.events.alarm(new KvError('KV_SYNC_DIVERGED', `this database is not what the device that compacted had at position ${diverged} of the log${before === diverged ? ', although all of it was read once more: that device has something else than the log says' : '; the log is read once more'}`));
+    if (before === diverged || this.#options.isCopy) return false;
+    // From its start, if it is there: the newest snapshot may be of the device that is wrong.
+    await this.#rejoin(async (tx, state) => ({ ...await rejoin(this.#local.tables, tx, state, 'reread'), isMending: true }));
+    return true;
+  }
+
   async #rejoinLost(): Promise<void> {
-    await this.#local.change('strict', async (tx, state) => ({ state: await rejoin(this.#local.tables, tx, state, 'lost'), result: undefined }));
+    await this.#rejoin((tx, state) => rejoin(this.#local.tables, tx, state, 'lost'));
+    if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
+  }
+
+  async #rejoin(work: (tx: Transaction, state: SyncState) => Promise<SyncState>): Promise<void> {
+    await this.#local.change('strict', async (tx, state) => ({ state: await work(tx, state), result: undefined }));
     this.#link.sendAgain();
     this.#link.isCaughtUp = false;
-    if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
   }
 
   async #loadSnapshot(): Promise<void> {

@@ -8,6 +8,7 @@ import { Bell } from './bell.ts';
 import { toKvError } from './failures.ts';
 import { GATHER_MS } from './local-feed.ts';
 import type { SyncConflict, SyncOptions, SyncProgress } from './options.ts';
+import type { RawDivergence } from './parts.ts';
 import type { RemoteLog } from './remote-log.ts';
 import { Replica } from './replica.ts';
 import type { Tables } from './tables.ts';
@@ -18,6 +19,7 @@ export interface LeaderEvents {
   state(change: Partial<SyncProgress>): void;
   conflicts(conflicts: readonly RawConflict[]): void;
   repaired(records: number): void;
+  diverged(divergences: readonly RawDivergence[]): void;
   alarm(error: KvError): void;
 }
 
@@ -67,6 +69,7 @@ export class Leader {
       },
       alarm: (error) => events.alarm(error),
       repaired: (records) => events.repaired(records),
+      diverged: (divergences) => events.diverged(divergences),
       changed: () => this.#outgoing.ring(),
     });
     this.started = this.#start();

@@ -7,7 +7,7 @@ import type { KeyBound } from './record.ts';
 import { Row, checkOf, decodeRow, hashOf, replaceHash } from './row.ts';
 import type { Base, BaseValue, Histories } from './row.ts';
 import type { Digest, SyncState } from './state.ts';
-import { expiryEnd, expiryRow, readExpiryRow } from './tables.ts';
+import { expiryEnd, expiryOf, expiryRow, readExpiryRow } from './tables.ts';
 import type { Bytes, Rows, Table, Tables } from './tables.ts';
 
 type RowsIn = Reader<Bytes, Bytes> & Writer<Bytes, Bytes>;
@@ -33,8 +33,8 @@ export class Model implements View {
   readonly #blobs: ReadonlyMap<string, Bytes>;
   readonly #rows = new Map<Table, Map<string, Row>>();
   readonly #handles = new Map<Rows, RowsIn>();
-  /** Rows of the expiry index whose time has come. */
-  readonly #due: Bytes[] = [];
+  /** Rows of the expiry index whose time may have come. */
+  readonly #due: { readonly at: Bytes; readonly expiresAt: number }[] = [];
 
   /** `blobs` has large values, by hexadecimal hash. */
   constructor(tx: Transaction, tables: Tables, { history, settled }: SyncState, blobs: ReadonlyMap<string, Bytes> = new Map<string, Bytes>()) {
@@ -128,7 +128,7 @@ export class Model implements View {
     const points: { table: Table; key: Bytes }[] = [];
     for await (const [at, named] of this.#in(this.#tables.expiring).entries({ lt: expiryEnd(time) })) {
       const { name, key } = readExpiryRow(named);
-      this.#due.push(at);
+      this.#due.push({ at, expiresAt: expiryOf(at) });
       const declaration = declared[name];
       if (declaration !== undefined) points.push({ table: this.table(name, declaration), key });
     }
@@ -163,14 +163,22 @@ export class Model implements View {
 
   /** Writes what changed. Returns the state with the digests of it. */
   async save(state: SyncState): Promise<SyncState> {
-    const digests: { [name: string]: Digest } = { ...state.digests };
-    await this.write(this.#changes(digests));
-    return { ...state, digests };
+    await this.write(this.#changes(state.time));
+    return { ...state, digests: this.digests(state) };
   }
 
-  * #changes(digests: { [name: string]: Digest }): Iterable<Change> {
+  /** Those of the state, with what changed since. */
+  digests(state: SyncState): SyncState['digests'] {
+    const digests: { [name: string]: Digest } = { ...state.digests };
+    for (const [{ name }, rows] of this.#rows) {
+      for (const { key, before, base } of rows.values()) if (before !== base) digests[name] = replaceDigest(digests[name], key, before, base);
+    }
+    return digests;
+  }
+
+  * #changes(time: number): Iterable<Change> {
     const { expiring } = this.#tables;
-    for (const key of this.#due) yield { rows: expiring, key, value: null };
+    for (const { at, expiresAt } of this.#due) if (expiresAt <= time) yield { rows: expiring, key: at, value: null };
     for (const [table, rows] of this.#rows) {
       for (const row of rows.values()) {
         if (!row.isChanged) continue;
@@ -184,7 +192,6 @@ export class Model implements View {
           if (from !== 0) yield { rows: expiring, key: expiryRow(from, table, key)[0], value: null };
           if (to !== 0) yield this.expiry(table, key, to);
         }
-        digests[table.name] = replaceDigest(digests[table.name], key, before, base);
       }
     }
   }

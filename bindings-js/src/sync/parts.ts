@@ -6,7 +6,16 @@ import type { LocalCommits } from './local-commits.ts';
 import type { BlobMaker } from './outbox.ts';
 import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
 import type { SyncState } from './state.ts';
+import type { Bytes } from './tables.ts';
 import type { Wire } from './wire.ts';
+
+/** Keys of a collection whose entries were not what the log says, from the first to the last. */
+export interface RawDivergence {
+  readonly collection: string;
+  readonly entries: number;
+  readonly from: Bytes;
+  readonly to: Bytes;
+}
 
 /** What a replica tells. All of it has been committed. */
 export interface ReplicaEvents {
@@ -15,6 +24,8 @@ export interface ReplicaEvents {
   alarm(error: KvError): void;
   /** The log had lost history; `records` put back what this device has of it. */
   repaired(records: number): void;
+  /** This device had not what the log says; it has now. */
+  diverged(divergences: readonly RawDivergence[]): void;
   /** There are local commits. */
   changed(): void;
 }
@@ -25,6 +36,8 @@ export class Link {
   sent = 0;
   /** Positions of acknowledged tickets, in the order of the tickets. */
   readonly acknowledged = new Map<number, Position>();
+  /** Strict records of this device that the log has at another place than they were meant for: they have no effect. */
+  readonly voided = new Set<number>();
   /** The newest position known to be the log's end, for an exclusive writer. */
   end = 0;
   isChecked = false;

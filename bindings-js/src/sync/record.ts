@@ -8,9 +8,11 @@ import { KvError } from '../base/errors.ts';
 import { ByteSink, ByteSource, crc32c } from './bytes.ts';
 import type { LoggedRecord, Position } from './remote-log.ts';
 import type { WriteStamp } from './row.ts';
-import type { Cursor } from './state.ts';
+import type { Cursor, Digest } from './state.ts';
 
 export const RECORD_VERSION = 1;
+/** Counts what programs learn to read: operations, flags and versions of records. */
+export const UNDERSTANDING = 1;
 /** A record is at most this long. */
 export const MAX_RECORD_BYTES = 1 << 20;
 
@@ -28,7 +30,9 @@ export const SEALED = 16;
 export const FENCE = 32;
 /** What the writer had applied is of a history that the log has lost: it knew nothing of the present one. */
 export const UNBASED = 64;
-const KNOWN_FLAGS = 127;
+/** The writer's digests of the base, as of the record before this one. */
+export const CHECK = 128;
+const KNOWN_FLAGS = 255;
 
 export interface RecordHeader {
   readonly flags: number;
@@ -81,9 +85,11 @@ export interface RecordBody {
   /** How the writer declares the collections that are named here. */
   readonly declared: ReadonlyMap<string, string>;
   readonly transactions: readonly SyncTransaction[];
+  /** Of a check: of each collection. */
+  readonly digests?: { readonly [name: string]: Digest } | undefined;
 }
 
-export function encodeBody({ n, declared, transactions }: RecordBody): Uint8Array<ArrayBuffer> {
+export function encodeBody({ n, declared, transactions, digests }: RecordBody): Uint8Array<ArrayBuffer> {
   const sink = new ByteSink();
   const names = new Map<string, number>();
   sink.uv(n).uv(transactions.length);
@@ -110,10 +116,12 @@ export function encodeBody({ n, declared, transactions }: RecordBody): Uint8Arra
       else if (op.type === 'blob') sink.uv(op.expiresAt).uv(op.size).uv(op.check).raw(op.hash);
     }
   }
+  if (digests !== undefined) for (const [name, [count, sum]] of Object.entries(digests)) sink.text(name).uv(count).uv(sum);
   return sink.done();
 }
 
-export function decodeBody(body: Uint8Array): RecordBody {
+/** `flags` are those of the record: digests follow the transactions of a check. */
+export function decodeBody(body: Uint8Array, flags = 0): RecordBody {
   const source = new ByteSource(body);
   const names: string[] = [];
   const declared = new Map<string, string>();
@@ -124,6 +132,11 @@ export function decodeBody(body: Uint8Array): RecordBody {
     const ops: SyncOp[] = [];
     for (let more = source.uv(); more > 0; more--) ops.push(readOp(source, names, declared));
     transactions.push({ base, hlc, ops });
+  }
+  if (flags & CHECK) {
+    const digests: { [name: string]: Digest } = {};
+    while (source.left > 0) digests[source.text()] = [source.uv(), source.uv()];
+    return { n, declared, transactions, digests };
   }
   if (source.left > 0) throw new KvError('KV_CORRUPT', 'a sync record is longer than its transactions');
   return { n, declared, transactions };

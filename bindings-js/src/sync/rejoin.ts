@@ -4,7 +4,7 @@ import type { Transaction } from '../types/index.ts';
 import { fromHex } from './bytes.ts';
 import { Model } from './model.ts';
 import { forgetBases, putRecord } from './outbox.ts';
-import type { Parts } from './parts.ts';
+import type { Parts, RawDivergence } from './parts.ts';
 import { REPAIR } from './record.ts';
 import type { SyncOp } from './record.ts';
 import type { Base } from './row.ts';
@@ -51,6 +51,7 @@ export async function rejoin(tables: Tables, tx: Transaction, state: SyncState, 
   const last = await lastOf(tx, tables, state);
   await tx.collection(tables.applied).clear();
   await tx.collection(tables.chunks).clear();
+  await tx.collection(tables.aside).clear();
   const isLost = kind === 'lost' || state.rejoin === 'lost';
   if (kind === 'lost') {
     await dropOpenStrict(tx, tables);
@@ -58,26 +59,29 @@ export async function rejoin(tables: Tables, tx: Transaction, state: SyncState, 
   }
   return {
     ...withNewId(state, last), history: state.history + 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drainedBase: 0, time: 0,
-    declared: {}, formerlyDeclared: { ...state.formerlyDeclared, ...state.declared }, digests: {}, isLoading: false, rejoin: isLost ? 'lost' : 'reread',
+    declared: {}, formerlyDeclared: { ...state.formerlyDeclared, ...state.declared }, aside: undefined, digests: {}, isLoading: false, rejoin: isLost ? 'lost' : 'reread',
   };
 }
 
 /** Ends a rejoin: entries become what the log has, and what it turned out to have lost is put back. */
 export async function conclude({ local, blobs, events, advance }: Parts): Promise<void> {
   let records = 0;
+  const divergences: RawDivergence[] = [];
   const begun = await local.state();
   const { rejoin: kind, history } = begun;
   if (kind === undefined) return;
   for (const table of local.tables.all(begun)) {
     const keys = table.rows.keys();
+    const different: Bytes[] = [];
     for (;;) {
       const slice = await keys.nextMany(REPAIR_SLICE);
       if (slice.length === 0) break;
-      records += await advance('strict', async (tx, state) => {
+      const found = await advance('strict', async (tx, state) => {
         // Another tab took over.
-        if (state.rejoin !== kind || state.history !== history) return { state, result: 0 };
+        if (state.rejoin !== kind || state.history !== history) return { state, result: { records: 0, different: [] } };
         const model = new Model(tx, local.tables, state);
         await model.load(slice.map((key) => ({ table, key })));
+        const different = slice.filter((key) => model.row(table, key).isDifferent);
         const repairs: { key: Bytes; base: Base }[] = [];
         for (const key of slice) {
           const base = model.row(table, key).conclude(kind === 'lost', state.nextTicket);
@@ -86,14 +90,19 @@ export async function conclude({ local, blobs, events, advance }: Parts): Promis
         const ops = (await Promise.all(repairs.map(({ key, base }) => repairOf(model, table, key, base)))).filter((op) => op !== undefined);
         await model.compare();
         const next = await model.save(state);
-        if (ops.length === 0) return { state: next, result: 0 };
+        if (ops.length === 0) return { state: next, result: { records: 0, different } };
         const body = { n: state.nextTicket, declared: new Map([[table.name, table.declaration]]), transactions: [{ base: 0, hlc: fromHex(state.hlc), ops }] };
         const nextTicket = await putRecord(tx, local.tables, REPAIR, body, blobs);
-        return { state: { ...next, nextTicket }, result: 1 };
+        return { state: { ...next, nextTicket }, result: { records: 1, different } };
       });
+      records += found.records;
+      different.push(...found.different);
     }
+    const [from, to] = [different[0], different.at(-1)];
+    if (from !== undefined && to !== undefined) divergences.push({ collection: table.name, entries: different.length, from, to });
   }
-  await local.change('strict', async (_, state) => ({ state: state.history === history ? { ...state, settled: history, rejoin: undefined, formerlyDeclared: {} } : state, result: undefined }));
+  if (begun.isMending && divergences.length > 0) events.diverged(divergences);
+  await local.change('strict', async (_, state) => ({ state: state.history === history ? { ...state, settled: history, rejoin: undefined, isMending: false, formerlyDeclared: {} } : state, result: undefined }));
   if (kind === 'lost') events.repaired(records);
 }
 

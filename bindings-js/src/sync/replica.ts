@@ -10,13 +10,13 @@ import type { SyncOptions } from './options.ts';
 import { Outgoing } from './outgoing.ts';
 import { Link } from './parts.ts';
 import type { Parts, ReplicaEvents } from './parts.ts';
-import { FENCE } from './record.ts';
+import { CHECK, FENCE, UNDERSTANDING } from './record.ts';
 import type { SyncOp } from './record.ts';
-import { checkWitness } from './rejoin.ts';
+import { checkWitness, rejoin } from './rejoin.ts';
 import type { RemoteLog } from './remote-log.ts';
 import type { SyncState } from './state.ts';
 import { Sender } from './sender.ts';
-import { writeSnapshot } from './snapshot.ts';
+import { checkFit, isCompact, writeSnapshot } from './snapshot.ts';
 import { SETTLE_MS, StrictRecords } from './strict-records.ts';
 import type { StrictRecord } from './strict-records.ts';
 import { Tables } from './tables.ts';
@@ -34,6 +34,8 @@ export interface ReplicaOptions extends Pick<SyncOptions, 'snapshots' | 'collect
   /** Milliseconds since 1970; default: the device's clock. */
   readonly clock?: (() => number) | undefined;
 }
+
+const CHECK_ATTEMPTS = 8;
 
 export class Replica {
   readonly tables: Tables;
@@ -112,6 +114,9 @@ export class Replica {
       return { state: next, result: next };
     });
     const isNew = [...byName.keys()].some((name) => !Object.hasOwn(state.collections, name) || state.hidden.includes(name));
+    if (state.aside !== undefined && state.aside < UNDERSTANDING) {
+      await this.#local.change('strict', async (tx, before) => ({ state: await rejoin(this.tables, tx, before, 'reread'), result: undefined }));
+    }
     const { drained } = await checkWitness(this.#parts, state);
     this.#outgoing.start(isNew ? Math.min(drained, -1) : drained);
   }
@@ -201,11 +206,26 @@ export class Replica {
     this.#link.isOwner = true;
   }
 
+  /** Tells the others what this device's base is, so that they compare theirs. */
+  async #check(signal?: AbortSignal): Promise<void> {
+    for (let attempt = 0; attempt < CHECK_ATTEMPTS; attempt++) {
+      await this.settle(signal);
+      const state = await this.state();
+      checkFit(state);
+      const record = await this.offer(CHECK, [], state.cursor.position);
+      if (record !== undefined && await this.outcomeOf(record, signal)) return;
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 2 ** attempt * SETTLE_MS));
+    }
+    throw new KvError('KV_LOG_UNAVAILABLE', 'sync.compact: other devices wrote to the log at every attempt; call it when fewer do', { retryable: true });
+  }
+
   /** Writes a snapshot of the base, and removes what the log no longer needs. */
   async compact(signal?: AbortSignal): Promise<{ readonly position: number } | undefined> {
     const { snapshots: store, log } = this.#parts;
     if (store === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'sync.compact needs the option `snapshots`');
     await this.settle(signal);
+    if (await isCompact({ log, wire: this.wire }, await this.state())) return undefined;
+    await this.#check(signal);
     return writeSnapshot({ tables: this.tables, log, store, wire: this.wire, lock: (work) => this.#local.run(work) }, signal);
   }
 }

@@ -297,6 +297,13 @@ export class Row {
     if (base !== undefined && !this.isStrict && base.stamp.expiresAt === 0) this.base = { stamp: base.stamp, kept: undefined };
   }
 
+  /** Whether what the log says now is not what it seemed to say. */
+  get isDifferent(): boolean {
+    const { former, base } = this;
+    if (former === undefined) return this.isStale && this.isLive;
+    return former.stamp.isDead ? this.isLive : !this.isLive || former.stamp.check !== base?.stamp.check || former.stamp.expiresAt !== base.stamp.expiresAt;
+  }
+
   /**
    * The log was read to its end once more. What it has takes the place of what was there before, unless
    * the log has `lost` that: then it stays the entry, as the repair `n`. Returns the repair, without

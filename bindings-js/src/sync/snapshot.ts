@@ -91,6 +91,11 @@ export function streamOf(blocks: AsyncGenerator<Uint8Array, undefined>): Readabl
   });
 }
 
+/** Whether there is nothing in the log that the newest snapshot lacks. */
+export async function isCompact({ log, wire }: Pick<SnapshotContext, 'log' | 'wire'>, { cursor }: SyncState): Promise<boolean> {
+  return ((await readManifest(log, wire))?.content.position ?? 0) >= cursor.position;
+}
+
 /** The base has keys with local writes over them: it cannot be read as a whole now. */
 class Busy extends Error {}
 
@@ -155,6 +160,7 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
   const snapshot = await context.lock(async () => tables.db.snapshot());
   try {
     const state = await snapshot.collection(tables.state).get('state');
+    if (state !== undefined) checkFit(state);
     if (state === undefined || state.rejoin !== undefined || await snapshot.collection(tables.outbox).size > 0) throw new Busy();
     into.cursor = state.cursor;
     let index = 0;
@@ -198,6 +204,12 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
   } finally {
     await snapshot.close();
   }
+}
+
+/** What lacks something that the log has must not take the place of the log. */
+export function checkFit({ aside, diverged }: SyncState): void {
+  if (aside !== undefined) throw new KvError('KV_VERSION_UNSUPPORTED', 'sync.compact: the log has records that this version of the package does not understand, and what it would write lacks them; compact with a newer one');
+  if (diverged !== undefined) throw new KvError('KV_SYNC_DIVERGED', `sync.compact: this database is not what another device had at position ${diverged} of the log: let that one compact`);
 }
 
 function checkDigest(name: string, [count, sum]: Digest, expected: Digest | undefined, what: string): void {
@@ -421,7 +433,7 @@ async function finish(context: LoadContext, header: SnapshotHeader, chunks: read
     const cursor = doubtful === Infinity ? header.cursor : { ...header.cursor, position: doubtful };
     const { time, fence, declared } = header;
     const hlc = fromHex(header.hlc) > fromHex(before.hlc) ? header.hlc : before.hlc;
-    let state: SyncState = { ...before, cursor, time, fence, hlc, declared, isLoading: false };
+    let state: SyncState = { ...before, cursor, time, fence, hlc, declared, isLoading: false, diverged: cursor.position >= (before.diverged ?? 0) ? undefined : before.diverged };
     if (doubtful === Infinity) for (const name of Object.keys(declared)) checkDigest(name, state.digests[name] ?? [0, 0], header.digests[name], 'rows of a snapshot');
     const model = new Model(tx, tables, state);
     const found: FoundConflict[] = [];

@@ -57,6 +57,12 @@ export interface SyncState {
   readonly declared: { readonly [name: string]: string };
   /** What the log had declared, while it is read once more. */
   readonly formerlyDeclared: { readonly [name: string]: string };
+  /** How much the program understood that set records aside, which a later one may read; see `UNDERSTANDING`. */
+  readonly aside: number | undefined;
+  /** Position of a check whose digests were not those of this base; undefined: the newest one that was read agrees. */
+  readonly diverged: Position | undefined;
+  /** The history is being read again because of that. */
+  readonly isMending: boolean;
   readonly digests: { readonly [name: string]: Digest };
   /** The device whose fence is the newest. */
   readonly fence: string | undefined;

@@ -6,7 +6,7 @@ import { tick } from './clock.ts';
 import type { LocalCommits } from './local-commits.ts';
 import { MAX_BODY_BYTES } from './outbox.ts';
 import type { Link, Parts } from './parts.ts';
-import { encodeBody } from './record.ts';
+import { CHECK, encodeBody } from './record.ts';
 import type { SyncOp } from './record.ts';
 import { decodeOutbox, encodeOutbox } from './state.ts';
 import type { OfferedRow } from './state.ts';
@@ -50,7 +50,7 @@ export class StrictRecords {
    * Takes a record that has to follow the one at `expect` for sending; `undefined` if something else
    * has to be sent first, or the id was given up. `outcomeOf` sends it.
    */
-  async offer(flags: number, ops: readonly SyncOp[], expect: number, { id }: { readonly id?: string }): Promise<StrictRecord | undefined> {
+  async offer(flags: number, ops: readonly SyncOp[], expect: number, { id }: { readonly id?: string | undefined }): Promise<StrictRecord | undefined> {
     if (this.#link.isFenced) throw fenced();
     this.#mayHaveStrict = true;
     const record = await this.#local.change<StrictRecord | undefined>('strict', async (tx, state) => {
@@ -58,7 +58,8 @@ export class StrictRecords {
       if (await outbox.first() !== undefined) return { state, result: undefined };
       const hlc = tick(fromHex(state.hlc), this.#parts.clock());
       const { nextTicket: ticket } = state;
-      const body = encodeBody({ n: ticket, declared: this.#declarations(ops), transactions: [{ base: expect, hlc, ops }] });
+      if (flags & CHECK && state.cursor.position !== expect) return { state, result: undefined };
+      const body = encodeBody({ n: ticket, declared: this.#declarations(ops), transactions: [{ base: expect, hlc, ops }], ...(flags & CHECK && { digests: state.digests }) });
       if (body.length > MAX_BODY_BYTES) {
         throw new KvError('KV_VALUE_TOO_LARGE', `a strict transaction may write 900 KiB, this one writes ${body.length} bytes; split it`);
       }
@@ -129,10 +130,16 @@ export class StrictRecords {
     throw new KvError('KV_CONFLICT', 'the log lost its history while this transaction was sent, which may have taken effect; read what it should have written before you call it again');
   }
 
+  #isVoided(ticket: number): boolean {
+    if (!this.#link.voided.has(ticket)) return false;
+    if (this.#offered?.ticket === ticket) this.#offered.isRefused = true;
+    return true;
+  }
+
   /** Sends a record with `expect` until it is known whether it is in the log. */
   async finish(ticket: number, signal?: AbortSignal): Promise<boolean> {
     const [bytes, stored] = await Promise.all([this.#local.tables.outbox.get(ticket), this.#local.state()]);
-    if (bytes === undefined) return true;
+    if (bytes === undefined) return !this.#isVoided(ticket);
     const row = decodeOutbox(bytes);
     try {
       await this.#sender.append(stored, ticket, row, row.expect, signal);
@@ -141,7 +148,7 @@ export class StrictRecords {
     }
     // Whatever the answer was: the log decides.
     while (await this.#parts.pull(signal));
-    if (!await this.#local.tables.outbox.has(ticket)) return true;
+    if (!await this.#local.tables.outbox.has(ticket)) return !this.#isVoided(ticket);
     const { cursor } = await this.#local.state();
     if (cursor.position === row.expect) return false;
     // Something else followed `expect`: the record cannot get into the log any more. The next one does

@@ -8,6 +8,7 @@ import type { RawConflict } from './apply.ts';
 import { toKvError, toPlain } from './failures.ts';
 import { Leader, MAX_BACKOFF_MS, MIN_BACKOFF_MS, decodeConflict } from './leader.ts';
 import type { SyncEventMap, SyncOptions, SyncProgress } from './options.ts';
+import type { RawDivergence } from './parts.ts';
 import type { Position, RemoteLog } from './remote-log.ts';
 import { logUnavailable } from './remote-log.ts';
 import { runStrict } from './strict.ts';
@@ -144,9 +145,17 @@ export class Sync extends EventTarget {
     }
   }
 
+  #tellDivergences(divergences: readonly RawDivergence[]): void {
+    for (const { collection, entries, from, to } of divergences) {
+      const key = this.#tables.byName.get(collection)?.key;
+      this.#tell('diverged', { collection, entries, from: key?.decode(from), to: key?.decode(to) });
+    }
+  }
+
   /** What the tab that synchronizes tells. */
   #hear(notice: Notice): void {
     if (notice.type === 'conflicts') this.#tellConflicts(notice.conflicts);
+    else if (notice.type === 'diverged') this.#tellDivergences(notice.divergences);
     else if (notice.type === 'repair') this.#tell('repair', { records: notice.records });
     else this.#tell('error', { error: fromPlain(notice.error) });
   }
@@ -274,6 +283,7 @@ export class Sync extends EventTarget {
       state: (change) => this.#set(change),
       conflicts: (conflicts) => this.#announce({ type: 'conflicts', conflicts }),
       repaired: (records) => this.#announce({ type: 'repair', records }),
+      diverged: (divergences) => this.#announce({ type: 'diverged', divergences }),
       alarm: (error) => this.#announce({ type: 'error', error: toPlain(error) }),
     });
     this.#leader = leader;

@@ -135,6 +135,8 @@ export function readExpiryRow(value: Bytes): { readonly name: string; readonly k
   return { name: source.text(), key: source.rest() };
 }
 
+export const expiryOf = (key: Bytes): number => Number(new ByteSource(key).u64());
+
 /** End of the rows with times up to one. */
 export const expiryEnd = (time: number): Bytes => new ByteSink().u64(BigInt(time + 1)).done();
 
@@ -249,7 +251,7 @@ export function randomId(): string {
 function newState(): SyncState {
   return {
     device: randomId(), formers: [], nextTicket: 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drained: -1, drainedBase: 0, hlc: toHex(0n), time: 0,
-    history: 1, settled: 1, rejoin: undefined, isLoading: false, collections: {}, hidden: [], declared: {}, formerlyDeclared: {}, digests: {}, fence: undefined, witness: 0, serial: 0,
+    history: 1, settled: 1, rejoin: undefined, isLoading: false, collections: {}, hidden: [], declared: {}, formerlyDeclared: {}, aside: undefined, diverged: undefined, isMending: false, digests: {}, fence: undefined, witness: 0, serial: 0,
   };
 }
 

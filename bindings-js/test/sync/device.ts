@@ -6,6 +6,7 @@ import type { RawConflict } from '../../src/sync/apply.ts';
 import { MemoryLog } from '../../src/sync/memory-log.ts';
 import type { MemoryServer } from '../../src/sync/memory-log.ts';
 import type { SnapshotStore } from '../../src/sync/remote-log.ts';
+import type { RawDivergence } from '../../src/sync/parts.ts';
 import { Replica } from '../../src/sync/replica.ts';
 import type { ReplicaOptions } from '../../src/sync/replica.ts';
 import type { KvError } from '../../src/base/errors.ts';
@@ -108,6 +109,7 @@ export class Device {
   readonly conflicts: RawConflict[] = [];
   readonly alarms: KvError[] = [];
   readonly repairs: number[] = [];
+  readonly divergences: RawDivergence[] = [];
   readonly #log: CountedLog;
 
   private constructor(disk: Disk, db: Database, server: MemoryServer, options: DeviceOptions) {
@@ -119,6 +121,7 @@ export class Device {
       conflicts: (conflicts) => this.conflicts.push(...conflicts),
       alarm: (error) => this.alarms.push(error),
       repaired: (records) => this.repairs.push(records),
+      diverged: (divergences) => this.divergences.push(...divergences),
       changed: () => undefined,
     });
   }

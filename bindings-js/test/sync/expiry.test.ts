@@ -60,6 +60,7 @@ for (const feed of [true, false]) {
     await notes(a).set('k', 'for an hour', { expireIn: HOUR_MS });
     await notes(a).set('own', 'for an hour', { expireIn: HOUR_MS });
     await converge([a, b]);
+    const { length } = server.records;
     b.replica.stop();
     await at(2 * HOUR_MS, async () => {
       await b.db.purgeExpired();
@@ -69,7 +70,7 @@ for (const feed of [true, false]) {
     await converge([later, a]);
     assert.equal(await valueOf(a), 'for an hour');
     assert.equal(await valueOf(later), 'for an hour');
-    assert.equal(server.records.length, 2, 'nothing was sent');
+    assert.equal(server.records.length, length, 'nothing was sent');
     await equal([a, later]);
     await stopAll([a, later]);
   });

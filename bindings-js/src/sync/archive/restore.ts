@@ -159,6 +159,7 @@ export async function restoreArchive<K, V, I>(db: Database<K, V, I>, options: Ar
     conflicts: () => undefined,
     alarm: (error) => skipped.push(error),
     repaired: () => undefined,
+    diverged: () => undefined,
     changed: () => undefined,
   });
   const progress = async (): Promise<ArchiveRestoreProgress> => {
