@@ -157,6 +157,8 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       pass.isRenumbered = true;
     }
     const { body, isCut, isUnknown } = await bodyOf(tables, chunks, device, record, pass.refused);
+    // A check is of the time before it.
+    if (record.flags & CHECK && body !== undefined && !isMine) compare(model, pass, previous, position, body);
     pass.state = advance(model, pass.state, timeOf({ serverTime, isSealed: record.isSealed, body }));
     if (isUnknown === true) {
       if (isMine) throw new KvError('KV_VERSION_UNSUPPORTED', `this version of the package does not understand record ${record.seq}, which a newer one has sent from this database: use that one`);
@@ -166,7 +168,6 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       const whole = { position, serverTime, flags: record.flags, device: record.device, body, previous, isSealed: record.isSealed, isMine };
       if (!isInPlace(whole)) await refuse(tx, tables, pass, whole, ticket);
       else if ((record.flags & CHECK) === 0) await foldWhole(model, tables, pass, whole, index, blobs);
-      else if (!isMine) compare(model, pass, position, body);
     }
     if (isMine) await confirm(tx, tables, pass, record, ticket, isCut === true);
   }
@@ -197,10 +198,11 @@ async function foldWhole(model: Model, tables: Tables, pass: Pass, record: Folde
 }
 
 /** Another device says what its base is at this place. */
-function compare(model: Model, pass: Pass, position: number, { digests = {} }: RecordBody): void {
+function compare(model: Model, pass: Pass, previous: number, position: number, body: RecordBody): void {
+  const { digests = {} } = body;
   const { state } = pass;
   // What was set aside is not in this base.
-  if (state.aside !== undefined) return;
+  if (state.aside !== undefined || !isInPlace({ flags: CHECK, body, previous })) return;
   const mine = model.digests(state);
   const names = [...new Set([...Object.keys(digests), ...Object.keys(mine)])];
   const isSame = names.every((name) => [0, 1].every((at) => (digests[name]?.[at] ?? 0) === (mine[name]?.[at] ?? 0)));
