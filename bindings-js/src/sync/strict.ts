@@ -198,7 +198,7 @@ export async function runStrict<T, R>(host: StrictHost<R>, fn: (tx: StrictTransa
     // A write that went past sync is undone; this run may have read it.
     if (run?.state !== undefined && run.state.rejoin === undefined && !await host.isDisturbed(run.version, run.state.drained, signal)) {
       const { result, ops, state } = run;
-      if (ops.length === 0) return result;
+      // Also if it has only read: only the log's answer tells that nothing newer is in it.
       const record = await host.offer(STRICT, ops, state.cursor.position, { ...(signal && { signal }) });
       if (record !== undefined) {
         sent.open = { record, result };

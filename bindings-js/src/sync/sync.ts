@@ -71,7 +71,7 @@ export class Sync extends EventTarget {
 
   /**
    * Runs `fn` on the newest state of the log, and resolves when its writes are in the log and in
-   * the database. If another device wrote meanwhile, everything is undone and `fn` runs again:
+   * the database. One that only reads appends an empty record: a server that lags cannot make it stale. If another device wrote meanwhile, everything is undone and `fn` runs again:
    * strict transactions of all devices take effect one after another. Waits while the log cannot
    * be reached.
    *
@@ -105,13 +105,15 @@ export class Sync extends EventTarget {
   }
 
   /**
-   * Writes a snapshot of all collections to the object store, and removes records from the log that
-   * are in the snapshot before it. One device has to do this from time to time. Resolves to the
-   * snapshot's position, or to undefined if there was nothing new.
+   * Appends a check, with which all devices compare what they have, writes a snapshot of all collections
+   * that the log has to the object store, and removes records from the log that are in the snapshot
+   * before it. One device has to do this from time to time. Resolves to the snapshot's position, or to
+   * undefined if there was nothing new.
    *
-   * @throws KvError KV_LOG_UNAVAILABLE (retryable) if local writes never paused long enough;
-   * KV_LOG_CONFLICT (retryable) if another device compacted at the same time; KV_SNAPSHOT_LOST
-   * (retryable) if other tabs took over the database's files again and again.
+   * @throws KvError KV_LOG_UNAVAILABLE (retryable) if writes, here or elsewhere, never paused long enough;
+   * KV_LOG_CONFLICT (retryable) if another device compacted at the same time; KV_SYNC_DIVERGED and
+   * KV_VERSION_UNSUPPORTED if this device lacks something that the log has; KV_SNAPSHOT_LOST (retryable)
+   * if other tabs took over the database's files again and again.
    */
   compact({ signal }: { readonly signal?: AbortSignal | undefined } = {}): Promise<{ readonly position: Position } | undefined> {
     return this.#online((stop) => this.#call('compact', [], stop), signal, false);

@@ -1,0 +1,105 @@
+// Servers that lag, and servers that lie to devices which seal their records.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MemoryLog, MemoryServer } from '../../src/sync/memory-log.ts';
+import type { AppendOptions, LoggedRecord } from '../../src/sync/remote-log.ts';
+import { runStrict } from '../../src/sync/strict.ts';
+import { Device, converge } from './device.ts';
+import { equal, stopAll } from './helpers.ts';
+
+const HOUR_MS = 3_600_000;
+
+/** A server that does not know the newest records yet. */
+class LaggingLog extends MemoryLog {
+  hidden = 0;
+
+  override async read(after: number, limit: number): Promise<readonly LoggedRecord[]> {
+    const records = await super.read(after, limit);
+    return records.slice(0, records.length - Math.min(this.hidden, records.length));
+  }
+}
+
+/** Takes records wherever they come, and says of them what it likes. */
+class LyingServer extends MemoryServer {
+  ignoresExpect = false;
+
+  override append(record: Uint8Array, { idempotencyKey, expect }: Pick<AppendOptions, 'idempotencyKey' | 'expect'>): ReturnType<MemoryServer['append']> {
+    return super.append(record, { idempotencyKey, ...(!this.ignoresExpect && expect !== undefined && { expect }) });
+  }
+}
+
+const accounts = { collections: { notes: {}, accounts: { mode: 'strict' } } } as const;
+const makeSeal = async () => ({ key: await crypto.subtle.generateKey({ name: 'AES-GCM', length: 256 }, false, ['encrypt', 'decrypt']), database: 'notes' });
+
+test('a strict transaction that only reads is not stale beside a server that lags', async () => {
+  const server = new MemoryServer();
+  const log = new LaggingLog(server);
+  const [a, b] = [await Device.start(server, accounts), await Device.start(server, { ...accounts, log })];
+  const increment = (device: Device): Promise<number> => runStrict(device.replica, (tx) => tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1) as Promise<number>, {});
+  await increment(a);
+  await converge([a, b]);
+  await increment(a);
+  log.hidden = 1;
+  let isOver = false;
+  const read = runStrict(b.replica, (tx) => tx.collection<string, number>('accounts').get('n'), { maxRetries: 1000 }).finally(() => {
+    isOver = true;
+  });
+  for (let turn = 0; turn < 50 && !isOver; turn++) await new Promise((resolve) => setImmediate(resolve));
+  assert.ok(!isOver, 'it waits for what it cannot see');
+  log.hidden = 0;
+  assert.equal(await read, 2);
+  await stopAll([a, b]);
+});
+
+test('servers that let strict records in out of place make no increment vanish', async () => {
+  const server = new LyingServer();
+  const seal = await makeSeal();
+  const devices = [await Device.start(server, { ...accounts, seal }), await Device.start(server, { ...accounts, seal })] as const;
+  await converge(devices);
+  server.ignoresExpect = true;
+  const results = await Promise.all(devices.map(async ({ replica }) => {
+    const seen: number[] = [];
+    for (let count = 0; count < 20; count++) {
+      seen.push(await runStrict(replica, async (tx) => {
+        const next = (await tx.collection<string, number>('accounts').get('n') ?? 0) + 1;
+        await tx.collection<string, number>('accounts').set('n', next);
+        return next;
+      }, { maxRetries: 1000 }));
+    }
+    return seen;
+  }));
+  await converge(devices);
+  await equal(devices);
+  assert.equal(await devices[0].db.collection('accounts').get('n'), 40);
+  assert.deepEqual(results.flat().sort((a, b) => a - b), Array.from({ length: 40 }, (_, at) => at + 1), 'no two transactions saw the same state');
+  const alarms = devices[0].alarms.map(({ code }) => code);
+  assert.ok(alarms.length > 0 && alarms.every((code) => code === 'KV_CORRUPT'), 'the servers did let some in');
+  await stopAll(devices);
+});
+
+for (const [what, time] of [['long ago', 1000], ['far ahead', Date.now() + 50 * 365 * 24 * HOUR_MS]] as const) {
+  test(`where records are sealed the servers' clock decides nothing: records that were taken ${what}`, async () => {
+    let lie: number | undefined;
+    const server = new LyingServer({ serverTime: () => lie ?? Date.now() });
+    const seal = await makeSeal();
+    let now = Date.now();
+    const options = { seal, clock: () => now };
+    const devices = [await Device.start(server, options), await Device.start(server, options)] as const;
+    const [a, b] = devices;
+    await a.db.collection('notes').set('soon', 'x', { expireIn: HOUR_MS });
+    await converge(devices);
+    // Neither knows the other's write, and the first one in the log is the later one.
+    await b.db.collection('notes').set('k', 'earlier');
+    while (await b.replica.drain());
+    now += 5000;
+    await a.db.collection('notes').set('k', 'later');
+    while (await a.replica.drain());
+    lie = time;
+    while (await a.replica.publish());
+    lie = undefined;
+    await converge([a, b]);
+    await equal(devices);
+    for (const { db } of devices) assert.deepEqual(await db.collection('notes').entries().toArray(), [['k', 'later'], ['soon', 'x']]);
+    await stopAll(devices);
+  });
+}
