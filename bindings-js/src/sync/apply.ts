@@ -29,6 +29,8 @@ export interface ReadRecord {
   readonly seq: number;
   readonly back: number;
   readonly isSealed: boolean;
+  /** See `LoggedRecord`. */
+  readonly sender?: string | undefined;
   /** As its writer has it in the outbox. */
   readonly body: Bytes;
 }
@@ -141,6 +143,15 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       pass.state = record.isSealed || record.isPassedOver === true ? moved : advance(model, moved, serverTime);
       continue;
     }
+    if (known[2] !== undefined && record.sender !== undefined && record.sender !== known[2]) {
+      pass.refused.push(new KvError('KV_CORRUPT', `the record at position ${position} has no effect: ${record.sender} has sent it under the id ${device}, which is that of ${known[2]}`));
+      pass.state = moved;
+      if (device !== pass.state.device) continue;
+      // A copy of this file uses the id under other credentials, and it was faster.
+      pass.state = withNewId(moved, known);
+      pass.isRenumbered = true;
+      continue;
+    }
     const before = record.seq - record.back;
     if (before > last && pass.state.aside === undefined) {
       if (!isGapAccepted) {
@@ -149,7 +160,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       pass.gaps.push({ device, from: last + 1, to: before });
     }
     pass.state = moved;
-    lasts.set(device, follow(known, record.seq, record.body));
+    lasts.set(device, follow(known, record.seq, record.body, record.sender));
     const ticket = await ticketOf(pass.state, record, (at) => outbox.get(at));
     const isMine = ticket !== undefined;
     if (!isMine && device === pass.state.device) {

@@ -12,6 +12,8 @@ export interface LoggedRecord {
   readonly position: Position;
   /** The log's clock when it took the record, in milliseconds since 1970. */
   readonly serverTime: number;
+  /** Who appended it, where the log makes sure of that: devices cannot write under each other's ids then. At most 64 characters. */
+  readonly sender?: string | undefined;
   readonly record: Uint8Array;
 }
 

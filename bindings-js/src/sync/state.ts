@@ -75,15 +75,17 @@ export interface SyncState {
 /**
  * The last applied record of a device: its sequence number, and a checksum of its body and of all
  * before it. By the checksum a device knows whether records under its id are its own: a copy of its
- * file may have used the same numbers.
+ * file may have used the same numbers. And who sent its first record, if the log says so: nobody else
+ * can use its id.
  */
-export type AppliedRow = readonly [seq: number, chain: number];
+export type AppliedRow = readonly [seq: number, chain: number, sender?: string];
 
 export const NOTHING_APPLIED: AppliedRow = [0, 0];
 
 /** The row after one more record. */
-export function follow([, chain]: AppliedRow, seq: number, body: Uint8Array): AppliedRow {
-  return [seq, crc32c(body, chain)];
+export function follow([, chain, known]: AppliedRow, seq: number, body: Uint8Array, sender = known): AppliedRow {
+  const next = crc32c(body, chain);
+  return sender === undefined ? [seq, next] : [seq, next, sender];
 }
 
 /** A record that waits to be sent or confirmed. */

@@ -1,7 +1,9 @@
 // Servers that lag, and servers that lie to devices which seal their records.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { keyCodecs } from 'mangrove-kv';
 import { MemoryLog, MemoryServer } from '../../src/sync/memory-log.ts';
+import { decodeBody, decodeRecord, encodeBody, encodeRecord } from '../../src/sync/record.ts';
 import type { AppendOptions, LoggedRecord } from '../../src/sync/remote-log.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { Device, converge } from './device.ts';
@@ -103,3 +105,48 @@ for (const [what, time] of [['long ago', 1000], ['far ahead', Date.now() + 50 * 
     await stopAll(devices);
   });
 }
+
+test('nobody writes under the id of another device, where the log knows who writes', async () => {
+  const server = new MemoryServer();
+  /** As with tokens: each has a name of its own. */
+  class NamedLog extends MemoryLog {
+    static readonly senders = new Map<number, string>();
+    readonly #name: string;
+
+    constructor(name: string) {
+      super(server);
+      this.#name = name;
+    }
+
+    override async append(...args: Parameters<MemoryLog['append']>): Promise<number> {
+      const position = await super.append(...args);
+      if (!NamedLog.senders.has(position)) NamedLog.senders.set(position, this.#name);
+      return position;
+    }
+
+    override async read(after: number, limit: number): Promise<readonly LoggedRecord[]> {
+      return (await super.read(after, limit)).map((logged) => ({ ...logged, sender: NamedLog.senders.get(logged.position) }));
+    }
+  }
+  const [a, b, victim] = [await Device.start(server, { log: new NamedLog('a') }), await Device.start(server, { log: new NamedLog('b') }), await Device.start(server, { log: new NamedLog('victim') })];
+  await victim.db.collection('notes').set('k', 'mine');
+  await converge([victim, a, b]);
+  const [first] = server.records;
+  const { header, body } = decodeRecord(first!.record);
+  const { transactions, ...rest } = decodeBody(body);
+  const forged = encodeBody({ ...rest, n: 100, transactions: [{ ...transactions[0]!, base: 1000, ops: [{ type: 'delete', collection: 'notes', key: keyCodecs.any.encode('k').slice() }] }] });
+  await new NamedLog('mallory').append(encodeRecord({ ...header, seq: 100, back: 100 - header.seq }, forged), { idempotencyKey: 'forged' });
+  await victim.db.collection('notes').set('later', 1);
+  await converge([a, b, victim]);
+  await equal([a, b, victim]);
+  assert.deepEqual(await b.db.collection('notes').entries().toArray(), [['k', 'mine'], ['later', 1]]);
+  assert.deepEqual(b.alarms.map(({ code }) => code), ['KV_CORRUPT']);
+  // A copy of the file with credentials of its own gets an id of its own.
+  const copy = await Device.start(server, { log: new NamedLog('copy') }, victim.disk.copy());
+  await copy.db.collection('notes').set('copy', 1);
+  await victim.db.collection('notes').set('original', 1);
+  await converge([copy, victim, a, b]);
+  await equal([a, b, victim, copy]);
+  assert.equal(await a.db.collection('notes').size, 4);
+  await stopAll([a, b, victim, copy]);
+});
