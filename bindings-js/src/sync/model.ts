@@ -33,6 +33,7 @@ export class Model implements View {
   readonly #blobs: ReadonlyMap<string, Bytes>;
   readonly #rows = new Map<Table, Map<string, Row>>();
   readonly #handles = new Map<Rows, RowsIn>();
+  readonly #expiring = new Set<Row>();
   /** Rows of the expiry index whose time may have come. */
   readonly #due: { readonly at: Bytes; readonly expiresAt: number }[] = [];
 
@@ -62,11 +63,9 @@ export class Model implements View {
 
   /** After `loadDue` up to that time. */
   * due(time: number): Iterable<Row> {
-    for (const rows of this.#rows.values()) {
-      for (const row of rows.values()) {
-        const expiresAt = row.stamp?.expiresAt ?? 0;
-        if (expiresAt !== 0 && expiresAt <= time) yield row;
-      }
+    for (const row of this.#expiring) {
+      const expiresAt = row.stamp?.expiresAt ?? 0;
+      if (expiresAt !== 0 && expiresAt <= time) yield row;
     }
   }
 
@@ -102,7 +101,7 @@ export class Model implements View {
     const found = keys.length < MANY_KEYS ? undefined : await from.hasMany(keys.map(([, key]) => key));
     await Promise.all(keys.map(async ([id, key], at) => {
       const bytes = found?.[at] === false ? undefined : await from.get(key);
-      rows.set(id, new Row(table, key, this.#histories, bytes && decodeRow(bytes)));
+      rows.set(id, new Row(table, key, this.#histories, bytes && decodeRow(bytes), this.#expiring));
     }));
   }
 
@@ -119,7 +118,7 @@ export class Model implements View {
     for await (const [key, bytes] of this.#in(table.rows).entries(toRange(lower, upper))) {
       if (pace.isDue) await pace.rest();
       const id = keyId(key);
-      if (!rows.has(id)) rows.set(id, new Row(table, key, this.#histories, decodeRow(bytes)));
+      if (!rows.has(id)) rows.set(id, new Row(table, key, this.#histories, decodeRow(bytes), this.#expiring));
     }
   }
 

@@ -166,10 +166,12 @@ export class Row {
   entry: BaseValue | undefined;
   isChanged = false;
   readonly #history: number;
+  readonly #expiring: Set<Row>;
   /** What is stored is of an earlier history. */
   readonly #isOutdated: boolean;
 
-  constructor(table: Table, key: Bytes, histories: Histories, stored?: StoredRow) {
+  /** `expiring` gets the row while its value expires. */
+  constructor(table: Table, key: Bytes, histories: Histories, stored: StoredRow | undefined, expiring: Set<Row>) {
     const { current, settled } = histories;
     this.table = table;
     this.key = key;
@@ -182,6 +184,8 @@ export class Row {
     this.former = stored?.former ?? (stored !== undefined && !isCurrent && stored.history <= settled ? stored.base : undefined);
     this.pending = stored?.pending;
     this.isStale = stored?.isStale ?? false;
+    this.#expiring = expiring;
+    if (this.base !== undefined && this.base.stamp.expiresAt !== 0) expiring.add(this);
   }
 
   get stamp(): Stamp | undefined {
@@ -203,6 +207,7 @@ export class Row {
     const isCovered = this.pending !== undefined;
     const keeps = value !== null && (isCovered ? !isMine || this.#keeps(stamp) : this.#keeps(stamp));
     this.base = { stamp, kept: keeps ? value.value : undefined };
+    if (stamp.expiresAt !== 0) this.#expiring.add(this);
     if (!isCovered) this.#expose(value);
   }
 

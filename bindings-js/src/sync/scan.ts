@@ -25,7 +25,7 @@ export async function* scan(tables: Tables, snapshot: Snapshot, state: SyncState
     const [data, rows] = [snapshot.collection(table.data), snapshot.collection(table.rows)];
     const check = async (key: Bytes): Promise<Found | undefined> => {
       const [entry, stored] = await Promise.all([data.getEntry(key), rows.get(key)]);
-      const row = new Row(table, key, histories, stored && decodeRow(stored));
+      const row = new Row(table, key, histories, stored && decodeRow(stored), new Set());
       // The entry is older than the base, which it follows when the collection is known, or the log is read.
       if (row.isStale && (entry === undefined || !isFirst)) return undefined;
       const value = entry === undefined ? null : { value: entry.value, expiresAt: entry.expiresAt ?? 0 };
