@@ -20,10 +20,10 @@ export interface ReadRecord {
   readonly position: number;
   readonly serverTime: number;
   readonly crc: number;
-  /** It cannot be read: nothing but the cursor changes. */
-  readonly isPassedOver?: boolean;
-  /** It is kept as it came from the log: this program does not understand it. */
-  readonly aside?: Bytes;
+  /** As it came from the log. */
+  readonly raw: Bytes;
+  /** Why it cannot be read: nothing but the cursor changes. */
+  readonly unread?: KvError;
   readonly flags: number;
   readonly device: bigint;
   readonly seq: number;
@@ -107,6 +107,9 @@ async function loadWritten(model: Model, tables: Tables, state: SyncState, body:
   await model.load(points);
 }
 
+/** So many records are kept that have no effect: the newest ones. */
+const MAX_ASIDE = 256;
+
 /** What a batch of records changes, beside rows. */
 interface Pass {
   state: SyncState;
@@ -135,20 +138,21 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     const { position, serverTime, crc } = record;
     const previous = pass.state.cursor.position;
     const moved = { ...pass.state, cursor: { position, serverTime, crc } };
-    if (record.aside !== undefined) {
-      pass.state = await setAside(tx, tables, moved, position, record.aside);
+    if (record.unread !== undefined) {
+      pass.state = await setAside(tx, tables, moved, record, record.unread);
       continue;
     }
-    if (record.isPassedOver === true || record.seq <= last) {
-      pass.state = record.isSealed || record.isPassedOver === true ? moved : advance(model, moved, serverTime);
+    if (record.seq <= last) {
+      pass.state = record.isSealed ? moved : advance(model, moved, serverTime);
       continue;
     }
+    const refused = pass.refused.length;
     if (known[2] !== undefined && record.sender !== undefined && record.sender !== known[2]) {
       pass.refused.push(new KvError('KV_CORRUPT', `the record at position ${position} has no effect: ${record.sender} has sent it under the id ${device}, which is that of ${known[2]}`));
-      pass.state = moved;
+      pass.state = await setAside(tx, tables, moved, record, pass.refused.at(-1) as KvError);
       if (device !== pass.state.device) continue;
       // A copy of this file uses the id under other credentials, and it was faster.
-      pass.state = withNewId(moved, known);
+      pass.state = withNewId(pass.state, known);
       pass.isRenumbered = true;
       continue;
     }
@@ -167,18 +171,18 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       pass.state = withNewId(pass.state, known);
       pass.isRenumbered = true;
     }
-    const { body, isCut, isUnknown } = await bodyOf(tables, chunks, device, record, pass.refused);
+    const { body, isCut } = await bodyOf(tables, chunks, device, record, pass.refused);
     // A check is of the time before it.
     if (record.flags & CHECK && body !== undefined && !isMine) compare(model, pass, previous, position, body);
     pass.state = advance(model, pass.state, timeOf({ serverTime, isSealed: record.isSealed, body }));
-    if (isUnknown === true) {
-      if (isMine) throw new KvError('KV_VERSION_UNSUPPORTED', `this version of the package does not understand record ${record.seq}, which a newer one has sent from this database: use that one`);
-      pass.state = await setAside(tx, tables, pass.state, position, record.body);
-    }
     if (body !== undefined) {
       const whole = { position, serverTime, flags: record.flags, device: record.device, body, previous, isSealed: record.isSealed, isMine };
       if (!isInPlace(whole)) await refuse(tx, tables, pass, whole, ticket);
       else if ((record.flags & CHECK) === 0) await foldWhole(model, tables, pass, whole, index, blobs);
+    }
+    for (const error of pass.refused.slice(refused)) {
+      if (isMine && error.code === 'KV_VERSION_UNSUPPORTED') throw new KvError(error.code, `this version of the package does not understand record ${record.seq}, which a newer one has sent from this database: use that one`);
+      pass.state = await setAside(tx, tables, pass.state, record, error);
     }
     if (isMine) await confirm(tx, tables, pass, record, ticket, isCut === true);
   }
@@ -231,12 +235,14 @@ async function refuse(tx: Transaction, tables: Tables, pass: Pass, { position, d
 }
 
 /**
- * Keeps a record that this program does not understand. A later one reads the log again because of it;
- * until then nobody may take this device's base for what the log says.
+ * Keeps a record without effect, or with one that is not whole. If a later program may understand it, that
+ * one reads the log again; until then nobody may take this device's base for what the log says.
  */
-async function setAside(tx: Transaction, tables: Tables, state: SyncState, position: number, bytes: Bytes): Promise<SyncState> {
-  await tx.collection(tables.aside).set(position, bytes);
-  return { ...state, aside: UNDERSTANDING };
+async function setAside(tx: Transaction, tables: Tables, state: SyncState, { position, raw }: ReadRecord, { code, message }: KvError): Promise<SyncState> {
+  const rows = tx.collection(tables.aside);
+  await rows.set(position, { code, message, record: raw });
+  if (await rows.size > MAX_ASIDE) await rows.deleteMany(await rows.keys({ limit: 1 }).toArray());
+  return code === 'KV_VERSION_UNSUPPORTED' ? { ...state, aside: UNDERSTANDING } : state;
 }
 
 /** A record of this device has come back: it leaves the outbox. What the log has lost before it is to be sent again. */
@@ -275,7 +281,7 @@ interface Chunks {
 }
 
 /** What a record says, or completes; no body: more parts follow, the record `isCut` because one is missing, or it means nothing. */
-async function bodyOf(tables: Tables, chunks: Chunks, device: string, record: ReadRecord, refused: KvError[]): Promise<{ readonly body?: RecordBody; readonly isCut?: true; readonly isUnknown?: true }> {
+async function bodyOf(tables: Tables, chunks: Chunks, device: string, record: ReadRecord, refused: KvError[]): Promise<{ readonly body?: RecordBody; readonly isCut?: true }> {
   try {
     if (record.flags & CHUNK) {
       const { left, part } = readChunk(record.body);
@@ -299,7 +305,7 @@ async function bodyOf(tables: Tables, chunks: Chunks, device: string, record: Re
     const { code, message } = error as KvError;
     if (code !== 'KV_CORRUPT' && code !== 'KV_KEY_TOO_LARGE' && code !== 'KV_VERSION_UNSUPPORTED') throw error;
     refused.push(new KvError(code, `the record at position ${record.position}, number ${record.seq} of device ${device}, has no effect here: ${message}`));
-    return code === 'KV_VERSION_UNSUPPORTED' ? { isUnknown: true } : {};
+    return {};
   }
 }
 

@@ -131,7 +131,7 @@ export class Incoming {
       const isUnknown = code === 'KV_VERSION_UNSUPPORTED';
       if (!isUnknown && (code !== 'KV_CORRUPT' || !this.#isLastAttempt(`unreadable ${position}`))) throw error;
       alarms.set(position, error as KvError);
-      return { ...isUnknown && { aside: record }, position, serverTime, crc: crcOf(record), isPassedOver: true, flags: 0, device: 0n, seq: 0, back: 0, isSealed: false, body: new Uint8Array(0) };
+      return { raw: record, unread: error as KvError, position, serverTime, crc: crcOf(record), flags: 0, device: 0n, seq: 0, back: 0, isSealed: false, body: new Uint8Array(0) };
     }
   }
 

@@ -44,7 +44,7 @@ export async function fetchBlobs(state: SyncState, records: readonly ReadRecord[
 /** What a record needs, as far as can be told before its transaction; undefined if it cannot. */
 function blobsAhead({ device, formers }: SyncState, record: ReadRecord): BlobOp[] | undefined {
   const writer = toHex(record.device);
-  if (record.isPassedOver === true || writer === device || formers.some((former) => former.device === writer)) return [];
+  if (record.unread !== undefined || writer === device || formers.some((former) => former.device === writer)) return [];
   if ((record.flags & CHUNK) !== 0) return undefined;
   try {
     return blobsIn(decodeBody(record.body));

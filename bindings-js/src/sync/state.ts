@@ -1,4 +1,5 @@
 // What sync keeps in the database beside its rows, and its bytes.
+import type { KvErrorCode } from '../base/errors.ts';
 import { ByteSink, ByteSource, crc32c } from './bytes.ts';
 import type { Position } from './remote-log.ts';
 import type { Bytes } from './tables.ts';
@@ -105,6 +106,14 @@ export function decodeOutbox(bytes: Bytes): OutboxRow {
   const source = new ByteSource(bytes);
   const [flags, expect] = [source.u8(), source.uv()];
   return { flags, expect: expect === 0 ? undefined : expect - 1, body: source.rest().slice() };
+}
+
+/** A record of the log that has no effect here, or only a part of its effect. */
+export interface AsideRow {
+  readonly code: KvErrorCode;
+  readonly message: string;
+  /** As it came from the log. */
+  readonly record: Bytes;
 }
 
 /** A strict record that a tab has offered. It is in the log once it is in the outbox no more, unless it was refused. */

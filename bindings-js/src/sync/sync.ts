@@ -120,6 +120,16 @@ export class Sync extends EventTarget {
   }
 
   /**
+   * The records of the log that have no effect on this database, or only a part of it, each with the
+   * reason that was the event `error`: damaged ones, those that mean nothing, and those of a newer
+   * version of the package. The newest 256. `record` is as the log has it, to be kept or examined.
+   */
+  async aside(): Promise<readonly { readonly position: Position; readonly error: KvError; readonly record: Uint8Array }[]> {
+    const rows = await this.#tables.aside.entries().toArray();
+    return rows.map(([position, { code, message, record }]) => ({ position, error: new KvError(code, message), record }));
+  }
+
+  /**
    * Stops, and closes the log; local commits stay for the next time. Other tabs go on. Idempotent.
    */
   async close(): Promise<void> {

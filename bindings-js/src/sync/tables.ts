@@ -10,7 +10,7 @@ import { ByteSink, ByteSource, fromHex, toHex } from './bytes.ts';
 import { Modes } from './modes.ts';
 import type { PrefixMode, SyncMode } from './modes.ts';
 import { Pace } from './pace.ts';
-import type { AppliedRow, OfferedRow, SyncState } from './state.ts';
+import type { AppliedRow, AsideRow, OfferedRow, SyncState } from './state.ts';
 
 /** In `mangrove:`, so that `collections()` leaves it out. */
 export const STATE_COLLECTION = 'mangrove:sync';
@@ -153,8 +153,8 @@ export class Tables {
   readonly offered: Collection<string, OfferedRow>;
   /** Values that expire, by their time, collection and key. */
   readonly expiring: Rows;
-  /** Records that this program does not understand, or that mean nothing, by their position. */
-  readonly aside: Collection<number, Bytes>;
+  /** Records without effect, by their position. */
+  readonly aside: Collection<number, AsideRow>;
   /** Parts of records that are not complete yet, by device and number. */
   readonly chunks: Collection<readonly [string, number], Bytes>;
   /** A row whose version the state knows. */
@@ -177,7 +177,7 @@ export class Tables {
     this.outbox = db.collection(`${PREFIX}/outbox`, { key: keyCodecs.int53, value: valueCodecs.bytes });
     this.offered = db.collection(`${PREFIX}/offered`, { key: keyCodecs.string, value: valueCodecs.json<OfferedRow>() });
     this.expiring = db.collection(`${PREFIX}/expiring`, { key: keyCodecs.bytes, value: valueCodecs.bytes });
-    this.aside = db.collection(`${PREFIX}/aside`, { key: keyCodecs.int53, value: valueCodecs.bytes });
+    this.aside = db.collection(`${PREFIX}/aside`, { key: keyCodecs.int53 });
     this.chunks = db.collection(`${PREFIX}/chunks`, { key: keyCodecs.tuple<readonly [string, number]>(), value: valueCodecs.bytes });
     this.witness = db.collection(`${PREFIX}/witness`, { key: keyCodecs.string, value: valueCodecs.json<null>() });
     this.blobs = db.collection(`${PREFIX}/blobs`, { key: keyCodecs.string, value: valueCodecs.bytes });

@@ -86,7 +86,7 @@ export class Wire {
     const plain = flags & COMPRESSED ? await pipe(opened, new DecompressionStream('deflate-raw'), MAX_RECORD_BYTES).catch((cause: unknown) => {
       throw new KvError('KV_CORRUPT', `the record at position ${position} cannot be decompressed`, { cause });
     }) : opened.slice();
-    return { position, serverTime, crc: crcOf(record), flags: flags & ~(COMPRESSED | SEALED), device, seq, back, isSealed: this.#seal !== undefined, sender, body: plain };
+    return { raw: record, position, serverTime, crc: crcOf(record), flags: flags & ~(COMPRESSED | SEALED), device, seq, back, isSealed: this.#seal !== undefined, sender, body: plain };
   }
 
   /** `about` is authenticated, too. Without a key the bytes stay as they are. */

@@ -4,9 +4,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { deflateRawSync } from 'node:zlib';
 import { keyCodecs, valueCodecs } from 'mangrove-kv';
-import { MemoryServer } from '../../src/sync/memory-log.ts';
+import { crc32c } from '../../src/sync/bytes.ts';
+import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { CHUNK, COMPRESSED, encodeBody, encodeRecord } from '../../src/sync/record.ts';
 import { toHlc } from '../../src/sync/clock.ts';
+import { code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
 import { equal, stopAll } from './helpers.ts';
 
@@ -57,7 +59,60 @@ for (const [name, records] of POISON) {
     await equal(all);
     assert.deepEqual(await late.db.collection('notes').entries().toArray(), [['one', 1], ['three', 3], ['two', 2]]);
     // A part whose others never come is no error yet.
-    if (!name.includes('without the others')) for (const { alarms } of all) assert.ok(alarms.length > 0, 'each device tells');
+    if (!name.includes('without the others')) {
+      for (const { alarms, replica } of all) {
+        assert.ok(alarms.length > 0, 'each device tells');
+        const aside = await replica.tables.aside.entries().toArray();
+        assert.deepEqual(aside.map(([, row]) => row.code), alarms.map(({ code }) => code));
+        const last = server.records.find(({ position }) => position === aside.at(-1)?.[0]);
+        assert.deepEqual(new Uint8Array(aside.at(-1)![1].record), new Uint8Array(last!.record), 'and keeps the record');
+      }
+    }
     await stopAll(all);
   });
+}
+
+for (const what of ['operation', 'version']) {
+  test(`a record with an ${what === 'version' ? 'unknown version' : 'unknown operation'} stops nobody, and a program that understands it applies it in its place`, async () => {
+    const server = new MemoryServer();
+    const snapshots = new MemorySnapshotStore();
+    const [a, b] = [await Device.start(server, { snapshots }), await Device.start(server, { snapshots })];
+    await a.db.collection('notes').setMany([['p', 'before'], ['q', 'before']]);
+    await converge([a, b]);
+    const understood = record(0, encoded(keyCodecs.any.encode('p').slice()));
+    const unknown = Uint8Array.from(understood.slice(0, -4));
+    if (what === 'version') unknown[0] = 2;
+    else unknown[findOperation(unknown)] = 9;
+    server.append(withChecksum(unknown), { idempotencyKey: 'newer' });
+    await a.db.collection('notes').set('q', 'after');
+    await converge([a, b]);
+    await equal([a, b]);
+    for (const device of [a, b]) {
+      assert.deepEqual(device.alarms.map(({ code }) => code), ['KV_VERSION_UNSUPPORTED']);
+      assert.deepEqual(await device.db.collection('notes').entries().toArray(), [['p', 'before'], ['q', 'after']]);
+      await assert.rejects(device.replica.compact(), code('KV_VERSION_UNSUPPORTED'));
+    }
+    // The record as the next version reads it; what this one understood is less.
+    (server.records as unknown as { record: Uint8Array }[]).find(({ record: bytes }) => bytes.length === understood.length && bytes[12] === understood[12] && bytes[9] === 7)!.record = understood;
+    const { tables } = a.replica;
+    await tables.state.update('state', (state) => ({ ...state!, aside: 0, serial: state!.serial + 1 }));
+    const updated = await a.restart(server, { snapshots });
+    const fresh = await Device.start(server, { snapshots });
+    await converge([updated, fresh]);
+    await equal([updated, fresh]);
+    assert.deepEqual(await updated.db.collection('notes').entries().toArray(), [['beside it', 1], ['p', 1], ['q', 'after']]);
+    await updated.replica.compact();
+    await stopAll([updated, fresh, b]);
+  });
+}
+
+/** Where a body's first operation is: behind the name of the first collection there is its declaration. */
+function findOperation(bytes: Uint8Array): number {
+  return Buffer.from(bytes).indexOf('notes') - 3;
+}
+
+function withChecksum(bytes: Uint8Array): Uint8Array {
+  const checksum = new Uint8Array(4);
+  new DataView(checksum.buffer).setUint32(0, crc32c(bytes));
+  return Buffer.concat([bytes, checksum]);
 }
