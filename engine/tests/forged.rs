@@ -1,5 +1,5 @@
-//! Data files whose checksums are all right and which no engine has written. What one part of a file
-//! states about another is compared with it.
+//! Files whose checksums are all right and which no engine has written. What one part of them states
+//! about another is compared with it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -74,6 +74,8 @@ struct Forged(Vec<u8>);
 
 /// The lists of a free map: extents that are free, and that are kept for the checkpoint before.
 type FreeMap = [Vec<Range<u64>>; 2];
+
+type Change<'a, T> = &'a dyn Fn(&mut T);
 
 impl Forged {
     /// A closed database's file after this work.
@@ -289,10 +291,10 @@ fn units_that_are_used_twice_or_not_at_all_are_found() {
         .map(Forged::units)
         .find(is_used)
         .expect("there are leaves");
-    let [lost, _] = &free[0][..] else {
-        panic!("one extent between blocks and one at the end: {free:?}");
-    };
-    let cases: [(&str, u64, &dyn Fn(&mut FreeMap)); 2] = [
+    let end = number(&file.0, 88);
+    let lost = free[0].iter().find(|extent| extent.end < end);
+    let lost = lost.expect("blocks in front of others were replaced");
+    let cases: [(&str, u64, Change<'_, FreeMap>); 2] = [
         ("used twice", used.start, &|lists| lists[0].push(used.clone())),
         ("neither used nor free", lost.start, &|lists| {
             lists[0].retain(|extent| extent != lost);
@@ -348,7 +350,7 @@ fn nodes_that_are_not_what_their_parent_states_are_refused() {
         data[first.start + 16] += 1;
         data[second.start + 16] -= 1;
     };
-    let cases: [(&str, &dyn Fn(&mut Vec<u8>)); 3] = [
+    let cases: [(&str, Change<'_, Vec<u8>>); 3] = [
         ("does not cover the keys", &swap),
         ("not on the level below", &raise),
         ("another number of records", &shift),
@@ -404,5 +406,72 @@ fn a_record_that_expires_without_a_hint_is_found() {
     assert!(
         matches!(&found[0], Error::Corrupt(place) if place.collection.as_deref() == Some("c")),
         "{found:?}"
+    );
+}
+
+/// Offsets and lengths of the records in the first half of a log.
+fn log_records(log: &[u8]) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut at = 1024;
+    while at + 40 <= log.len() && word(log, at) != 0 {
+        found.push(at..at + 40 + word(log, at + 4) as usize);
+        at = (at + 40 + word(log, at + 4) as usize).next_multiple_of(8);
+    }
+    found
+}
+
+/// Writes the right checksums into the records of the first half of a log.
+fn sign_log(log: &mut [u8]) {
+    let salt = log[32..40].to_vec();
+    let mut before = salt[..4].to_vec();
+    for record in log_records(log) {
+        log[record.start + 12..record.start + 16].copy_from_slice(&before);
+        let parts = [
+            &salt,
+            &log[record.start..record.start + 36],
+            &log[record.start + 40..record.end],
+        ];
+        before = crc32fast::hash(&parts.concat()).to_le_bytes().to_vec();
+        log[record.start + 36..record.start + 40].copy_from_slice(&before);
+    }
+}
+
+/// Values of a record that was certainly flushed are not read. They must not take the place of others.
+#[test]
+fn a_record_of_the_log_that_names_the_value_of_another_collection_is_refused() {
+    let with_log = || Options {
+        log_bytes: Some(64 << 10),
+        ..options()
+    };
+    let storage = MemoryStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), with_log()).expect("memory works");
+    let set = |name: &str, number: u32| {
+        let done = database.set(name, &key(number), &[number as u8; 2000], Durability::Strict);
+        done.expect("memory works");
+    };
+    set("a", 0);
+    database.checkpoint().expect("memory works");
+    for number in 1..4 {
+        set("b", number);
+    }
+    drop(database);
+    let files = storage.files();
+    let records = log_records(&files["log"]);
+    assert_eq!(records.len(), 4);
+    // The reference to its value is the last part of each record before the end of the commit.
+    let value_of = |record: &Range<usize>| record.end - 17..record.end - 1;
+    let open = |change: &dyn Fn(&mut [u8])| {
+        let mut files = files.clone();
+        let log = files.get_mut("log").expect("it is there");
+        change(log);
+        sign_log(log);
+        Database::open(Arc::new(MemoryStorage::from_files(files)), with_log())
+    };
+    let whole = open(&|log| assert_eq!(log_records(log).len(), 4)).expect("nothing was changed");
+    assert_eq!(whole.version(), 4);
+    let forged = open(&|log| log.copy_within(value_of(&records[0]), value_of(&records[2]).start));
+    assert_names(
+        &forged.expect_err("the value belongs to the other collection"),
+        "in use",
     );
 }
