@@ -39,7 +39,7 @@ export const MUTANTS = {
   ],
   'pages/space.rs': [
     ['what the older checkpoint reaches is free after opening', 'space.quarantine.push_back(Quarantine { generation: superblock.generation, age: Age { version: superblock.version, moves: 0, }, extents, });', 'for extent in extents { space.free.free(extent)?; }', 'engine shadow::values_of_a_log_that_is_replayed_twice_stay'],
-    ['an extent may be in both lists of the free map', 'if «space.free.overlaps(&extents)» {', 'false', FORGED],
+    ['an extent may be in both lists of the free map', 'if «space.free.overlaps(&extents)» {', 'false', 'engine forged::an_extent_that_is_both_free_and_kept_is_refused'],
     ['a partial checkpoint frees what the frozen version replaced', 'if is_partial => «([].as_slice(), frozen.taken.as_slice())»', '(frozen.retired.as_slice(), frozen.taken.as_slice())', 'crash memtables_that_are_merged_in_parts'],
     ['a checkpoint of the frozen version forgets what it replaced', 'Some(frozen) => «(frozen.retired.as_slice(), frozen.taken.as_slice())»', '([].as_slice(), frozen.taken.as_slice())', 'engine corruption::a_damaged_sector_of_the_superblocks_loses_nothing'],
     ['a checkpoint of the frozen version frees what later versions replaced', '«(frozen.retired.as_slice(), frozen.taken.as_slice())», None =>', '(self.retired.as_slice(), frozen.taken.as_slice())', 'engine corruption::a_damaged_sector_of_the_superblocks_loses_nothing'],
@@ -102,9 +102,9 @@ export const MUTANTS = {
     ['blocks are written as if their extents were adjacent', '«self.at + pending_units != extent.start»', 'false', 'lib pages::buffer::tests::a_failed_write_leaves_nothing_pending'],
   ],
   'pages/cache/mod.rs': [
-    ['the fences of a node are not checked', 'if «node.lower_fence() != expected.lower || node.upper_fence() != expected.upper» {', 'false', FORGED],
-    ['the level of a node is not checked', '«expected.level.is_some_and(|level| level != node.level())»', 'false', FORGED],
-    ['the count of a node is not checked', 'if «node.total() != expected.count» {', 'false', FORGED],
+    ['the fences of a node are not checked', 'if «node.lower_fence() != expected.lower || node.upper_fence() != expected.upper» {', 'false', 'engine forged::nodes_that_are_not_what_their_parent_states_are_refused'],
+    ['the level of a node is not checked', '«expected.level.is_some_and(|level| level != node.level())»', 'false', 'engine forged::nodes_that_are_not_what_their_parent_states_are_refused'],
+    ['the count of a node is not checked', 'if «node.total() != expected.count» {', 'false', 'engine forged::nodes_that_are_not_what_their_parent_states_are_refused'],
   ],
   'transaction/replay.rs': [
     ['replay does not check whether the blocks of values were flushed', 'if «!is_confirmed && !transaction.blocks_are_there(&payload)?» {', 'false', 'engine durability::a_relaxed_commit_without_its_value_never_happened'],
@@ -122,7 +122,7 @@ export const MUTANTS = {
     ['replay gives records the version before', 'version: «self.version_of(&name, key)»,', 'self.version_of(&name, key) - 1', 'engine records::versions_survive_in_the_log'],
     ['replay adds no expiry hints', 'if «expires != 0» {', 'false', 'engine records::records_from_the_log_are_purged_like_others'],
     ['replay does not see that the blocks of a value are in use', '«is_free = false;»', '', 'engine shadow::values_of_a_log_that_is_replayed_twice_stay'],
-    ['replay uses blocks of others as values', 'if «blocks .read(&reference, &[Kind::ValueChunk, Kind::ValueIndex], owner) .is_err()» {', 'false', LIVES],
+    ['replay uses blocks of others as values', 'if «blocks .read(&reference, &[Kind::ValueChunk, Kind::ValueIndex], owner) .is_err()» {', 'false', 'engine forged::a_record_of_the_log_that_names_the_value_of_another_collection_is_refused'],
     ['replay takes any record of the key for the one it holds', '«found.leaf.record(found.index).place != cell.place»', 'false', 'chains 5'],
     ['replay keeps earlier changes of a key that the tree has', 'self.forget(&name, key)?;', '', 'chains 5'],
     ['replay forgets codecs', 'key_codec.clone_into(&mut entry.key_codec);', '', 'engine golden::golden_files_can_be_written_on'],
@@ -503,7 +503,7 @@ export const MUTANTS = {
     ['salvage takes records left behind a torn one', '«follows || proven > self.end.offset»', 'true', 'engine recover::crashes::a_crash_alone_is_no_damage'],
     ['salvage ends at the first break', '«follows || proven > self.end.offset», missing', 'follows', 'engine recover::logs::a_damaged_record_costs_its_commit'],
     ['salvage takes all records as flushed', 'is_confirmed: «found.end <= flushed_to»,', 'true', 'engine recover::crashes::unfinished_checkpoints_do_not_fill_the_place_of_lost_nodes'],
-    ['salvage does not know that a finished half was flushed', 'record.is_confirmed = true;', 'let _ = record;', OPEN],
+    ['salvage does not know that a finished half was flushed', 'record.is_confirmed = true;', 'let _ = record;', 'engine recover::logs::a_lost_value_at_the_end_of_a_half_costs_no_later_commit'],
     ['salvage reads one half', 'for _ in «0..2» {', '0..0', 'engine recover::crashes::unfinished_checkpoints_do_not_fill_the_place_of_lost_nodes'],
     ['salvage does not count missing commits', '(follows || proven > self.end.offset, «missing») else', 'missing.map(|_| 0)', 'engine recover::logs::a_damaged_record_costs_its_commit'],
   ],
@@ -538,7 +538,7 @@ export const MUTANTS = {
     ['the index of a long value is not retired', 'list.push(reference);', '', 'engine values::what_is_staged_ends_with_the_opening'],
     ['a long value may repeat a chunk', 'fit && left == 0 && «differ»', '{ let _ = differ; true }', 'lib tree::value::tests::the_chunks_of_a_value_are_distinct_and_fill_it'],
     ['a damaged value counts as readable', 'Err(Error::Corrupt(_)) => «Ok(false)»', 'Ok(true)', 'engine durability::a_relaxed_commit_without_its_value_never_happened'],
-    ['only the first chunk of a value is checked', '«for chunk in chunks(blocks, owner, value_len, reference)? { blocks.read(&chunk, &[Kind::ValueChunk], owner)?; }» Ok(())', 'for chunk in chunks(blocks, owner, value_len, reference)?.into_iter().take(1) { blocks.read(&chunk, &[Kind::ValueChunk], owner)?; }', OPEN],
+    ['only the first chunk of a value is checked', '«for chunk in chunks(blocks, owner, value_len, reference)? { blocks.read(&chunk, &[Kind::ValueChunk], owner)?; }» Ok(())', 'for chunk in chunks(blocks, owner, value_len, reference)?.into_iter().take(1) { blocks.read(&chunk, &[Kind::ValueChunk], owner)?; }', 'engine values::a_commit_that_lacks_a_chunk_of_its_value_never_happened'],
   ],
   'tree/relocate.rs': [
     ['a moved node is not retired', 'self.draft.retire_block(&child.pointer);', '', 'engine compact::a_full_file_has_no_room_and_stays_usable'],
@@ -551,17 +551,16 @@ export const MUTANTS = {
     ['a moved value is not referred to', 'place: ValuePlace::OutOfLine(«moved»),', '{ let _ = moved; reference }', 'engine reencryption::damage_keeps_the_previous_key'],
   ],
   'tree/walk.rs': [
-    ['a walk does not look for expiry hints', 'self.check_hints(&node, has_hint);', 'let _ = has_hint;', FORGED],
-    ['a walk does not compare the count of the root', '&& «self.records != self.root.count» {', 'false', FORGED],
-    ['a walk does not read values', 'Visit::All => «value::read_parts(blocks, self.owner, &record, |_| Ok::<_, Error>(()))»', 'Ok(())', FORGED],
+    ['a walk does not look for expiry hints', 'self.check_hints(&node, has_hint);', 'let _ = has_hint;', 'engine forged::a_record_that_expires_without_a_hint_is_found'],
+    ['a walk does not read values', 'Visit::All => «value::read_parts(blocks, self.owner, &record, |_| Ok::<_, Error>(()))»', 'Ok(())', 'engine values::only_the_blocks_of_a_part_are_read'],
   ],
   'block/mod.rs': [
     ['a block need not be the one its parent refers to', 'if «checksum != reference.checksum || raw_len != reference.raw_len» {', 'false', 'engine full_log::a_log_after_a_clean_close'],
     ['the checksum of a block is not checked', 'if «checksum != word(block, 28)» {', 'false', 'lib block::tests::every_flipped_bit_is_found'],
-    ['an encrypted block need not be the one its parent refers to', 'if «stamp != reference.checksum || word(block, 12) != reference.raw_len» {', 'false', FORGED],
+    ['an encrypted block need not be the one its parent refers to', 'if «stamp != reference.checksum || word(block, 12) != reference.raw_len» {', 'false', 'engine encryption::an_older_value_at_the_place_of_its_successor_is_refused'],
     ['a block of another owner is read', '|| «word(header, 24) != owner» {', 'false', 'lib block::tests::every_flipped_bit_is_found'],
     ['a block of another kind is read', 'if «!kinds.iter().any(|kind| *kind as u8 == header[4])» ||', 'false', 'lib block::tests::every_flipped_bit_is_found'],
-    ['plain blocks count in an encrypted database', 'if «block[5] & SEALED == 0» {', 'false', { survives: 'the seal authenticates this bit, too: only the message would be another one' }],
+    ['plain blocks count in an encrypted database', 'if «block[5] & SEALED == 0» {', 'false', 'engine encryption::plain_bytes_are_refused'],
   ],
   'node/cell.rs': [
     ['a record is visible at the time it expires', 'self.expires != 0 && «self.expires <= now»', 'self.expires < now', 'engine records::expired_records_are_invisible_at_once_and_purged_in_slices'],
@@ -634,14 +633,14 @@ export const MUTANTS = {
     ['a flush leaves commits in memory', '«if writer.is_unlogged() { return writer.checkpoint_if_behind(&self.shared); }»', 'let _ = &mut writer;', 'engine durability::later_calls_make_earlier_commits_durable'],
   ],
   'maintenance/verify.rs': [
-    ['verification accepts units that are used twice', 'problems.push(Error::corrupt_at(extent.start, "a unit is used twice"));', '', FORGED],
-    ['verification accepts lost units', 'problems.push(Error::corrupt_at(end, "a unit is neither used nor free"));', '', FORGED],
-    ['verification accepts a lost end', 'problems.push(Error::corrupt_at(end, "the end of the file is neither used nor free"));', '', FORGED],
-    ['verification does not check memtables', 'check_memory(&shared.pager, &newest, &mut report.problems);', '', FORGED],
-    ['verification in steps does not check memtables', 'check_memory(&shared.pager, version, &mut self.report.problems);', '', FORGED],
+    ['verification accepts units that are used twice', 'problems.push(Error::corrupt_at(extent.start, "a unit is used twice"));', '', 'engine forged::units_that_are_used_twice_or_not_at_all_are_found'],
+    ['verification accepts lost units', 'problems.push(Error::corrupt_at(end, "a unit is neither used nor free"));', '', 'engine forged::units_that_are_used_twice_or_not_at_all_are_found'],
+    ['verification accepts a lost end', 'problems.push(Error::corrupt_at(end, "the end of the file is neither used nor free"));', '', 'engine forged::an_end_of_the_file_that_is_neither_used_nor_free_is_found'],
+    ['verification does not check memtables', 'check_memory(&shared.pager, &newest, &mut report.problems);', '', 'lib maintenance::verify::tests::a_memtable_that_disagrees_with_its_tree_is_reported'],
+    ['verification in steps does not check memtables', 'check_memory(&shared.pager, version, &mut self.report.problems);', '', 'lib maintenance::verify::tests::a_memtable_that_disagrees_with_its_tree_is_reported'],
     ['verification in steps does not check the file', 'check_file(shared, &mut self.report);', '', 'engine verification::slices_find_what_one_verification_finds'],
     ['verification does not check indexes', 'shared.config.clock.now(), «is_sound»)', 'false', 'engine indexes::declaring::verification_finds_missing_and_extra_index_entries'],
-    ['verification forgets what a merge has taken', 'extents.extend(writer.merging.iter().flat_map(Merging::taken));', '', OPEN],
+    ['verification forgets what a merge has taken', 'extents.extend(writer.merging.iter().flat_map(Merging::taken));', '', 'engine verification::blocks_of_a_merge_under_way_are_not_taken_for_lost_ones'],
     ['verification reports nothing of the trees', 'report.problems.extend(problems);', 'drop(problems);', 'engine reencryption::damage_keeps_the_previous_key'],
   ],
   'maintenance/verify/indexes.rs': [
@@ -676,9 +675,9 @@ export const MUTANTS = {
   ],
   'maintenance/recover/choose.rs': [
     ['salvage takes an unfinished checkpoint', '&& «self.is_whole(Some(child), found.generation)?»', '{ let _ = child; true }', 'engine recover::crashes::a_crash_alone_is_no_damage'],
-    ['salvage keeps blocks of later checkpoints', 'self.last_generation = generation;', '', OPEN],
-    ['salvage takes blocks behind the end of a checkpoint', '«self.free.push(Extent { start: superblock.file_units, units: u64::MAX - superblock.file_units, });»', '', OPEN],
-    ['salvage takes blocks of free space', 'extent.is_some_and(|extent| «unit - extent.start < extent.units»)', '{ let _ = extent; false }', OPEN],
+    ['salvage keeps blocks of later checkpoints', 'self.last_generation = generation;', '', 'engine recover::hostile::blocks_of_an_unfinished_checkpoint_stand_in_for_no_failed_read'],
+    ['salvage takes blocks behind the end of a checkpoint', '«self.free.push(Extent { start: superblock.file_units, units: u64::MAX - superblock.file_units, });»', '', 'engine recover::hostile::blocks_outside_of_the_checkpoint_replace_none_of_its_blocks'],
+    ['salvage takes blocks of free space', 'extent.is_some_and(|extent| «unit - extent.start < extent.units»)', '{ let _ = extent; false }', 'engine recover::hostile::blocks_outside_of_the_checkpoint_replace_none_of_its_blocks'],
   ],
   'maintenance/recover/exact.rs': [
     ['salvage copies an older state as exact', 'if «version < newest.version.max(newest.log_reaches) || may_be_older» {', '{ let _ = (version, may_be_older); false }', 'engine recover::edges::cancelling_at_any_time_leaves_an_empty_target'],
@@ -686,7 +685,7 @@ export const MUTANTS = {
   'maintenance/recover/mod.rs': [
     ['salvage skips the log', '«log::apply(&mut salvage, &database, &log, used.is_none(), lost, hidden)?;»', 'let _ = (lost, hidden); target::count(&database, &mut salvage.report)?;', 'engine recover::expiry::records_keep_their_expiry_and_hidden_collections_are_made_anew'],
     ['salvage overwrites a database', 'if «target.exists(name)? && !target.open(name, false)?.is_empty()?» {', 'false', 'engine recover::edges::targets_with_content_and_sources_without_are_refused'],
-    ['salvage of one collection hides another', '&& «!names.contains(name)»)', 'true', OPEN],
+    ['salvage gives a name to two collections', '&& «!names.contains(name)»)', 'true', 'engine recover::hostile::a_name_that_another_collection_has_since_is_lost'],
   ],
   'maintenance/recover/log.rs': [
     ['salvage takes records whose values are missing', 'if «!record.is_confirmed && !values_are_there(salvage, &record.payload)» {', 'false', 'engine recover::crashes::unfinished_checkpoints_do_not_fill_the_place_of_lost_nodes'],
@@ -701,8 +700,8 @@ export const MUTANTS = {
   ],
   'maintenance/recover/scan.rs': [
     ['salvage applies leaves in any order', '(found.owner, «found.generation», found.number, found.place)', '0', 'engine recover::damaged_inner_nodes_cost_nothing'],
-    ['salvage ignores the number of a block', '(found.owner, found.generation, «found.number», found.place)', '0', OPEN],
-    ['salvage takes blocks of unfinished checkpoints', 'if «header.generation > self.last_generation» {', 'false', OPEN],
+    ['salvage ignores the number of a block', '(found.owner, found.generation, «found.number», found.place)', '0', 'engine recover::hostile::of_two_blocks_of_one_generation_the_higher_number_counts'],
+    ['salvage takes blocks of unfinished checkpoints', 'if «header.generation > self.last_generation» {', 'false', 'engine recover::hostile::blocks_of_an_unfinished_checkpoint_replace_none_of_the_last_one'],
   ],
   'maintenance/recover/catalog.rs': [
     ['dropped collections come back', '«past.absent > past.present && past.absent >= *newest»', 'false', 'engine recover::catalogs::collections_dropped_in_the_rest_of_the_catalog_stay_away'],
@@ -710,12 +709,12 @@ export const MUTANTS = {
   'maintenance/backup/incremental.rs': [
     ['commits are restored onto another version', 'if «header.base != transaction.version()» {', 'false', 'engine backup::incremental::mismatched_backups_are_refused_and_change_nothing'],
     ['commits are restored into another database', 'if «header.database_id != transaction.database_id()» {', 'false', 'engine backup::incremental::mismatched_backups_are_refused_and_change_nothing'],
-    ['a missing commit is restored', 'if «version != transaction.version() + 1» {', 'false', FORGED],
+    ['a missing commit is restored', 'if «version != transaction.version() + 1» {', 'false', 'engine backup::hostile::commits_with_a_gap_between_them_are_refused'],
     ['restored commits become one', '«transaction.seal_always();» control', '', 'engine backup::incremental::mismatched_backups_are_refused_and_change_nothing'],
   ],
   'maintenance/backup/read.rs': [
-    ['a backup may be shorter than it says', 'if «self.end != Some(Totals { items, ..self.totals })» {', 'false', FORGED],
-    ['plain frames count in an encrypted backup', 'if «info.is_sealed != self.cipher.is_some()» {', 'false', FORGED],
+    ['a backup may be shorter than it says', 'if «self.end != Some(Totals { items, ..self.totals })» {', 'false', 'engine backup::hostile::totals_that_are_not_those_of_the_data_are_refused'],
+    ['frames need not be encrypted like their backup', 'if «info.is_sealed != self.cipher.is_some()» {', 'false', 'engine backup::hostile::sealed_frames_of_a_plain_stream_are_refused'],
     ['a backup may go on behind its end', '0 => Ok(()), _ => «Err(self.damaged("something follows the end"))»', 'Ok(())', 'lib maintenance::backup::commits::tests::every_damage_is_found'],
   ],
   'maintenance/backup/restore.rs': [
