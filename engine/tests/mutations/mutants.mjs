@@ -194,7 +194,7 @@ export const MUTANTS = {
     ['a value staged for one collection is stored in another', '|| «owner != Some(staged.owner)»', 'false', 'engine values::refusals_leave_no_trace'],
     ['a staged value that expires gets no hint', '«if let Some(hints) = hints { self.add_hint(&hints, key, expires)?; }»', 'let _ = hints;', 'engine values::a_staged_value_is_a_record_in_all_respects'],
     ['a staged value is not in the log', '«self.log(collection, |collection| Operation::SetOutOfLine { collection, key, value_len: value_len as u64, reference, expires, index_keys: &[], });»', 'self.changed = true;', 'engine values::a_staged_value_is_a_record_in_all_respects'],
-    ['a chunk that finds no room is not written again', '&& «writer.make_room(&shared).is_ok_and(|is_freed| is_freed)»', 'false', NEARBY],
+    ['a chunk that finds no room is not written again', '&& «writer.make_room(&shared).is_ok_and(|is_freed| is_freed)»', 'false', 'engine space::a_staged_chunk_finds_the_room_of_removed_values'],
     ['a chunk is staged without room for merges', 'written.and_then(|()| «writer.admit(shared, &shared.newest(), Some(0))»)', '{ let _ = &writer; Ok(()) }', 'engine values::a_full_storage_refuses_the_chunk_and_keeps_the_reserve'],
   ],
   'transaction/expiry.rs': [
@@ -217,7 +217,7 @@ export const MUTANTS = {
     ['deletes are not logged', 'self.change(collection, key, None, below)?; «self.log(collection, |collection| Operation::Delete { collection, key });»', 'self.changed = true;', 'engine clients::a_client_is_forgotten_with_a_commit'],
     ['blind deletes are not logged', 'self.change(collection, key, None, None)?; «self.log(collection, |collection| Operation::Delete { collection, key });»', 'self.changed = true;', 'engine durability::blind_removals_survive_a_power_cut'],
     ['the key of an expiry hint may be too long', 'self.shared.check_key(&expiry::hint(expires, key))?;', '', 'engine records::a_key_that_expires_has_to_leave_room_for_its_hint'],
-    ['chunks of the feed carry the version of the next commit', '«of_chunk.unwrap_or(self.state.version + 1)»', '{ let _ = of_chunk; self.state.version + 1 }', NEARBY],
+    ['chunks of the feed carry the version of the next commit', '«of_chunk.unwrap_or(self.state.version + 1)»', '{ let _ = of_chunk; self.state.version + 1 }', 'lib database::feed::tests::a_chunk_belongs_to_the_commit_that_it_describes'],
     ['a value that finds no room is not written again', '«self .make_room() .and_then(|is_freed| if is_freed { Ok(()) } else { Err(error) })»', '{ let _ = &error; Err(error) }', 'engine space::values_that_are_replaced_give_their_space_back'],
     ['a removed value does not wait', '«self.draft.removed_units += removed;» self.change(collection, key, None, below)?;', 'let _ = removed;', 'engine space::removing_old_values_frees_them_without_a_full_log'],
   ],
@@ -450,7 +450,7 @@ export const MUTANTS = {
   'log/replay.rs': [
     ['the log ends behind a record that does not count', '«self.end = first.start;»', '', 'crash large_values'],
     ['a record that does not count is not remembered', 'self.void = Some(first.end.crc);', '', 'engine fence::a_record_that_does_not_count_is_no_other_writer'],
-    ['a lost record before the last half is no damage', 'if «first.start.salt != self.end.salt» {', 'false', LIVES],
+    ['a lost record before the last half is no damage', 'if «first.start.salt != self.end.salt» {', 'false', 'engine durability::a_lost_value_in_front_of_the_last_half_is_damage'],
     ['replay follows one change of halves', 'for _ in «0..2» {', '0..1', 'crash batches_with_splits_and_merges'],
     ['an older half counts as the next one', '.filter(|header| «header.from.salt == replay.end.salt»)', 'true', 'engine golden::golden_files_are_read_exactly'],
     ['missing records before the next half are no damage', 'if «header.from != replay.end && !replay.end_at(header.from)» {', 'false', 'engine durability::a_record_without_its_value_may_be_the_last_of_its_half'],
@@ -462,7 +462,7 @@ export const MUTANTS = {
     ['any record behind a torn one counts as damage', '&& «found.info.flushed_to > end.offset»', '{ let _ = found; true }', 'chains 5'],
     ['a half that goes on before a record without its blocks is damage', 'header.from != replay.end && «!replay.end_at(header.from)» {', 'true', 'engine durability::a_record_without_its_value_may_be_the_last_of_its_half'],
     ['records that a half passed over count', '«self.records.truncate(count);» self.end = position;', 'let _ = count;', 'engine durability::a_record_without_its_value_may_be_the_last_of_its_half'],
-    ['a half that was begun is not noted', 'replay.end = Position::first(header.half, header.salt); «replay.has_header = true;»', '', { survives: 'shows only where the half before has lost its header, and what is written again then are the same bytes' }],
+    ['a half that was begun is not noted', 'replay.end = Position::first(header.half, header.salt); «replay.has_header = true;»', '', 'engine durability::a_half_without_records_keeps_its_header'],
   ],
   'log/ownership.rs': [
     ['a closed log may be any file', 'if «file.len()? <= u64::from(HALF_HEADER_BYTES) || super::is_ours(&front)» {', '{ let _ = &front; true }', 'engine files::each_way_to_lose_a_file_has_its_outcome'],
@@ -494,7 +494,7 @@ export const MUTANTS = {
     ['two group flushes run at once', 'return Err(refusal(cause, data)); } if «state.running» {', 'false', 'engine open_flush::a_thread_that_has_to_flush_waits_for_the_host'],
     ['the error of the own flush is hidden', 'self.done.notify_all(); «result?;»', 'drop(result);', 'engine faults::a_failed_flush_of_the_log_poisons_writes_but_not_reads'],
     ['waiting for what was appended returns at once', 'self.wait(appended, data)', 'let _ = (appended, data); Ok(())', 'engine durability::either_superblock_leads_to_what_a_checkpoint_acknowledged'],
-    ['a checkpoint flushes beside a group flush', 'while «state.running» {', 'false', THREADS],
+    ['a checkpoint flushes beside a group flush', 'while «state.running» {', 'false', 'lib log::flush::tests::no_flush_begins_beside_another'],
     ['a checkpoint flushes after a failure', 'state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner); } «if let Some(cause) = &state.failed { return Err(refusal(cause, file)); }»', '', 'lib log::flush::tests::nothing_is_flushed_after_a_failure'],
     ['a failed flush of a checkpoint is forgotten', 'state.failed.get_or_insert_with(|| error.message());', 'let _ = error;', 'lib log::flush::tests::nothing_is_flushed_after_a_failure'],
     ['the log is flushed before the blocks that it names', '«if with_data { data.flush().map_err(in_doubt)?; } self.log.as_ref().map_or(Ok(()), |log| log.flush().map_err(in_doubt))»', 'self.log.as_ref().map_or(Ok(()), |log| log.flush())?; if with_data { data.flush()?; } Ok(())', 'engine durability::blocks_are_durable_before_the_log_that_names_them'],
@@ -582,7 +582,7 @@ export const MUTANTS = {
     ['a missing log is not missed', 'if «!newest.closed» { return Err(Error::corrupt( "the file', 'false', 'engine durability::a_log_may_be_missing_after_close_only'],
     ['opening falls back to an older state', 'if «shared.newest().version < newest.version.max(newest.log_reaches)» {', 'false', 'engine durability::an_intact_superblock_shows_that_the_older_one_leads_to_less'],
     ['opening without a log falls back to the older superblock', 'older_than(newest, superblocks).filter(|_| «log.is_some()»)', '{ let _ = log; true }', { survives: 'without a log the older superblock leads to a lower version, which the check behind it refuses, or to the same state' }],
-    ['after a damaged checkpoint its generation is used again', 'generation: «newest.generation + 3»,', 'newest.generation + 1', LIVES],
+    ['after a damaged checkpoint its generation is used again', 'generation: «newest.generation + 3»,', 'newest.generation + 1', 'engine durability::behind_a_damaged_checkpoint_everything_is_newer'],
     ['the log goes on though the state came from the older superblock', 'log.checkpoint_first = true;', '', 'crash a_damaged_block_of_the_newest_checkpoint_is_passed_over'],
     ['a new database is not flushed', 'superblock.write(file)?; «file.flush()?;»', '', { survives: 'opening flushes the data file once more before it returns, and until then the log is empty' }],
     ['a truncated file is opened', '«has_data && file_len < used_end << superblock.unit_shift» {', 'false', 'engine corruption::a_file_that_ends_too_early_is_not_opened'],
@@ -624,7 +624,7 @@ export const MUTANTS = {
   ],
   'database/beside.rs': [
     ['a reader accepts a state that the writer overwrote', 'if «after <= before + 1» =>', '{ let _ = before; true }', THREADS],
-    ['a reader does not try again', 'if «after == before || !may_be_overtaken(&error)» =>', 'true', THREADS],
+    ['a reader does not try again', 'if «after == before || !may_be_overtaken(&error)» =>', 'true', 'processes read_only::an_opening_that_is_overtaken_begins_anew'],
   ],
   'database/feed.rs': [
     ['the stored feed gives a commit again', 'self.stored(snapshot, «self.version + 1»,', 'self.version', 'engine backup::incremental::mismatched_backups_are_refused_and_change_nothing'],
