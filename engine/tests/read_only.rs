@@ -342,7 +342,7 @@ fn an_opening_that_is_overtaken_begins_anew() {
                 .expect("there is room");
             // No record says that the one before it was flushed.
             transaction.commit(Durability::Relaxed).expect("there is room");
-            if number % 10 == 0 {
+            if number % 50 == 0 {
                 writer.checkpoint().expect("there is room");
             }
         };
@@ -351,7 +351,7 @@ fn an_opening_that_is_overtaken_begins_anew() {
             files,
             reads: Arc::new(Reads {
                 left: AtomicU64::new(reads),
-                writer: Box::new(move || (106..200).for_each(&commit)),
+                writer: Box::new(move || (106..500).for_each(&commit)),
             }),
         };
         let left = Arc::clone(&overtaken.reads);

@@ -466,7 +466,7 @@ export const MUTANTS = {
   ],
   'log/ownership.rs': [
     ['a closed log may be any file', 'if «file.len()? <= u64::from(HALF_HEADER_BYTES) || super::is_ours(&front)» {', '{ let _ = &front; true }', 'engine files::each_way_to_lose_a_file_has_its_outcome'],
-    ['a record without the zeros behind it is missed', '«bytes.resize(bytes.len().next_multiple_of(record::ALIGN), 0);»', '', NEARBY],
+    ['a record without the zeros behind it is missed', '«bytes.resize(bytes.len().next_multiple_of(record::ALIGN), 0);»', '', 'lib log::ownership::tests::a_log_is_there_up_to_the_last_byte_that_is_no_padding'],
     ['a log is missed though its next record is there', 'if !newest.is_flushed || «continues(file, newest)?»', 'false', 'engine recover::logs::a_damaged_record_costs_its_commit'],
     ['a log is missed though its last record is there', '|| «leads_to(file, newest)?» {', 'false', 'engine durability::two_deaths_around_a_close_lose_nothing'],
     ['a log is missed though its other half goes on', 'if «other.is_some_and(|other| other.from == start.position)» {', '{ let _ = other; false }', 'engine recover::damaged_inner_nodes_cost_nothing'],
@@ -623,7 +623,7 @@ export const MUTANTS = {
     ['a flush of the host does not look for another writer', '.and_then(|()| «file.check_owner()»)', 'Ok(())', 'engine fence::a_flush_of_the_host_acknowledges_nothing_after_another_opening'],
   ],
   'database/beside.rs': [
-    ['a reader accepts a state that the writer overwrote', 'if «after <= before + 1» =>', '{ let _ = before; true }', THREADS],
+    ['a reader accepts a state that the writer overwrote', 'if «after <= before + 1» =>', '{ let _ = before; true }', 'processes read_only::an_opening_that_is_overtaken_begins_anew'],
     ['a reader does not try again', 'if «after == before || !may_be_overtaken(&error)» =>', 'true', 'processes read_only::an_opening_that_is_overtaken_begins_anew'],
   ],
   'database/feed.rs': [
