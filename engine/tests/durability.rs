@@ -1,11 +1,11 @@
 //! Shows, line by line, what docs/DURABILITY.md says about commit modes.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
-use mangrove_engine::{Compression, Database, Durability, Error, KeyRange, Options};
+use mangrove_engine::{CompactOptions, Compression, Database, Durability, Error, KeyRange, Options};
 
 use Durability::{None, Relaxed, Strict};
 
@@ -703,4 +703,38 @@ fn behind_a_damaged_checkpoint_everything_is_newer() {
     assert!(*generations(&files["data"]).iter().max().expect("there are two") > left);
     drop(database);
     assert_eq!(survivors(&storage), (3, 3));
+}
+
+/// Compaction makes checkpoints of one version. If the newest one is damaged, the one before has the same
+/// state, and no log is needed to show it.
+#[test]
+fn without_a_log_an_older_checkpoint_of_the_same_version_stands_for_a_damaged_one() {
+    let unlogged = Options {
+        log_bytes: Some(0),
+        ..options()
+    };
+    let (storage, database) = begun(unlogged.clone());
+    for _ in 0..200 {
+        set(&database, 300, None);
+    }
+    database.checkpoint().expect("the storage works");
+    let mut transaction = database.begin().expect("the storage works");
+    for number in 0..150_u64 {
+        transaction.discard("c", &number.to_be_bytes()).expect("it is there");
+    }
+    transaction.commit(Strict).expect("the storage works");
+    let slices = CompactOptions {
+        slice_bytes: 4096,
+        threshold_bytes: 0,
+    };
+    let end = database.compact(slices, &mut |_| ControlFlow::Break(()));
+    assert_eq!(end.expect("the storage works").slices, 1);
+    drop(database);
+    let mut files = storage.files();
+    damage_newest_blocks(&mut files);
+    let storage = SimStorage::from_files(files);
+    let database = open(&storage, unlogged).expect("the older one has the same version");
+    assert_eq!(database.snapshot().collection("c").map(|tree| tree.len()), Some(51));
+    commit(&database, Strict);
+    assert!(database.verify().expect("it can be read").is_ok());
 }

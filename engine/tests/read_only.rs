@@ -138,7 +138,7 @@ fn child_writes_until_it_is_killed() {
     let mut output = std::io::stdout().lock();
     for number in 1.. {
         commit(&database, number);
-        if number % 50 == 0 {
+        if number.is_multiple_of(50) {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         writeln!(output, "round {number}").expect("the parent listens");
@@ -342,7 +342,7 @@ fn an_opening_that_is_overtaken_begins_anew() {
                 .expect("there is room");
             // No record says that the one before it was flushed.
             transaction.commit(Durability::Relaxed).expect("there is room");
-            if number % 50 == 0 {
+            if number.is_multiple_of(50) {
                 writer.checkpoint().expect("there is room");
             }
         };

@@ -445,7 +445,6 @@ export const MUTANTS = {
   'log/record.rs': [
     ['the checksum of a record is not checked', 'if «crc != word(36)» ||', 'false', 'lib log::record::tests::records_round_trip_and_every_damage_is_found'],
     ['a record may claim any length', '|| «raw_len > max_raw_bytes» {', 'false', 'lib log::record::tests::a_payload_is_not_longer_than_the_log_allows'],
-    ['plain records count in an encrypted database', 'if «codec & SEALED == 0» ||', 'false', { survives: 'the seal authenticates this bit, too: only the effort of opening is saved' }],
   ],
   'log/replay.rs': [
     ['the log ends behind a record that does not count', '«self.end = first.start;»', '', 'crash large_values'],
@@ -581,7 +580,6 @@ export const MUTANTS = {
     ['opening after a crash uses the generation of unfinished blocks', 'newest.generation + «if newest.closed || options.read_only { 0 } else { 2 }»', '0', 'engine reopened::no_checkpoint_has_the_generation_of_an_unfinished_one'],
     ['a missing log is not missed', 'if «!newest.closed» { return Err(Error::corrupt( "the file', 'false', 'engine durability::a_log_may_be_missing_after_close_only'],
     ['opening falls back to an older state', 'if «shared.newest().version < newest.version.max(newest.log_reaches)» {', 'false', 'engine durability::an_intact_superblock_shows_that_the_older_one_leads_to_less'],
-    ['opening without a log falls back to the older superblock', 'older_than(newest, superblocks).filter(|_| «log.is_some()»)', '{ let _ = log; true }', { survives: 'without a log the older superblock leads to a lower version, which the check behind it refuses, or to the same state' }],
     ['after a damaged checkpoint its generation is used again', 'generation: «newest.generation + 3»,', 'newest.generation + 1', 'engine durability::behind_a_damaged_checkpoint_everything_is_newer'],
     ['the log goes on though the state came from the older superblock', 'log.checkpoint_first = true;', '', 'crash a_damaged_block_of_the_newest_checkpoint_is_passed_over'],
     ['a new database is not flushed', 'superblock.write(file)?; «file.flush()?;»', '', { survives: 'opening flushes the data file once more before it returns, and until then the log is empty' }],
