@@ -372,6 +372,48 @@ fn a_full_file_has_no_room_and_stays_usable() {
     transaction.commit(Durability::Strict).expect("there is room");
 }
 
+/// A file that is as short as it gets has free units for a block, and none for the checkpoint that would
+/// follow.
+#[test]
+fn a_dense_file_does_not_grow_to_become_shorter() {
+    let tight = |slice_bytes| CompactOptions {
+        threshold_bytes: 0,
+        slice_bytes,
+    };
+    for seed in 0..30 {
+        let database = open(&SimStorage::new());
+        let mut rng = SimRng::new(seed);
+        let count = 20 + rng.below(200);
+        let mut transaction = database.begin().expect("it can be written");
+        for key in 0..count {
+            let len = [60, 300, 900, 1400][rng.below(4) as usize];
+            transaction
+                .set("a", &key.to_be_bytes(), &value(key, len))
+                .expect("there is room");
+        }
+        transaction.commit(Durability::Strict).expect("there is room");
+        database.checkpoint().expect("there is room");
+        for _ in 0..=rng.below(8) {
+            let mut transaction = database.begin().expect("it can be written");
+            transaction
+                .discard("a", &rng.below(count).to_be_bytes())
+                .expect("it can be written");
+            transaction.commit(Durability::Strict).expect("there is room");
+        }
+        database.checkpoint().expect("there is room");
+        compact(&database, tight(4096));
+        let before = database.stats().file_bytes;
+        let report = database.compact(tight(512 << rng.below(4)), &mut |progress| {
+            assert!(
+                progress.file_bytes <= before,
+                "seed {seed}: {progress:?}, {before} before"
+            );
+            ControlFlow::Continue(())
+        });
+        assert_eq!(report.expect("nothing fails").end, CompactEnd::NoRoom, "seed {seed}");
+    }
+}
+
 #[test]
 fn faults_leave_a_usable_database_or_poison_it() {
     let storage = SimStorage::new();

@@ -1,11 +1,11 @@
 //! Shows, line by line, what docs/DURABILITY.md says about commit modes.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
-use mangrove_engine::{Compression, Database, Durability, Error, KeyRange, Options};
+use mangrove_engine::{CompactOptions, Compression, Database, Durability, Error, KeyRange, Options};
 
 use Durability::{None, Relaxed, Strict};
 
@@ -610,4 +610,131 @@ fn a_header_that_is_lost_over_the_remains_of_a_log_does_no_harm() {
         lost += 1;
     }
     assert!(lost > 0, "no cut fell while the header was written");
+}
+
+/// A half is begun behind a checkpoint that has all records of the one before. If a value of these is
+/// gone, it was damaged: what looks like a torn end is none, even if no record says so.
+#[test]
+fn a_lost_value_in_front_of_the_last_half_is_damage() {
+    let (storage, database) = begun(options());
+    for _ in 0..110 {
+        commit(&database, Strict);
+    }
+    let before = storage.files().remove("data").expect("it is there");
+    set(&database, 5000, Relaxed);
+    let after = storage.files().remove("data").expect("it is there");
+    let block = (8192..after.len()).find(|at| before.get(*at) != Some(&after[*at]));
+    database.checkpoint().expect("the storage works");
+    commit(&database, Strict);
+    let mut files = storage.files();
+    assert!(
+        files["log"][16 << 10..].iter().any(|byte| *byte != 0),
+        "it has two halves"
+    );
+    destroy_newest_superblock(&mut files);
+    assert_eq!(version_in(files.clone()), 113, "the older one leads to all of it");
+    files.get_mut("data").expect("it is there")[block.expect("the value has blocks") + 60] ^= 1;
+    assert_refused(files);
+}
+
+/// A half that has its header does not get it again: a power cut could tear that.
+#[test]
+fn a_half_without_records_keeps_its_header() {
+    const HALF_BYTES: usize = 16 << 10;
+    const HEADER_BYTES: usize = 1024;
+    let (storage, database) = begun(options());
+    for _ in 0..110 {
+        commit(&database, Strict);
+    }
+    database.checkpoint().expect("the storage works");
+    commit(&database, Relaxed);
+    drop(database);
+    // A power cut took the only record of the second half.
+    let mut files = storage.files();
+    let log = files.get_mut("log").expect("it is there");
+    assert!(log[HALF_BYTES..][..HEADER_BYTES].iter().any(|byte| *byte != 0));
+    log[HALF_BYTES + HEADER_BYTES..].fill(0);
+    // One copy of its header is damaged, and so is the first half, which nothing needs any more.
+    log[HALF_BYTES..][..HEADER_BYTES / 2].fill(0);
+    log[..HEADER_BYTES].fill(0);
+    assert_eq!(version_in(files.clone()), 111);
+    let begin = {
+        let storage = SimStorage::from_files(files.clone());
+        open(&storage, options()).expect("every image opens");
+        storage.counters().operations
+    };
+    for cut in begin..begin + 4 {
+        let storage = SimStorage::from_files(files.clone());
+        let database = open(&storage, options()).expect("every image opens");
+        storage.cut_at(cut);
+        let _ = database.set("c", &111_u64.to_be_bytes(), b"value", Strict);
+        for seed in 0..100 {
+            assert!(version_in(storage.crash(CrashPolicy::Garbage, seed)) >= 111);
+        }
+    }
+}
+
+/// What stands for a damaged checkpoint is newer than all blocks that the lives since then have left.
+#[test]
+fn behind_a_damaged_checkpoint_everything_is_newer() {
+    let newest_block = |data: &[u8]| {
+        let blocks = (8192..data.len())
+            .step_by(512)
+            .filter(|at| data[*at..].starts_with(b"MGBK"));
+        blocks
+            .map(|at| u64::from_le_bytes(data[at + 16..at + 24].try_into().expect("8 bytes")))
+            .max()
+    };
+    let (storage, database) = begun(options());
+    database.checkpoint().expect("the storage works");
+    drop(database);
+    let database = open(&storage, options()).expect("the storage works");
+    set(&database, 5000, Strict);
+    drop(database);
+    let mut files = storage.files();
+    let left = newest_block(&files["data"]).expect("there are blocks");
+    assert!(left > *generations(&files["data"]).iter().max().expect("there are two"));
+    damage_newest_blocks(&mut files);
+    let storage = SimStorage::from_files(files);
+    let database = open(&storage, options()).expect("the older one leads there");
+    set(&database, 5000, Strict);
+    let files = storage.files();
+    assert!(newest_block(&files["data"]).expect("there are blocks") > left);
+    assert!(*generations(&files["data"]).iter().max().expect("there are two") > left);
+    drop(database);
+    assert_eq!(survivors(&storage), (3, 3));
+}
+
+/// Compaction makes checkpoints of one version. If the newest one is damaged, the one before has the same
+/// state, and no log is needed to show it.
+#[test]
+fn without_a_log_an_older_checkpoint_of_the_same_version_stands_for_a_damaged_one() {
+    let unlogged = Options {
+        log_bytes: Some(0),
+        ..options()
+    };
+    let (storage, database) = begun(unlogged.clone());
+    for _ in 0..200 {
+        set(&database, 300, None);
+    }
+    database.checkpoint().expect("the storage works");
+    let mut transaction = database.begin().expect("the storage works");
+    for number in 0..150_u64 {
+        transaction.discard("c", &number.to_be_bytes()).expect("it is there");
+    }
+    transaction.commit(Strict).expect("the storage works");
+    let slices = CompactOptions {
+        slice_bytes: 4096,
+        threshold_bytes: 0,
+    };
+    let end = database.compact(slices, &mut |_| ControlFlow::Break(()));
+    assert_eq!(end.expect("the storage works").slices, 1);
+    drop(database);
+    let mut files = storage.files();
+    damage_newest_blocks(&mut files);
+    let storage = SimStorage::from_files(files);
+    let database = open(&storage, unlogged).expect("the older one has the same version");
+    assert_eq!(database.snapshot().collection("c").map(|tree| tree.len()), Some(51));
+    commit(&database, Strict);
+    assert!(database.verify().expect("it can be read").is_ok());
 }

@@ -455,3 +455,33 @@ fn idle_time_frees_replaced_values() {
     let used = stats.file_bytes - stats.free_bytes;
     assert!(used < 5 * MIB, "{used} bytes are in use, for 4 MB of data");
 }
+
+/// A chunk that is staged waits for the space of values that were removed, and that no checkpoint has
+/// freed yet.
+#[test]
+fn a_staged_chunk_finds_the_room_of_removed_values() {
+    let storage = SimStorage::new();
+    let (database, value) = with_large_value(storage.clone());
+    for number in 0..6 {
+        set_large(&database, number, &value);
+    }
+    database.close().expect("there is room");
+    let (database, _) = with_large_value(storage.clone());
+    for number in 0..2 {
+        let mut transaction = database.begin().expect("it is open");
+        assert_eq!(transaction.delete("c", &key(number)), Ok(true));
+        transaction.commit(Durability::Relaxed).expect("there is room");
+    }
+    assert_eq!(database.stats().checkpoints, 0, "the values still wait");
+    storage.set_capacity(Some(file_bytes(&storage) + 100_000));
+    let chunk = noise(&mut SimRng::new(2), MIB as usize);
+    let mut staged = database.stage_value("c").expect("it is there");
+    staged.append(&chunk).expect("2 MB were removed");
+    let mut transaction = database.begin().expect("it is open");
+    transaction
+        .put_staged("c", &key(9), staged, None)
+        .expect("there is room");
+    transaction.commit(Durability::Strict).expect("there is room");
+    let tree = database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.get(&key(9)), Ok(Some(chunk)));
+}
