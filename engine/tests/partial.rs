@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mangrove_engine::testing::sim::{SimRng, SimStorage};
+use mangrove_engine::testing::sim::{Fault, FaultKind, Scope, SimRng, SimStorage};
 use mangrove_engine::{Clock, Database, Durability, Error, KeyRange, Options};
 
 const RECORDS: u64 = 6000;
@@ -368,4 +368,30 @@ fn a_cleared_collection_is_in_no_partial_checkpoint() {
         }
     }
     assert!(database.merge_events().partial > 0);
+}
+
+/// A merge that fails goes on from its last checkpoint, not from a state before it, whose nodes are used
+/// again by now.
+#[test]
+fn a_merge_that_fails_goes_on_from_its_last_checkpoint() {
+    for partial in 1..6 {
+        let context = format!("{partial} partial checkpoints");
+        let mut rng = SimRng::new(partial);
+        let storage = SimStorage::new();
+        let mut expected = filled(&storage, &mut rng);
+        let database = open(&storage, 2).expect("it opens");
+        while database.merge_events().partial < partial || !database.merge_events().ends_partial {
+            write_past_checkpoints(&database, &mut expected, &mut rng, 1);
+        }
+        storage.set_fault(Some(Fault {
+            scope: Scope::WritesOf("data"),
+            ..Fault::once(storage.counters().operations + 2, FaultKind::StorageFull)
+        }));
+        write_past_checkpoints(&database, &mut expected, &mut rng, 4);
+        database.checkpoint().expect("the storage works again");
+        assert_eq!(storage.first_failed().map(|_| ()), Some(()), "{context}");
+        let report = database.verify().expect("it can be read");
+        assert!(report.is_ok(), "{context}: {:?}", report.problems);
+        check(&storage, &expected, &context);
+    }
 }

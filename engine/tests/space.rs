@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Scope, SimRng, SimStorage};
 use mangrove_engine::{Database, Durability, Error, Options};
 
 const MIB: u64 = 1 << 20;
@@ -415,6 +415,13 @@ fn values_in_what_a_damaged_checkpoint_freed_stay() {
     goes_on(files, &mut rng, &values);
 }
 
+fn without_log() -> Options {
+    Options {
+        log_bytes: Some(0),
+        ..Options::default()
+    }
+}
+
 /// A database with default options, and a value of 1 MB for its records.
 fn with_large_value(storage: SimStorage) -> (Database, Vec<u8>) {
     let database = Database::open(Arc::new(storage), Options::default()).expect("there is room");
@@ -454,4 +461,68 @@ fn idle_time_frees_replaced_values() {
     let stats = database.stats();
     let used = stats.file_bytes - stats.free_bytes;
     assert!(used < 5 * MIB, "{used} bytes are in use, for 4 MB of data");
+}
+
+/// A merge that found no room is taken up again once too much waits for it.
+#[test]
+fn a_merge_that_failed_once_frees_replaced_values_later() {
+    let storage = SimStorage::new();
+    let (database, value) = with_large_value(storage.clone());
+    let set = |number: u64| set_large(&database, number % 4, &value);
+    (0..4).for_each(set);
+    database.checkpoint().expect("there is room");
+    (0..4).for_each(set);
+    assert_eq!(database.merge_slice(), Ok(true), "a merge begins");
+    storage.set_fault(Some(Fault {
+        scope: Scope::WritesOf("data"),
+        ..Fault::once(storage.counters().operations, FaultKind::StorageFull)
+    }));
+    let merged = database.merge_slice();
+    assert!(matches!(merged, Err(Error::StorageFull { .. })), "{merged:?}");
+    storage.set_fault(None);
+    (0..60).for_each(set);
+    let bytes = file_bytes(&storage);
+    assert!(bytes < 30 * MIB, "{bytes} bytes for 4 MB of data");
+}
+
+/// What only the older superblock reaches is room for the next value.
+#[test]
+fn a_value_takes_the_room_that_only_the_older_superblock_keeps() {
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), without_log()).expect("there is room");
+    let mut rng = SimRng::new(1);
+    let mut set = || {
+        let value = noise(&mut rng, 1_000_000);
+        database.set("c", b"key", &value, Durability::Strict).map(|_| value)
+    };
+    for _ in 0..2 {
+        set().expect("there is room");
+    }
+    storage.set_capacity(Some(file_bytes(&storage).max(2_000_000) + 400_000));
+    for round in 0..3 {
+        let value = set().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let tree = database.snapshot().collection("c").expect("it is there");
+        assert!(
+            tree.get(b"key").expect("it can be read") == Some(value),
+            "round {round}"
+        );
+    }
+}
+
+/// A value that is written in parts takes the room of one whose removal is in no checkpoint yet.
+#[test]
+fn a_staged_value_takes_the_room_of_one_that_was_just_removed() {
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), without_log()).expect("there is room");
+    let mut rng = SimRng::new(1);
+    let value = noise(&mut rng, 1_500_000);
+    database
+        .set("c", b"first", &value, Durability::Strict)
+        .expect("there is room");
+    storage.set_capacity(Some(file_bytes(&storage) + 400_000));
+    let mut transaction = database.begin().expect("it is open");
+    assert!(transaction.delete("c", b"first").expect("it can be read"));
+    transaction.commit(Durability::None).expect("memory takes it");
+    let mut staged = database.stage_value("c").expect("it is there");
+    staged.append(&noise(&mut rng, 1_500_000)).expect("there is room again");
 }
