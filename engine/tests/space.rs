@@ -2,10 +2,11 @@
 //! without bound nor fill a storage that has room for ten times the data.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Scope, SimRng, SimStorage};
-use mangrove_engine::{Database, Durability, Error, Options};
+use mangrove_engine::{Compression, Database, Durability, Error, Options};
 
 const MIB: u64 = 1 << 20;
 
@@ -525,4 +526,78 @@ fn a_staged_value_takes_the_room_of_one_that_was_just_removed() {
     transaction.commit(Durability::None).expect("memory takes it");
     let mut staged = database.stage_value("c").expect("it is there");
     staged.append(&noise(&mut rng, 1_500_000)).expect("there is room again");
+}
+
+/// The trees that the two superblocks of a data file reach are the same.
+fn has_twins(data: &[u8]) -> bool {
+    let free_maps = [72, 4096 + 72].map(|at| data[at..at + 8].to_vec());
+    free_maps[0] == free_maps[1]
+}
+
+/// On a storage that refused room a merge writes little between its checkpoints, and where even that
+/// is more than there is, each frees at once what the one before reached.
+#[test]
+fn a_merge_on_a_full_storage_goes_in_short_parts() {
+    let options = Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        cache_bytes: 2 << 20,
+        log_bytes: Some(256 << 10),
+        compression: Compression::None,
+        ..Options::default()
+    };
+    let mut twins = 0;
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), options).expect("there is room");
+    let mut rng = SimRng::new(1);
+    let mut values: Vec<_> = (0..50)
+        .flat_map(|part| set_some(&database, &mut rng, part * 100..part * 100 + 100))
+        .collect();
+    database.checkpoint().expect("there is room");
+    for number in (0..5000).step_by(7) {
+        values[number as usize] = set_some(&database, &mut rng, number..number + 1).remove(0);
+    }
+    let before = database.merge_events();
+    storage.set_capacity(Some(file_bytes(&storage) + (8 << 10)));
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..500 {
+        transaction
+            .put("d", &key(number), &noise(&mut rng, 60))
+            .expect("memory takes it");
+    }
+    let put = transaction.put("d", b"large", &noise(&mut rng, 2_000_000));
+    assert!(matches!(put, Err(Error::StorageFull { .. })), "{put:?}");
+    drop(transaction);
+    assert_eq!(database.merge_events(), before, "nothing was merged yet");
+    let mut partial = before.partial;
+    while database
+        .merge_slice()
+        .unwrap_or_else(|error| panic!("{:?}: {error}", database.merge_events()))
+    {
+        if database.merge_events().partial > partial {
+            partial = database.merge_events().partial;
+            twins += u32::from(has_twins(&storage.files()["data"]));
+        }
+    }
+    assert!(partial > before.partial + 4, "{partial}");
+    let tree = database.snapshot().collection("c").expect("it is there");
+    for (number, value) in (0..).zip(&values) {
+        assert!(tree.get(&key(number)).expect("it can be read").as_ref() == Some(value));
+    }
+    let report = database.verify().expect("it can be read");
+    assert!(report.is_ok(), "{:?}", report.problems);
+    assert!(twins > 0);
+}
+
+/// Sets short values in one commit; returns them.
+fn set_some(database: &Database, rng: &mut SimRng, numbers: Range<u64>) -> Vec<Vec<u8>> {
+    let mut transaction = database.begin().expect("it is open");
+    let mut values = Vec::new();
+    for number in numbers {
+        let value = noise(rng, 60);
+        transaction.put("c", &key(number), &value).expect("there is room");
+        values.push(value);
+    }
+    transaction.commit(Durability::Relaxed).expect("there is room");
+    values
 }
