@@ -578,6 +578,30 @@ fn a_new_database_outlives_a_power_cut() {
     open(&image, existing).expect("it was created");
 }
 
+/// A creation writes and flushes its superblock before there is a log: one that a power cut has
+/// interrupted looks like nothing else.
+#[test]
+fn a_new_database_has_no_log_before_it_is_durable() {
+    let whole = SimStorage::new();
+    drop(open(&whole, options()).expect("it is new"));
+    let mut begun = 0;
+    for cut in 0..whole.counters().operations {
+        let storage = SimStorage::new();
+        storage.cut_at(cut);
+        assert!(open(&storage, options()).is_err(), "cut at {cut}");
+        if storage.files().contains_key("log") {
+            let image = SimStorage::from_files(storage.crash(CrashPolicy::Nothing, cut));
+            let existing = Options {
+                create: false,
+                ..options()
+            };
+            open(&image, existing).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+            begun += 1;
+        }
+    }
+    assert!(begun > 0, "no cut fell behind the creation of the log");
+}
+
 /// A power cut while the header of an emptied log is written may leave anything in its place. What is
 /// left of the log before must not make that a foreign file.
 #[test]
@@ -740,5 +764,44 @@ fn a_log_that_is_cut_for_room_keeps_what_the_older_superblock_needs() {
             database.version(),
             "cycle {cycle}, the older superblock"
         );
+    }
+}
+
+/// A database that was recovered from its older superblock makes the checkpoint that frees room, too.
+#[test]
+fn room_is_made_after_a_recovery_from_the_older_superblock() {
+    let options = || Options {
+        compression: Compression::None,
+        ..options()
+    };
+    let (storage, database) = begun(options());
+    let large = vec![7; 1_500_000];
+    database.set("c", b"large", &large, Strict).expect("the storage works");
+    database.checkpoint().expect("the storage works");
+    let mut transaction = database.begin().expect("the storage works");
+    assert!(transaction.delete("c", b"large").expect("the storage works"));
+    transaction.commit(Strict).expect("the storage works");
+    database.checkpoint().expect("the storage works");
+    let mut files = storage.files();
+    damage_newest_blocks(&mut files);
+    let bytes: usize = files.values().map(Vec::len).sum();
+    let storage = SimStorage::from_files(files).without_shadow();
+    let database = open(&storage, options()).expect("the older superblock and the log lead to all");
+    assert!(database.stats().recovered_from_older);
+    storage.set_capacity(Some(bytes as u64 + 100_000));
+    let mut staged = database.stage_value("c").expect("it is there");
+    staged.append(&large).expect("a checkpoint makes room");
+    let mut transaction = database.begin().expect("the storage works");
+    transaction
+        .put_staged("c", b"again", staged, Option::None)
+        .expect("there is room");
+    transaction.commit(Strict).expect("there is room");
+    for database in [
+        database,
+        open(&SimStorage::from_files(storage.files()), options()).expect("it opens"),
+    ] {
+        let tree = database.snapshot().collection("c").expect("it is there");
+        assert!(tree.get(b"again").expect("it can be read") == Some(large.clone()));
+        assert!(database.verify().expect("it can be read").is_ok());
     }
 }

@@ -31,7 +31,7 @@ impl Writer {
         let unlogged = std::mem::take(&mut self.unlogged);
         // If the log leads from the last checkpoint to this version, it also leads there from any
         // state in between.
-        let has_log = log.is_some_and(|log| !log.checkpoint_first) && !unlogged && !self.trees_are_ahead;
+        let has_log = log.is_some() && !unlogged && !self.trees_are_ahead;
         // Those of which a partial checkpoint may hold part come first.
         let (mut order, mut whole) = (Vec::new(), Vec::new());
         for (_, collection) in target.collections.selected(Summary::has_active) {
