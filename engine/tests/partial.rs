@@ -395,3 +395,43 @@ fn a_merge_that_fails_goes_on_from_its_last_checkpoint() {
         check(&storage, &expected, &context);
     }
 }
+
+/// What a partial checkpoint has flushed was there: a value whose block is damaged since is named, and the
+/// log is not said to end with it.
+#[test]
+fn a_damaged_value_behind_a_partial_checkpoint_is_named() {
+    let mut rng = SimRng::new(6);
+    let storage = SimStorage::new();
+    filled(&storage, &mut rng);
+    let database = open(&storage, 2).expect("it opens");
+    let mut number = 0;
+    let mut relaxed = |value: &[u8]| {
+        // The last record of the tree is merged last.
+        let key = if value.len() > 100 {
+            RECORDS - 1
+        } else {
+            number * 37 % RECORDS
+        };
+        number += 1;
+        let set = database.set("a", &key.to_be_bytes(), value, Durability::Relaxed);
+        set.expect("the storage works");
+    };
+    while database.stats().dirty_bytes < 16 << 10 {
+        relaxed(&[1; 40]);
+    }
+    let value = bytes(&mut rng, 700);
+    relaxed(&value);
+    assert_eq!(database.merge_events().begun, 0);
+    while database.merge_events().partial == 0 {
+        assert_eq!(database.merge_slice(), Ok(true), "the merge goes on");
+    }
+    let mut files = storage.files();
+    let data = files.get_mut("data").expect("it is there");
+    let at = data.windows(64).position(|bytes| bytes == &value[..64]);
+    let at = at.expect("it does not compress");
+    data[at] ^= 1;
+    match open(&SimStorage::from_files(files).without_shadow(), 3) {
+        Err(Error::Corrupt(found)) => assert_eq!(found.unit, Some(at as u64 / 512), "{found:?}"),
+        opened => panic!("{opened:?}"),
+    }
+}
