@@ -534,3 +534,35 @@ fn an_old_snapshot_is_read_beside_younger_ones() {
         assert_eq!(oldest.get(&number.to_be_bytes()), Ok(Some(vec![0; 60])));
     }
 }
+
+/// The catalog stands behind everything else, and the collections that it lists have no blocks to move.
+#[test]
+fn a_catalog_of_empty_collections_moves() {
+    let database = open(&SimStorage::new());
+    let mut transaction = database.begin().expect("it can be written");
+    transaction
+        .set("large", b"key", &value(1, 2_500_000))
+        .expect("there is room");
+    transaction.commit(Durability::Strict).expect("there is room");
+    database.checkpoint().expect("there is room");
+    for first in (0..300).step_by(20) {
+        let mut transaction = database.begin().expect("it can be written");
+        for number in first..first + 20 {
+            let name = format!("collection {number} with a long name");
+            transaction.set(&name, b"key", b"value").expect("there is room");
+            assert!(transaction.delete(&name, b"key").expect("it is there"));
+        }
+        transaction.commit(Durability::Strict).expect("there is room");
+    }
+    database.checkpoint().expect("there is room");
+    let mut transaction = database.begin().expect("it can be written");
+    assert!(transaction.delete("large", b"key").expect("it is there"));
+    transaction.commit(Durability::Strict).expect("there is room");
+    let report = compact(&database, fine());
+    assert!(report.file_bytes_before > 2_500_000, "{report:?}");
+    assert!(
+        report.file_bytes_after <= used_bytes(&database) * 11 / 10 + 2048,
+        "{report:?}"
+    );
+    assert_eq!(database.collections().len(), 301);
+}
