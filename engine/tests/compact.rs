@@ -372,6 +372,48 @@ fn a_full_file_has_no_room_and_stays_usable() {
     transaction.commit(Durability::Strict).expect("there is room");
 }
 
+/// A file that is as short as it gets has free units for a block, and none for the checkpoint that would
+/// follow.
+#[test]
+fn a_dense_file_does_not_grow_to_become_shorter() {
+    let tight = |slice_bytes| CompactOptions {
+        threshold_bytes: 0,
+        slice_bytes,
+    };
+    for seed in 0..30 {
+        let database = open(&SimStorage::new());
+        let mut rng = SimRng::new(seed);
+        let count = 20 + rng.below(200);
+        let mut transaction = database.begin().expect("it can be written");
+        for key in 0..count {
+            let len = [60, 300, 900, 1400][rng.below(4) as usize];
+            transaction
+                .set("a", &key.to_be_bytes(), &value(key, len))
+                .expect("there is room");
+        }
+        transaction.commit(Durability::Strict).expect("there is room");
+        database.checkpoint().expect("there is room");
+        for _ in 0..=rng.below(8) {
+            let mut transaction = database.begin().expect("it can be written");
+            transaction
+                .discard("a", &rng.below(count).to_be_bytes())
+                .expect("it can be written");
+            transaction.commit(Durability::Strict).expect("there is room");
+        }
+        database.checkpoint().expect("there is room");
+        compact(&database, tight(4096));
+        let before = database.stats().file_bytes;
+        let report = database.compact(tight(512 << rng.below(4)), &mut |progress| {
+            assert!(
+                progress.file_bytes <= before,
+                "seed {seed}: {progress:?}, {before} before"
+            );
+            ControlFlow::Continue(())
+        });
+        assert_eq!(report.expect("nothing fails").end, CompactEnd::NoRoom, "seed {seed}");
+    }
+}
+
 #[test]
 fn faults_leave_a_usable_database_or_poison_it() {
     let storage = SimStorage::new();
@@ -491,4 +533,36 @@ fn an_old_snapshot_is_read_beside_younger_ones() {
     for number in 0..400_u16 {
         assert_eq!(oldest.get(&number.to_be_bytes()), Ok(Some(vec![0; 60])));
     }
+}
+
+/// The catalog stands behind everything else, and the collections that it lists have no blocks to move.
+#[test]
+fn a_catalog_of_empty_collections_moves() {
+    let database = open(&SimStorage::new());
+    let mut transaction = database.begin().expect("it can be written");
+    transaction
+        .set("large", b"key", &value(1, 2_500_000))
+        .expect("there is room");
+    transaction.commit(Durability::Strict).expect("there is room");
+    database.checkpoint().expect("there is room");
+    for first in (0..300).step_by(20) {
+        let mut transaction = database.begin().expect("it can be written");
+        for number in first..first + 20 {
+            let name = format!("collection {number} with a long name");
+            transaction.set(&name, b"key", b"value").expect("there is room");
+            assert!(transaction.delete(&name, b"key").expect("it is there"));
+        }
+        transaction.commit(Durability::Strict).expect("there is room");
+    }
+    database.checkpoint().expect("there is room");
+    let mut transaction = database.begin().expect("it can be written");
+    assert!(transaction.delete("large", b"key").expect("it is there"));
+    transaction.commit(Durability::Strict).expect("there is room");
+    let report = compact(&database, fine());
+    assert!(report.file_bytes_before > 2_500_000, "{report:?}");
+    assert!(
+        report.file_bytes_after <= used_bytes(&database) * 11 / 10 + 2048,
+        "{report:?}"
+    );
+    assert_eq!(database.collections().len(), 301);
 }

@@ -1,11 +1,11 @@
 //! Shows, line by line, what docs/DURABILITY.md says about commit modes.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
-use mangrove_engine::{Compression, Database, Durability, Error, KeyRange, Options};
+use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Scope, SimStorage};
+use mangrove_engine::{CompactOptions, Compression, Database, Durability, Error, KeyRange, Options};
 
 use Durability::{None, Relaxed, Strict};
 
@@ -578,6 +578,30 @@ fn a_new_database_outlives_a_power_cut() {
     open(&image, existing).expect("it was created");
 }
 
+/// A creation writes and flushes its superblock before there is a log: one that a power cut has
+/// interrupted looks like nothing else.
+#[test]
+fn a_new_database_has_no_log_before_it_is_durable() {
+    let whole = SimStorage::new();
+    drop(open(&whole, options()).expect("it is new"));
+    let mut begun = 0;
+    for cut in 0..whole.counters().operations {
+        let storage = SimStorage::new();
+        storage.cut_at(cut);
+        assert!(open(&storage, options()).is_err(), "cut at {cut}");
+        if storage.files().contains_key("log") {
+            let image = SimStorage::from_files(storage.crash(CrashPolicy::Nothing, cut));
+            let existing = Options {
+                create: false,
+                ..options()
+            };
+            open(&image, existing).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+            begun += 1;
+        }
+    }
+    assert!(begun > 0, "no cut fell behind the creation of the log");
+}
+
 /// A power cut while the header of an emptied log is written may leave anything in its place. What is
 /// left of the log before must not make that a foreign file.
 #[test]
@@ -603,11 +627,308 @@ fn a_header_that_is_lost_over_the_remains_of_a_log_does_no_harm() {
             continue;
         }
         image.insert("data".to_owned(), durable["data"].clone());
-        let log = image.get_mut("log").expect("it is there");
-        let end = log.len().min(1024);
-        log[..end].fill(0xA5);
-        assert_eq!(version_in(image), 41, "cut at {cut}");
+        // Whatever the power cut left where the header belongs, it may have lost the log's new length, too.
+        for mut log in [image["log"].clone(), durable["log"].clone()] {
+            let end = log.len().min(1024);
+            log[..end].fill(0xA5);
+            image.insert("log".to_owned(), log);
+            assert_eq!(version_in(image.clone()), 41, "cut at {cut}");
+        }
         lost += 1;
     }
     assert!(lost > 0, "no cut fell while the header was written");
+}
+
+/// A half is begun behind a checkpoint that has all records of the one before. If a value of these is
+/// gone, it was damaged: what looks like a torn end is none, even if no record says so.
+#[test]
+fn a_lost_value_in_front_of_the_last_half_is_damage() {
+    let (storage, database) = begun(options());
+    for _ in 0..110 {
+        commit(&database, Strict);
+    }
+    let before = storage.files().remove("data").expect("it is there");
+    set(&database, 5000, Relaxed);
+    let after = storage.files().remove("data").expect("it is there");
+    let block = (8192..after.len()).find(|at| before.get(*at) != Some(&after[*at]));
+    database.checkpoint().expect("the storage works");
+    commit(&database, Strict);
+    let mut files = storage.files();
+    assert!(
+        files["log"][16 << 10..].iter().any(|byte| *byte != 0),
+        "it has two halves"
+    );
+    destroy_newest_superblock(&mut files);
+    assert_eq!(version_in(files.clone()), 113, "the older one leads to all of it");
+    files.get_mut("data").expect("it is there")[block.expect("the value has blocks") + 60] ^= 1;
+    assert_refused(files);
+}
+
+/// A half that has its header does not get it again: a power cut could tear that.
+#[test]
+fn a_half_without_records_keeps_its_header() {
+    const HALF_BYTES: usize = 16 << 10;
+    const HEADER_BYTES: usize = 1024;
+    let (storage, database) = begun(options());
+    for _ in 0..110 {
+        commit(&database, Strict);
+    }
+    database.checkpoint().expect("the storage works");
+    commit(&database, Relaxed);
+    drop(database);
+    // A power cut took the only record of the second half.
+    let mut files = storage.files();
+    let log = files.get_mut("log").expect("it is there");
+    assert!(log[HALF_BYTES..][..HEADER_BYTES].iter().any(|byte| *byte != 0));
+    log[HALF_BYTES + HEADER_BYTES..].fill(0);
+    // One copy of its header is damaged, and so is the first half, which nothing needs any more.
+    log[HALF_BYTES..][..HEADER_BYTES / 2].fill(0);
+    log[..HEADER_BYTES].fill(0);
+    assert_eq!(version_in(files.clone()), 111);
+    let begin = {
+        let storage = SimStorage::from_files(files.clone());
+        open(&storage, options()).expect("every image opens");
+        storage.counters().operations
+    };
+    for cut in begin..begin + 4 {
+        let storage = SimStorage::from_files(files.clone());
+        let database = open(&storage, options()).expect("every image opens");
+        storage.cut_at(cut);
+        let _ = database.set("c", &111_u64.to_be_bytes(), b"value", Strict);
+        for seed in 0..100 {
+            assert!(version_in(storage.crash(CrashPolicy::Garbage, seed)) >= 111);
+        }
+    }
+}
+
+/// What stands for a damaged checkpoint is newer than all blocks that the lives since then have left.
+#[test]
+fn behind_a_damaged_checkpoint_everything_is_newer() {
+    let newest_block = |data: &[u8]| {
+        let blocks = (8192..data.len())
+            .step_by(512)
+            .filter(|at| data[*at..].starts_with(b"MGBK"));
+        blocks
+            .map(|at| u64::from_le_bytes(data[at + 16..at + 24].try_into().expect("8 bytes")))
+            .max()
+    };
+    let (storage, database) = begun(options());
+    database.checkpoint().expect("the storage works");
+    drop(database);
+    let database = open(&storage, options()).expect("the storage works");
+    set(&database, 5000, Strict);
+    drop(database);
+    let mut files = storage.files();
+    let left = newest_block(&files["data"]).expect("there are blocks");
+    assert!(left > *generations(&files["data"]).iter().max().expect("there are two"));
+    damage_newest_blocks(&mut files);
+    let storage = SimStorage::from_files(files);
+    let database = open(&storage, options()).expect("the older one leads there");
+    set(&database, 5000, Strict);
+    let files = storage.files();
+    assert!(newest_block(&files["data"]).expect("there are blocks") > left);
+    assert!(*generations(&files["data"]).iter().max().expect("there are two") > left);
+    drop(database);
+    assert_eq!(survivors(&storage), (3, 3));
+}
+
+/// Compaction makes checkpoints of one version. If the newest one is damaged, the one before has the same
+/// state, and no log is needed to show it.
+#[test]
+fn without_a_log_an_older_checkpoint_of_the_same_version_stands_for_a_damaged_one() {
+    let unlogged = Options {
+        log_bytes: Some(0),
+        ..options()
+    };
+    let (storage, database) = begun(unlogged.clone());
+    for _ in 0..200 {
+        set(&database, 300, None);
+    }
+    database.checkpoint().expect("the storage works");
+    let mut transaction = database.begin().expect("the storage works");
+    for number in 0..150_u64 {
+        transaction.discard("c", &number.to_be_bytes()).expect("it is there");
+    }
+    transaction.commit(Strict).expect("the storage works");
+    let slices = CompactOptions {
+        slice_bytes: 4096,
+        threshold_bytes: 0,
+    };
+    let end = database.compact(slices, &mut |_| ControlFlow::Break(()));
+    assert_eq!(end.expect("the storage works").slices, 1);
+    drop(database);
+    let mut files = storage.files();
+    damage_newest_blocks(&mut files);
+    let storage = SimStorage::from_files(files);
+    let database = open(&storage, unlogged).expect("the older one has the same version");
+    assert_eq!(database.snapshot().collection("c").map(|tree| tree.len()), Some(51));
+    commit(&database, Strict);
+    assert!(database.verify().expect("it can be read").is_ok());
+}
+
+/// The first commit of a life may be a checkpoint that needs no log. The superblock says from then on
+/// that there is one, so that the records behind it are missed if it is lost.
+#[test]
+fn a_log_that_begins_behind_a_checkpoint_is_missed() {
+    let (storage, database) = begun(options());
+    database.close().expect("the storage works");
+    let database = open(&storage, options()).expect("it was closed");
+    let mut transaction = database.begin().expect("the storage works");
+    for number in 0..600_u64 {
+        let set = transaction.set("large", &number.to_be_bytes(), &number.to_le_bytes());
+        set.expect("the storage works");
+    }
+    transaction.commit(Strict).expect("the storage works");
+    let stats = database.stats();
+    assert_eq!(stats.checkpoints, 1, "it was no record");
+    let is_refused_without_log = || {
+        let mut files = storage.files();
+        files.insert("log".to_owned(), Vec::new());
+        assert_refused(files);
+    };
+    is_refused_without_log();
+    commit(&database, Strict);
+    assert_eq!(database.stats().checkpoints, 1, "it is a record");
+    is_refused_without_log();
+}
+
+/// The nodes that a large transaction writes belong to the checkpoint after the newest superblock. So
+/// none is written between them, whatever may be freed meanwhile.
+#[test]
+fn no_superblock_is_written_between_the_nodes_of_a_transaction() {
+    let storage = SimStorage::new();
+    let options = Options {
+        cache_bytes: 512 << 10,
+        log_bytes: Some(1 << 20),
+        ..options()
+    };
+    let database = open(&storage, options).expect("it is new");
+    let set_all = |fill: u8| {
+        for first in (0..1000_u64).step_by(20) {
+            let mut transaction = database.begin().expect("the storage works");
+            for number in first..first + 20 {
+                let set = transaction.set("c", &number.to_be_bytes(), &[fill; 30]);
+                set.expect("the storage works");
+            }
+            transaction.commit(Relaxed).expect("the storage works");
+        }
+        database.checkpoint().expect("the storage works");
+    };
+    set_all(1);
+    let snapshot = database.snapshot();
+    set_all(2);
+    let stats = database.stats();
+    assert!(
+        stats.kept_bytes * 4 > stats.file_bytes - stats.free_bytes,
+        "the snapshot keeps what the last checkpoint replaced: {stats:?}"
+    );
+    let mut transaction = database.begin().expect("the storage works");
+    let mut number = 0_u64;
+    let mut spill = || {
+        let writes = storage.counters().writes;
+        while storage.counters().writes == writes {
+            let set = transaction.set("d", &number.to_be_bytes(), &number.to_le_bytes());
+            set.expect("the storage works");
+            number += 1;
+        }
+        storage.files()["data"][..8192].to_vec()
+    };
+    let superblocks = spill();
+    drop(snapshot);
+    for _ in 0..3 {
+        assert!(
+            spill() == superblocks,
+            "a superblock was written after {number} records"
+        );
+    }
+}
+
+/// A full storage takes back what is at the end of the log, but nothing that the older superblock leads
+/// to. After an abandoned merge that may be the other half.
+#[test]
+fn a_log_that_is_cut_for_room_keeps_what_the_older_superblock_needs() {
+    let options = || Options {
+        log_bytes: Some(16 << 10),
+        compression: Compression::None,
+        ..options()
+    };
+    let version_in = |files: Files| {
+        let storage = SimStorage::from_files(files).without_shadow();
+        let database = open(&storage, options()).expect("every image opens");
+        assert!(database.verify().expect("it can be read").is_ok());
+        database.version()
+    };
+    let storage = SimStorage::new();
+    let database = open(&storage, options()).expect("it is new");
+    for cycle in 0..8_u64 {
+        for number in 0..12_u64 {
+            let set = database.set("d", &number.to_be_bytes(), &[cycle as u8; 100], Strict);
+            set.expect("the storage works");
+            commit(&database, Strict);
+        }
+        assert_eq!(database.merge_slice(), Ok(true), "a merge begins in a new half");
+        commit(&database, Strict);
+        let mut transaction = database.begin().expect("the storage works");
+        transaction.clear("d", KeyRange::all()).expect("the storage works");
+        transaction.commit(Strict).expect("the storage works");
+        assert_eq!(database.merge_events().abandoned, cycle + 1);
+        database.checkpoint().expect("the storage works");
+        commit(&database, Strict);
+        let full = SimStorage::from_files(storage.files());
+        let life = open(&full, options()).expect("every image opens");
+        full.set_fault(Some(Fault {
+            scope: Scope::Writes,
+            ..Fault::from(full.counters().operations, FaultKind::StorageFull)
+        }));
+        let refused = life.set("c", b"refused", &[1; 100], Strict);
+        assert!(refused.is_err(), "{refused:?}");
+        drop(life);
+        let mut files = full.files();
+        assert_eq!(version_in(files.clone()), database.version(), "cycle {cycle}");
+        destroy_newest_superblock(&mut files);
+        assert_eq!(
+            version_in(files),
+            database.version(),
+            "cycle {cycle}, the older superblock"
+        );
+    }
+}
+
+/// A database that was recovered from its older superblock makes the checkpoint that frees room, too.
+#[test]
+fn room_is_made_after_a_recovery_from_the_older_superblock() {
+    let options = || Options {
+        compression: Compression::None,
+        ..options()
+    };
+    let (storage, database) = begun(options());
+    let large = vec![7; 1_500_000];
+    database.set("c", b"large", &large, Strict).expect("the storage works");
+    database.checkpoint().expect("the storage works");
+    let mut transaction = database.begin().expect("the storage works");
+    assert!(transaction.delete("c", b"large").expect("the storage works"));
+    transaction.commit(Strict).expect("the storage works");
+    database.checkpoint().expect("the storage works");
+    let mut files = storage.files();
+    damage_newest_blocks(&mut files);
+    let bytes: usize = files.values().map(Vec::len).sum();
+    let storage = SimStorage::from_files(files).without_shadow();
+    let database = open(&storage, options()).expect("the older superblock and the log lead to all");
+    assert!(database.stats().recovered_from_older);
+    storage.set_capacity(Some(bytes as u64 + 100_000));
+    let mut staged = database.stage_value("c").expect("it is there");
+    staged.append(&large).expect("a checkpoint makes room");
+    let mut transaction = database.begin().expect("the storage works");
+    transaction
+        .put_staged("c", b"again", staged, Option::None)
+        .expect("there is room");
+    transaction.commit(Strict).expect("there is room");
+    for database in [
+        database,
+        open(&SimStorage::from_files(storage.files()), options()).expect("it opens"),
+    ] {
+        let tree = database.snapshot().collection("c").expect("it is there");
+        assert!(tree.get(b"again").expect("it can be read") == Some(large.clone()));
+        assert!(database.verify().expect("it can be read").is_ok());
+    }
 }

@@ -352,6 +352,41 @@ fn swapped_and_rolled_back_blocks_are_refused() {
     );
 }
 
+/// A value's place, owner and key say nothing about which of its versions stands there.
+#[test]
+fn an_older_value_at_the_place_of_its_successor_is_refused() {
+    let storage = MemoryStorage::new();
+    let without_feed = || Options {
+        feed_commits: 0,
+        ..options(1)
+    };
+    let database = Database::open(Arc::new(storage.clone()), without_feed()).expect("memory works");
+    let mut images = Vec::new();
+    for round in 0..6 {
+        let done = database.set(NAME, MARKER, &value(round, 2000), Durability::Strict);
+        done.expect("memory works");
+        database.checkpoint().expect("memory works");
+        images.push(storage.files()["data"].clone());
+    }
+    database.close().expect("memory works");
+    let mut files = storage.files();
+    let data = files.get_mut("data").expect("it is there");
+    let is_value = |data: &[u8], at: usize| data.get(at..at + 5) == Some(b"MGBK\x03");
+    let values = (8192..data.len()).step_by(UNIT_BYTES).filter(|at| is_value(data, *at));
+    let newest = values
+        .max_by_key(|at| number(data, at + 16))
+        .expect("it is out of line");
+    let place = newest..newest + 5 * UNIT_BYTES;
+    let mut older = images.iter().rev();
+    let older = older.find(|older| is_value(older, newest) && older[place.clone()] != data[place.clone()]);
+    let older = older.expect("the places of the values alternate");
+    data[place.clone()].copy_from_slice(&older[place]);
+    let database =
+        Database::open(Arc::new(MemoryStorage::from_files(files)), without_feed()).expect("its root is whole");
+    let tree = database.snapshot().collection(NAME).expect("it is there");
+    assert_eq!(tree.get(MARKER).map_err(|error| error.code()), Err("KV_CORRUPT"));
+}
+
 /// A block or superblock without encryption must not stand in for an encrypted one.
 #[test]
 fn plain_bytes_are_refused() {
@@ -365,6 +400,15 @@ fn plain_bytes_are_refused() {
     let len = mixed["data"].len().min(foreign["data"].len());
     mixed.get_mut("data").expect("it is there")[8192..len].copy_from_slice(&foreign["data"][8192..len]);
     assert_eq!(read_image(&mixed).map_err(|error| error.code()), Err("KV_CORRUPT"));
+    let mut unsealed = files.clone();
+    let data = unsealed.get_mut("data").expect("it is there");
+    for at in (8192..data.len()).step_by(UNIT_BYTES) {
+        if &data[at..at + 4] == b"MGBK" {
+            data[at + 5] &= 1;
+        }
+    }
+    let error = read_image(&unsealed).expect_err("no block is sealed").to_string();
+    assert!(error.contains("is not encrypted"), "{error}");
     // A superblock whose fields were changed, with a checksum that fits again.
     for slot in [0, 2048, 4096, 6144] {
         let mut changed = files.clone();

@@ -17,6 +17,7 @@ mod faults;
 mod feed;
 mod fence;
 mod files;
+mod forged;
 mod format_tables;
 mod full;
 mod full_log;

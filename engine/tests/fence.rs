@@ -12,6 +12,8 @@ use mangrove_engine::{Database, Durability, Error, Options};
 use proptest::prelude::*;
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
+/// What happens in the middle of the next flush of a log.
+type Meanwhile = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 /// Files that anyone may open at any time.
 #[derive(Clone, Default)]
@@ -20,9 +22,14 @@ struct Unlocked {
     watch: Watch,
     /// No file may become longer.
     is_full: Arc<AtomicBool>,
+    meanwhile: Meanwhile,
 }
 
-struct UnlockedFile(Bytes, Arc<AtomicBool>);
+struct UnlockedFile {
+    bytes: Bytes,
+    is_full: Arc<AtomicBool>,
+    meanwhile: Option<Meanwhile>,
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -35,7 +42,11 @@ impl Storage for Unlocked {
             return Err(Error::NotFound { what: name.into() });
         }
         let bytes = Arc::clone(files.entry(name.to_owned()).or_default());
-        Ok(Arc::new(UnlockedFile(bytes, Arc::clone(&self.is_full))))
+        Ok(Arc::new(UnlockedFile {
+            bytes,
+            is_full: Arc::clone(&self.is_full),
+            meanwhile: (name == "log").then(|| Arc::clone(&self.meanwhile)),
+        }))
     }
 
     fn exists(&self, name: &str) -> Result<bool, Error> {
@@ -54,7 +65,7 @@ impl Storage for Unlocked {
 
 impl StorageFile for UnlockedFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let bytes = lock(&self.0);
+        let bytes = lock(&self.bytes);
         let start = offset as usize;
         let part = bytes
             .get(start..start + into.len())
@@ -64,10 +75,10 @@ impl StorageFile for UnlockedFile {
     }
 
     fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
-        let mut bytes = lock(&self.0);
+        let mut bytes = lock(&self.bytes);
         let (start, end) = (offset as usize, offset as usize + from.len());
         if bytes.len() < end {
-            if self.1.load(Ordering::Relaxed) {
+            if self.is_full.load(Ordering::Relaxed) {
                 return Err(Error::StorageFull {
                     context: "writing".into(),
                 });
@@ -79,15 +90,19 @@ impl StorageFile for UnlockedFile {
     }
 
     fn flush(&self) -> Result<(), Error> {
+        let meanwhile = self.meanwhile.as_ref().and_then(|meanwhile| lock(meanwhile).take());
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
         Ok(())
     }
 
     fn len(&self) -> Result<u64, Error> {
-        Ok(lock(&self.0).len() as u64)
+        Ok(lock(&self.bytes).len() as u64)
     }
 
     fn set_len(&self, len: u64) -> Result<(), Error> {
-        lock(&self.0).resize(len as usize, 0);
+        lock(&self.bytes).resize(len as usize, 0);
         Ok(())
     }
 }
@@ -420,4 +435,57 @@ fn a_relaxed_commit_of_an_earlier_opening_overwrites_nothing() {
     let again = open(&storage).unwrap();
     assert!(get(&again, 1).is_some() && get(&again, 2).is_some());
     assert_eq!(get(&again, 3), None);
+}
+
+/// A write that an earlier opening was about to make before it could see the claim may come when the
+/// first record is written and not flushed yet, and take its place.
+#[test]
+fn a_first_record_that_was_overwritten_is_not_acknowledged() {
+    // Records of relaxed commits are written without a look at the claims.
+    let storage = Unlocked {
+        watch: Watch::Flushes,
+        ..Unlocked::default()
+    };
+    let first = open(&storage).unwrap();
+    set(&first, 1, b"a", Durability::Strict).unwrap();
+    let second = open(&storage).unwrap();
+    let late = move || set(&first, 2, b"b", Durability::Relaxed).expect("it sees no claim");
+    *lock(&storage.meanwhile) = Some(Box::new(late));
+    let acknowledged = set(&second, 3, b"c", Durability::Strict);
+    drop(second);
+    let again = open(&storage).unwrap();
+    assert_eq!(get(&again, 3), None, "it was overwritten");
+    assert!(is_locked(&acknowledged), "{acknowledged:?}");
+}
+
+/// A death while the claim is written may tear all that a large sector holds: the whole slot. What a
+/// checkpoint has acknowledged is in the newest superblock only, which has the other one.
+#[test]
+fn a_claim_that_was_torn_takes_no_checkpoint_away() {
+    for checkpoints in 1..4 {
+        let storage = Unlocked {
+            watch: Watch::Writes,
+            ..Unlocked::default()
+        };
+        let first = open(&storage).unwrap();
+        for number in 0..checkpoints {
+            set(&first, number, b"a", Durability::None).unwrap();
+            first.checkpoint().unwrap();
+        }
+        drop(first);
+        let slots = || lock(&lock(&storage.files)["data"])[..8192].to_vec();
+        let before = slots();
+        let second = open(&storage).unwrap();
+        set(&second, 100, b"b", Durability::Relaxed).unwrap();
+        drop(second);
+        let differs = (0..8192)
+            .find(|at| slots()[*at] != before[*at])
+            .expect("it has a claim");
+        let slot = differs / 4096 * 4096;
+        lock(&lock(&storage.files)["data"])[slot..slot + 4096].fill(0xA5);
+        let again = open(&storage).unwrap();
+        for number in 0..checkpoints {
+            assert!(get(&again, number).is_some(), "{number} of {checkpoints}");
+        }
+    }
 }

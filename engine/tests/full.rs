@@ -420,3 +420,36 @@ fn a_compaction_makes_room_for_the_next_commit() {
         assert!(committed.is_ok(), "{committed:?} {context}");
     }
 }
+
+/// A removal that finds less than half of the reserve is in the data file when its commit returns,
+/// whatever it was to wait for: what it frees is needed, and the next checkpoint needs what is left.
+#[test]
+fn removals_that_reach_half_of_the_reserve_are_checkpoints() {
+    let storage = SimStorage::new();
+    let mut rng = SimRng::new(1);
+    let mut model = Model::new();
+    let database = open(&storage, 1);
+    storage.set_capacity(Some(120_000));
+    fill(&database, &mut model, &mut rng, Load::Small, Durability::Strict);
+    // It keeps all that removals replace.
+    let snapshot = database.snapshot();
+    let (mut later, mut at_once) = (0, 0);
+    for key in model.keys() {
+        let removed = database.begin().and_then(|mut transaction| {
+            transaction.delete("c", key)?;
+            transaction.commit(Durability::None)
+        });
+        match removed {
+            Ok(info) if database.stats().durable_version == info.version => at_once += 1,
+            Ok(_) => later += 1,
+            Err(Error::StorageFull { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(later > 0 && at_once > 0, "{later} later, {at_once} at once");
+    drop(snapshot);
+    let mut transaction = database.begin().expect("it can be written");
+    transaction.clear("c", KeyRange::all()).expect("it can be cleared");
+    transaction.commit(Durability::Strict).expect("there is room again");
+    check(&database, &Model::new(), "cleared");
+}

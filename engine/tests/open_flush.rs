@@ -330,3 +330,25 @@ fn what_awaits_a_flush_has_one_to_begin() {
         "{flushes} flushes, {checkpoints} checkpoints"
     );
 }
+
+/// A merge in idle time flushes the log before its checkpoint, and with it what was submitted
+/// meanwhile: that is visible then, as nothing is left to flush.
+#[test]
+fn what_a_merge_in_idle_time_flushes_is_visible() {
+    let host = Host::new();
+    let mut number = 0_u32;
+    while !host.database.merge_slice().expect("the storage works") {
+        host.submit(&number.to_be_bytes(), &[1; 100], Strict);
+        host.flush();
+        number += 1;
+    }
+    let submitted = host.submit(b"last", b"value", Strict);
+    assert!(submitted.awaits_flush);
+    let before = host.database.stats().checkpoints;
+    while host.database.stats().checkpoints == before {
+        assert_eq!(host.database.merge_slice(), Ok(true), "the merge goes on");
+    }
+    assert_eq!(host.survivor(), submitted.info.version);
+    assert_eq!(host.database.version(), submitted.info.version);
+    assert!(host.database.begin_flush().is_none(), "nothing is left to flush");
+}

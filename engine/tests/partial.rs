@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mangrove_engine::testing::sim::{SimRng, SimStorage};
+use mangrove_engine::testing::sim::{Fault, FaultKind, Scope, SimRng, SimStorage};
 use mangrove_engine::{Clock, Database, Durability, Error, KeyRange, Options};
 
 const RECORDS: u64 = 6000;
@@ -368,4 +368,70 @@ fn a_cleared_collection_is_in_no_partial_checkpoint() {
         }
     }
     assert!(database.merge_events().partial > 0);
+}
+
+/// A merge that fails goes on from its last checkpoint, not from a state before it, whose nodes are used
+/// again by now.
+#[test]
+fn a_merge_that_fails_goes_on_from_its_last_checkpoint() {
+    for partial in 1..6 {
+        let context = format!("{partial} partial checkpoints");
+        let mut rng = SimRng::new(partial);
+        let storage = SimStorage::new();
+        let mut expected = filled(&storage, &mut rng);
+        let database = open(&storage, 2).expect("it opens");
+        while database.merge_events().partial < partial || !database.merge_events().ends_partial {
+            write_past_checkpoints(&database, &mut expected, &mut rng, 1);
+        }
+        storage.set_fault(Some(Fault {
+            scope: Scope::WritesOf("data"),
+            ..Fault::once(storage.counters().operations + 2, FaultKind::StorageFull)
+        }));
+        write_past_checkpoints(&database, &mut expected, &mut rng, 4);
+        database.checkpoint().expect("the storage works again");
+        assert_eq!(storage.first_failed().map(|_| ()), Some(()), "{context}");
+        let report = database.verify().expect("it can be read");
+        assert!(report.is_ok(), "{context}: {:?}", report.problems);
+        check(&storage, &expected, &context);
+    }
+}
+
+/// What a partial checkpoint has flushed was there: a value whose block is damaged since is named, and the
+/// log is not said to end with it.
+#[test]
+fn a_damaged_value_behind_a_partial_checkpoint_is_named() {
+    let mut rng = SimRng::new(6);
+    let storage = SimStorage::new();
+    filled(&storage, &mut rng);
+    let database = open(&storage, 2).expect("it opens");
+    let mut number = 0;
+    let mut relaxed = |value: &[u8]| {
+        // The last record of the tree is merged last.
+        let key = if value.len() > 100 {
+            RECORDS - 1
+        } else {
+            number * 37 % RECORDS
+        };
+        number += 1;
+        let set = database.set("a", &key.to_be_bytes(), value, Durability::Relaxed);
+        set.expect("the storage works");
+    };
+    while database.stats().dirty_bytes < 16 << 10 {
+        relaxed(&[1; 40]);
+    }
+    let value = bytes(&mut rng, 700);
+    relaxed(&value);
+    assert_eq!(database.merge_events().begun, 0);
+    while database.merge_events().partial == 0 {
+        assert_eq!(database.merge_slice(), Ok(true), "the merge goes on");
+    }
+    let mut files = storage.files();
+    let data = files.get_mut("data").expect("it is there");
+    let at = data.windows(64).position(|bytes| bytes == &value[..64]);
+    let at = at.expect("it does not compress");
+    data[at] ^= 1;
+    match open(&SimStorage::from_files(files).without_shadow(), 3) {
+        Err(Error::Corrupt(found)) => assert_eq!(found.unit, Some(at as u64 / 512), "{found:?}"),
+        opened => panic!("{opened:?}"),
+    }
 }

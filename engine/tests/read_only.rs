@@ -4,10 +4,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::turn;
-use mangrove_engine::storage::{FsStorage, Storage};
+use mangrove_engine::storage::{FsStorage, Storage, StorageFile};
+use mangrove_engine::testing::sim::SimStorage;
 use mangrove_engine::{Database, Direction, Durability, Error, KeyRange, Options, Snapshot};
 
 const CHILD: &str = "MANGROVE_TEST_READ_ONLY_DIRECTORY";
@@ -136,7 +138,7 @@ fn child_writes_until_it_is_killed() {
     let mut output = std::io::stdout().lock();
     for number in 1.. {
         commit(&database, number);
-        if number % 50 == 0 {
+        if number.is_multiple_of(50) {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         writeln!(output, "round {number}").expect("the parent listens");
@@ -262,4 +264,113 @@ fn a_reader_beside_a_writer_sees_whole_commits_or_is_stale() {
     database.refresh().expect("nobody writes");
     assert!(round(&database.snapshot()).expect("nobody writes") >= newest);
     assert!(database.verify().expect("nobody writes").is_ok());
+}
+
+/// Files beside their writer, which goes on when they are read for the n-th time.
+struct Overtaken {
+    files: SimStorage,
+    reads: Arc<Reads>,
+}
+
+struct Reads {
+    left: AtomicU64,
+    writer: Box<dyn Fn() + Send + Sync>,
+}
+
+struct OvertakenFile(Arc<dyn StorageFile>, Arc<Reads>);
+
+impl Storage for Overtaken {
+    fn open(&self, name: &str, _: bool) -> Result<Arc<dyn StorageFile>, Error> {
+        let file = self.files.writer(name).expect("the writer has both files");
+        Ok(Arc::new(OvertakenFile(file, Arc::clone(&self.reads))))
+    }
+
+    fn exists(&self, name: &str) -> Result<bool, Error> {
+        self.files.exists(name)
+    }
+
+    fn is_beside_writer(&self) -> bool {
+        true
+    }
+
+    fn remove(&self, _: &str) -> Result<(), Error> {
+        Err(Error::ReadOnly)
+    }
+}
+
+impl StorageFile for OvertakenFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        if self.1.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            (self.1.writer)();
+        }
+        self.0.read_at(offset, into)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Error> {
+        Err(Error::ReadOnly)
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        Err(Error::ReadOnly)
+    }
+
+    fn len(&self) -> Result<u64, Error> {
+        self.0.len()
+    }
+
+    fn set_len(&self, _: u64) -> Result<(), Error> {
+        Err(Error::ReadOnly)
+    }
+}
+
+/// At each point of an opening, the writer makes so many checkpoints that what the opening has read by
+/// then leads nowhere, or to an older state. It shows a newer one.
+#[test]
+fn an_opening_that_is_overtaken_begins_anew() {
+    let mut reads = 1;
+    loop {
+        let files = SimStorage::new();
+        let writer = Database::open(Arc::new(files.clone()), options(false)).expect("it is new");
+        let commit = move |number: u64| {
+            let mut transaction = writer.begin().expect("it can be written");
+            for key in [number % 40, number % 7 + 100] {
+                let value = vec![number as u8; 300 + number as usize % 5 * 200];
+                transaction.put("c", &key.to_be_bytes(), &value).expect("there is room");
+            }
+            transaction
+                .put("newest", b"", &number.to_be_bytes())
+                .expect("there is room");
+            // No record says that the one before it was flushed.
+            transaction.commit(Durability::Relaxed).expect("there is room");
+            if number.is_multiple_of(50) {
+                writer.checkpoint().expect("there is room");
+            }
+        };
+        (0..=105).for_each(&commit);
+        let overtaken = Overtaken {
+            files,
+            reads: Arc::new(Reads {
+                left: AtomicU64::new(reads),
+                writer: Box::new(move || (106..500).for_each(&commit)),
+            }),
+        };
+        let left = Arc::clone(&overtaken.reads);
+        let database = Database::open(Arc::new(overtaken), options(true));
+        let database = database.unwrap_or_else(|error| panic!("read {reads}: {error}"));
+        let snapshot = database.snapshot();
+        let newest = snapshot.collection("newest").expect("it was written");
+        match newest.get(b"") {
+            Ok(found) => {
+                let found = found.expect("it was written");
+                let number = u64::from_be_bytes(*found.first_chunk().expect("eight bytes are there"));
+                assert!(number >= 105, "read {reads}: {number}, but 105 was acknowledged");
+            }
+            Err(error) => assert_eq!(error, Error::Stale),
+        }
+        if left.left.load(Ordering::Relaxed) as i64 > 0 {
+            break;
+        }
+        reads += 1;
+    }
+    assert!(reads > 5, "the opening has {reads} reads");
 }

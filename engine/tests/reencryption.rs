@@ -338,6 +338,85 @@ fn only_encrypted_databases_that_can_be_written_are_re_encrypted() {
     assert_eq!(database.reencrypt(SMALL, &mut go_on), Err(Error::ReadOnly));
 }
 
+/// The first generation under the new key, of a re-encryption that is under way.
+fn begun_from(storage: &MemoryStorage) -> u64 {
+    let (kind, from) = renewal(&storage.files()["data"]);
+    assert_eq!(kind, 2, "the previous key is there");
+    from
+}
+
+/// Opens what a re-encryption that began with generation `from` has left, and needs the new key only.
+fn assert_done(storage: &MemoryStorage, options: Options, from: u64) -> Database {
+    let files = storage.files();
+    assert!(is_over(&files));
+    let copy = MemoryStorage::from_files(files.clone());
+    let database = Database::open(Arc::new(copy), options).expect("it is the key");
+    assert_intact(&database, "done");
+    assert!(oldest_generation(&database, &files["data"]) >= from);
+    database
+}
+
+/// Empty collections have no tree that could move, and so nothing that rewrites their entries.
+#[test]
+fn the_catalog_of_empty_collections_gets_another_data_key() {
+    let storage = MemoryStorage::new();
+    let unfed = Options {
+        feed_commits: 0,
+        ..options(1)
+    };
+    let database = Database::open(Arc::new(storage.clone()), unfed.clone()).expect("memory works");
+    let mut transaction = database.begin().expect("it can be written");
+    for number in 0..300_u32 {
+        let name = format!("{NAME} {number}");
+        transaction.set(&name, b"key", b"value").expect("memory works");
+        transaction.delete(&name, b"key").expect("memory works");
+    }
+    transaction.commit(Durability::Strict).expect("memory works");
+    let mut from = 0;
+    let end = database.reencrypt(SMALL, &mut |_| {
+        from = begun_from(&storage);
+        ControlFlow::Continue(())
+    });
+    assert_eq!(end, Ok(ReencryptEnd::Done));
+    assert_eq!(assert_done(&storage, unfed, from).collections().len(), 300);
+}
+
+/// A pass goes from name to name. It has passed by a collection that gets an earlier one meanwhile.
+#[test]
+fn a_collection_that_is_renamed_to_behind_a_pass_gets_another_data_key() {
+    let storage = MemoryStorage::new();
+    let unfed = Options {
+        feed_commits: 0,
+        ..options(1)
+    };
+    let database = Database::open(Arc::new(storage.clone()), unfed.clone()).expect("memory works");
+    for name in ["in the middle", "late"] {
+        for number in 0..20 {
+            let key = key_of(number);
+            database
+                .set(name, &key, &value(number, 2000), Durability::Relaxed)
+                .expect("memory works");
+        }
+    }
+    let mut from = 0;
+    let end = database.reencrypt(SMALL, &mut |_| {
+        if from == 0 {
+            let mut transaction = database.begin().expect("it can be written");
+            assert_eq!(transaction.rename_collection("late", "early"), Ok(true));
+            transaction.commit(Durability::Strict).expect("memory works");
+        }
+        from = begun_from(&storage);
+        ControlFlow::Continue(())
+    });
+    assert_eq!(end, Ok(ReencryptEnd::Done));
+    let database = assert_done(&storage, unfed, from);
+    let early = database.snapshot().collection("early").expect("it has that name");
+    for number in 0..20 {
+        let found = early.get(&key_of(number)).expect("it is under the new key");
+        assert_eq!(found, Some(value(number, 2000)));
+    }
+}
+
 /// No block is moved, so none of the slices makes a checkpoint.
 #[test]
 fn a_database_without_blocks_gets_another_data_key() {

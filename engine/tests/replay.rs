@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::common::read_state;
 use mangrove_engine::testing::sim::{SimRng, SimStorage};
-use mangrove_engine::{Compression, Database, Durability, Options};
+use mangrove_engine::{Compression, Database, Durability, Error, Options};
 
 const RECORDS: u64 = 4000;
 /// The first records of the tree have values out of line: a merge begins with them.
@@ -131,4 +131,113 @@ fn a_value_that_replay_replaces_and_then_finds_again_stays() {
         database.checkpoint().expect("the storage works");
     }
     check(&database, &model);
+}
+
+/// What replay merged is in no checkpoint, and until one has it all, none may hold a part. From then on
+/// merges go in parts again.
+#[test]
+fn merges_go_in_parts_again_once_what_replay_merged_is_checkpointed() {
+    let mut rng = SimRng::new(4);
+    let (storage, mut model) = died(&mut rng);
+    let database = open(&storage, 64 << 10, 3);
+    let scatter = |database: &Database, model: &mut Model, rng: &mut SimRng| {
+        for first in (0..RECORDS).step_by(10) {
+            set_all(database, model, rng, first..first + 1, 100);
+        }
+    };
+    database.checkpoint().expect("the storage works");
+    assert_eq!(database.merge_events().partial, 0, "the first checkpoint is whole");
+    scatter(&database, &mut model, &mut rng);
+    assert!(database.merge_events().partial > 0);
+    check(&database, &model);
+}
+
+/// Where a merge cannot go in parts, a commit is admitted only with room for all that it writes.
+#[test]
+fn what_is_admitted_beside_what_replay_merged_can_be_checkpointed() {
+    let mut admitted = 0;
+    for slack in [150, 160, 170, 180] {
+        let mut rng = SimRng::new(slack);
+        let (storage, mut model) = died(&mut rng);
+        let options = Options {
+            reserve_bytes: 16 << 10,
+            ..options(240 << 10, 3)
+        };
+        // No zeros behind the log give room.
+        let mut files = storage.files();
+        let log = files.get_mut("log").expect("it is there");
+        log.truncate(log.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        let storage = SimStorage::from_files(files);
+        let database = Database::open(Arc::new(storage.clone()), options).expect("it opens");
+        let before = database.version();
+        let bytes: usize = storage.files().values().map(Vec::len).sum();
+        storage.set_capacity(Some(bytes as u64 + (slack << 10)));
+        for number in (0..RECORDS).step_by(13) {
+            let (key, value) = (number.to_be_bytes().to_vec(), noise(&mut rng, 60));
+            match database.set("c", &key, &value, Durability::Strict) {
+                Ok(_) => model.insert(key, value),
+                Err(Error::StorageFull { .. }) => break,
+                Err(error) => panic!("{slack} KiB: {error}"),
+            };
+        }
+        if database.version() == before {
+            continue;
+        }
+        admitted += 1;
+        let made = database.checkpoint();
+        made.unwrap_or_else(|error| panic!("{slack} KiB: {error}"));
+        check(&database, &model);
+    }
+    assert!(admitted > 0);
+}
+
+/// A life ends with one half of the log full and the other one needed. The next makes room with its
+/// first commit, so that the log takes a record of maximum length again.
+#[test]
+fn a_log_that_is_full_when_it_is_read_takes_every_record() {
+    let options = |session| Options {
+        log_bytes: Some(16 << 10),
+        ..options(1 << 20, session)
+    };
+    let mut rng = SimRng::new(5);
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), options(1)).expect("it is new");
+    let (mut left, mut commits) = (storage.files(), 0);
+    let first_header = |log: &[u8]| log.get(..512).map(<[u8]>::to_vec);
+    loop {
+        let set = database.set(
+            "c",
+            &rng.next_u64().to_be_bytes(),
+            &noise(&mut rng, 100),
+            Durability::Strict,
+        );
+        set.expect("the storage works");
+        let mut files = storage.files();
+        if commits > 1 && first_header(&files["log"]) != first_header(&left["log"]) {
+            break;
+        }
+        commits += 1;
+        if database.stats().checkpoints > 0 {
+            // No later checkpoint has reached the disk.
+            files.insert("data".to_owned(), left["data"].clone());
+        }
+        left = files;
+    }
+    let storage = SimStorage::from_files(left).without_shadow();
+    let database = Database::open(Arc::new(storage), options(2)).expect("the log leads to all");
+    assert_eq!(database.version(), commits);
+    let set = database.set("c", b"short", &noise(&mut rng, 100), Durability::Strict);
+    set.expect("the storage works");
+    let before = database.stats();
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..17_u64 {
+        let put = transaction.put("c", &number.to_be_bytes(), &noise(&mut rng, 100));
+        put.expect("the storage works");
+    }
+    transaction.commit(Durability::Strict).expect("the storage works");
+    let after = database.stats();
+    assert_eq!(
+        (after.log_records, after.checkpoints),
+        (before.log_records + 1, before.checkpoints)
+    );
 }

@@ -2,10 +2,11 @@
 //! without bound nor fill a storage that has room for ten times the data.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
-use mangrove_engine::{Database, Durability, Error, Options};
+use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Scope, SimRng, SimStorage};
+use mangrove_engine::{Compression, Database, Durability, Error, Options};
 
 const MIB: u64 = 1 << 20;
 
@@ -415,6 +416,13 @@ fn values_in_what_a_damaged_checkpoint_freed_stay() {
     goes_on(files, &mut rng, &values);
 }
 
+fn without_log() -> Options {
+    Options {
+        log_bytes: Some(0),
+        ..Options::default()
+    }
+}
+
 /// A database with default options, and a value of 1 MB for its records.
 fn with_large_value(storage: SimStorage) -> (Database, Vec<u8>) {
     let database = Database::open(Arc::new(storage), Options::default()).expect("there is room");
@@ -454,4 +462,172 @@ fn idle_time_frees_replaced_values() {
     let stats = database.stats();
     let used = stats.file_bytes - stats.free_bytes;
     assert!(used < 5 * MIB, "{used} bytes are in use, for 4 MB of data");
+}
+
+/// A chunk that is staged waits for the space of values that were removed, and that no checkpoint has
+/// freed yet.
+#[test]
+fn a_staged_chunk_finds_the_room_of_removed_values() {
+    let storage = SimStorage::new();
+    let (database, value) = with_large_value(storage.clone());
+    for number in 0..6 {
+        set_large(&database, number, &value);
+    }
+    database.close().expect("there is room");
+    let (database, _) = with_large_value(storage.clone());
+    for number in 0..2 {
+        let mut transaction = database.begin().expect("it is open");
+        assert_eq!(transaction.delete("c", &key(number)), Ok(true));
+        transaction.commit(Durability::Relaxed).expect("there is room");
+    }
+    assert_eq!(database.stats().checkpoints, 0, "the values still wait");
+    storage.set_capacity(Some(file_bytes(&storage) + 100_000));
+    let chunk = noise(&mut SimRng::new(2), MIB as usize);
+    let mut staged = database.stage_value("c").expect("it is there");
+    staged.append(&chunk).expect("2 MB were removed");
+    let mut transaction = database.begin().expect("it is open");
+    transaction
+        .put_staged("c", &key(9), staged, None)
+        .expect("there is room");
+    transaction.commit(Durability::Strict).expect("there is room");
+    let tree = database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.get(&key(9)), Ok(Some(chunk)));
+}
+
+/// A merge that found no room is taken up again once too much waits for it.
+#[test]
+fn a_merge_that_failed_once_frees_replaced_values_later() {
+    let storage = SimStorage::new();
+    let (database, value) = with_large_value(storage.clone());
+    let set = |number: u64| set_large(&database, number % 4, &value);
+    (0..4).for_each(set);
+    database.checkpoint().expect("there is room");
+    (0..4).for_each(set);
+    assert_eq!(database.merge_slice(), Ok(true), "a merge begins");
+    storage.set_fault(Some(Fault {
+        scope: Scope::WritesOf("data"),
+        ..Fault::once(storage.counters().operations, FaultKind::StorageFull)
+    }));
+    let merged = database.merge_slice();
+    assert!(matches!(merged, Err(Error::StorageFull { .. })), "{merged:?}");
+    storage.set_fault(None);
+    (0..60).for_each(set);
+    let bytes = file_bytes(&storage);
+    assert!(bytes < 30 * MIB, "{bytes} bytes for 4 MB of data");
+}
+
+/// What only the older superblock reaches is room for the next value.
+#[test]
+fn a_value_takes_the_room_that_only_the_older_superblock_keeps() {
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), without_log()).expect("there is room");
+    let mut rng = SimRng::new(1);
+    let mut set = || {
+        let value = noise(&mut rng, 1_000_000);
+        database.set("c", b"key", &value, Durability::Strict).map(|_| value)
+    };
+    for _ in 0..2 {
+        set().expect("there is room");
+    }
+    storage.set_capacity(Some(file_bytes(&storage).max(2_000_000) + 400_000));
+    for round in 0..3 {
+        let value = set().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let tree = database.snapshot().collection("c").expect("it is there");
+        assert!(
+            tree.get(b"key").expect("it can be read") == Some(value),
+            "round {round}"
+        );
+    }
+}
+
+/// A value that is written in parts takes the room of one whose removal is in no checkpoint yet.
+#[test]
+fn a_staged_value_takes_the_room_of_one_that_was_just_removed() {
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), without_log()).expect("there is room");
+    let mut rng = SimRng::new(1);
+    let value = noise(&mut rng, 1_500_000);
+    database
+        .set("c", b"first", &value, Durability::Strict)
+        .expect("there is room");
+    storage.set_capacity(Some(file_bytes(&storage) + 400_000));
+    let mut transaction = database.begin().expect("it is open");
+    assert!(transaction.delete("c", b"first").expect("it can be read"));
+    transaction.commit(Durability::None).expect("memory takes it");
+    let mut staged = database.stage_value("c").expect("it is there");
+    staged.append(&noise(&mut rng, 1_500_000)).expect("there is room again");
+}
+
+/// The trees that the two superblocks of a data file reach are the same.
+fn has_twins(data: &[u8]) -> bool {
+    let free_maps = [72, 4096 + 72].map(|at| data[at..at + 8].to_vec());
+    free_maps[0] == free_maps[1]
+}
+
+/// On a storage that refused room a merge writes little between its checkpoints, and where even that
+/// is more than there is, each frees at once what the one before reached.
+#[test]
+fn a_merge_on_a_full_storage_goes_in_short_parts() {
+    let options = Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        cache_bytes: 2 << 20,
+        log_bytes: Some(256 << 10),
+        compression: Compression::None,
+        ..Options::default()
+    };
+    let mut twins = 0;
+    let storage = SimStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), options).expect("there is room");
+    let mut rng = SimRng::new(1);
+    let mut values: Vec<_> = (0..50)
+        .flat_map(|part| set_some(&database, &mut rng, part * 100..part * 100 + 100))
+        .collect();
+    database.checkpoint().expect("there is room");
+    for number in (0..5000).step_by(7) {
+        values[number as usize] = set_some(&database, &mut rng, number..number + 1).remove(0);
+    }
+    let before = database.merge_events();
+    storage.set_capacity(Some(file_bytes(&storage) + (8 << 10)));
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..500 {
+        transaction
+            .put("d", &key(number), &noise(&mut rng, 60))
+            .expect("memory takes it");
+    }
+    let put = transaction.put("d", b"large", &noise(&mut rng, 2_000_000));
+    assert!(matches!(put, Err(Error::StorageFull { .. })), "{put:?}");
+    drop(transaction);
+    assert_eq!(database.merge_events(), before, "nothing was merged yet");
+    let mut partial = before.partial;
+    while database
+        .merge_slice()
+        .unwrap_or_else(|error| panic!("{:?}: {error}", database.merge_events()))
+    {
+        if database.merge_events().partial > partial {
+            partial = database.merge_events().partial;
+            twins += u32::from(has_twins(&storage.files()["data"]));
+        }
+    }
+    assert!(partial > before.partial + 4, "{partial}");
+    let tree = database.snapshot().collection("c").expect("it is there");
+    for (number, value) in (0..).zip(&values) {
+        assert!(tree.get(&key(number)).expect("it can be read").as_ref() == Some(value));
+    }
+    let report = database.verify().expect("it can be read");
+    assert!(report.is_ok(), "{:?}", report.problems);
+    assert!(twins > 0);
+}
+
+/// Sets short values in one commit; returns them.
+fn set_some(database: &Database, rng: &mut SimRng, numbers: Range<u64>) -> Vec<Vec<u8>> {
+    let mut transaction = database.begin().expect("it is open");
+    let mut values = Vec::new();
+    for number in numbers {
+        let value = noise(rng, 60);
+        transaction.put("c", &key(number), &value).expect("there is room");
+        values.push(value);
+    }
+    transaction.commit(Durability::Relaxed).expect("there is room");
+    values
 }

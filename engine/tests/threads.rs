@@ -11,7 +11,7 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
-use mangrove_engine::testing::sim::SimStorage;
+use mangrove_engine::testing::sim::{Fault, FaultKind, Scope, SimStorage};
 use mangrove_engine::{Background, Database, Direction, Durability, KeyRange, Options, Result, Snapshot};
 
 const KEYS: u64 = 300;
@@ -357,4 +357,75 @@ fn a_checkpoint_of_a_merge_leaves_commits_beside_it_alone() {
     drop(database);
     let left = Database::open(Arc::new(SimStorage::from_files(files.files())), options).expect("it opens");
     assert_eq!(left.collections().len(), 4);
+}
+
+/// A commit begins the log of a database whose merge a thread is about to end: the checkpoint of the
+/// merge stands, and the commit builds on what it has merged.
+#[test]
+fn a_commit_that_begins_the_log_takes_the_merge_of_a_thread_back() {
+    let options = Options {
+        cache_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let files = SimStorage::new();
+    let open = |storage: &SimStorage| Database::open(Arc::new(storage.clone()), options.clone()).expect("it opens");
+    let database = open(&files);
+    set_records(&database, 1, 1);
+    database.close().expect("the storage works");
+    let (arrived, arrivals) = channel();
+    let (release, released) = channel();
+    let (gate, flushes) = (Mutex::new((arrived, released)), AtomicU64::new(u64::MAX));
+    let flushes = Arc::new(flushes);
+    let storage = HookedStorage {
+        inner: files.clone(),
+        hook: {
+            let flushes = Arc::clone(&flushes);
+            Arc::new(move || {
+                // The second one is that of the superblock.
+                if flushes.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    let gate = gate.lock().expect("nobody panicked");
+                    gate.0.send(()).expect("the test waits");
+                    gate.1.recv().expect("the test goes on");
+                }
+            })
+        },
+    };
+    let database = Database::open(Arc::new(storage), options.clone()).expect("it was closed");
+    // Removals take no room; with no log for them, the database stays as it was closed.
+    files.set_fault(Some(Fault {
+        scope: Scope::WritesOf("log"),
+        ..Fault::from(files.counters().operations, FaultKind::StorageFull)
+    }));
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..RECORDS - 500 {
+        assert!(transaction.delete("c", &number.to_be_bytes()).expect("it can be read"));
+    }
+    transaction.commit(Durability::None).expect("memory takes it");
+    files.set_fault(None);
+    assert_eq!(database.merge_slice(), Ok(true), "a merge begins");
+    flushes.store(2, Ordering::Relaxed);
+    thread::scope(|scope| {
+        let merger = scope.spawn(|| database.merge_beside());
+        arrivals.recv().expect("the thread flushes");
+        let mut transaction = database.begin().expect("the thread has not the lock");
+        transaction.put("c", b"new", &[2]).expect("there is room");
+        release.send(()).expect("the thread waits");
+        transaction.commit(Durability::Strict).expect("there is room");
+        merger.join().expect("it does not panic").expect("the storage works");
+    });
+    assert_eq!(database.stats().checkpoints, 1);
+    let check = |database: &Database| {
+        assert_eq!(database.version(), 3);
+        let tree = database.snapshot().collection("c").expect("it was created");
+        assert_eq!(tree.len(), 501);
+        assert_eq!(tree.count(KeyRange::all()).expect("it can be read"), 501);
+        assert_eq!(tree.get(b"new").expect("it can be read"), Some(vec![2]));
+        let report = database.verify().expect("it can be read");
+        assert!(report.is_ok(), "{:?}", report.problems);
+    };
+    check(&database);
+    check(&open(&SimStorage::from_files(files.files())));
+    database.checkpoint().expect("the storage works");
+    check(&database);
+    check(&open(&SimStorage::from_files(files.files())));
 }

@@ -168,6 +168,43 @@ fn only_the_blocks_of_a_part_are_read() {
     }
     let part = tree.get_range(b"key", 7..7).expect("nothing of the value is read");
     assert_eq!(part.map(|part| part.value_len), Some(value.len() as u64));
+    let report = database.verify().expect("it can look");
+    assert!(
+        matches!(&report.problems[..], [Error::Corrupt(found)] if found.collection.as_deref() == Some("c")),
+        "{:?}",
+        report.problems
+    );
+}
+
+/// A commit of which nothing tells that it was flushed counts only with all blocks of its values.
+#[test]
+fn a_commit_that_lacks_a_chunk_of_its_value_never_happened() {
+    let storage = MemoryStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), options()).expect("memory works");
+    for value in [&b"before"[..], &content(1, 3 * CHUNK_BYTES)] {
+        let done = database.set("c", b"key", value, Durability::Relaxed);
+        done.expect("memory works");
+    }
+    let whole = storage.files();
+    drop(database);
+    let data = &whole["data"];
+    let chunks = (8192..data.len())
+        .step_by(4096)
+        .filter(|at| data[*at..].starts_with(b"MGBK\x03"));
+    let chunks: Vec<usize> = chunks.collect();
+    assert_eq!(chunks.len(), 3);
+    for missing in chunks.into_iter().map(Some).chain([None]) {
+        let mut image = whole.clone();
+        let data = image.get_mut("data").expect("it is there");
+        if let Some(at) = missing {
+            data[at + 70_000..at + 70_512].fill(0xEE);
+        }
+        let storage = MemoryStorage::from_files(image);
+        let database = Database::open(Arc::new(storage), options()).expect("such a cut is no damage");
+        assert_eq!(database.version(), if missing.is_some() { 1 } else { 2 }, "{missing:?}");
+        let value = value_of(&database, b"key").expect("it was stored");
+        assert_eq!(value == b"before", missing.is_some());
+    }
 }
 
 fn stage(database: &Database, value: &[u8], step: usize) -> StagedValue {

@@ -94,6 +94,24 @@ fn commits_between_slices_are_neither_missed_nor_taken_for_damage() {
     assert!(database.verify().expect("it is open").is_ok());
 }
 
+/// What a merge has written belongs to no version before its checkpoint, and is not lost.
+#[test]
+fn blocks_of_a_merge_under_way_are_not_taken_for_lost_ones() {
+    let database = Database::open(Arc::new(MemoryStorage::new()), options()).expect("memory works");
+    write(&database, "a", 0..2000, 40, None);
+    database.checkpoint().expect("memory works");
+    write(&database, "a", 0..300, 60, None);
+    let mut slices = 0;
+    while database.merge_slice().expect("memory works") {
+        let report = database.verify().expect("it is open");
+        assert_eq!(report.problems, [], "slice {slices}");
+        let (_, report) = verify(&database, 6000, |_| {});
+        assert_eq!(report.problems, [], "slice {slices}");
+        slices += 1;
+    }
+    assert!(slices > 1, "{slices}");
+}
+
 #[test]
 fn slices_find_damage_wherever_it_is() {
     let storage = MemoryStorage::new();

@@ -194,3 +194,53 @@ impl std::fmt::Debug for Changes {
 fn version_of(key: &[u8]) -> u64 {
     key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::MemoryStorage;
+    use crate::{Database, Durability, Options};
+
+    /// What a chunk describes is part of the commit whose version it has, in memory, replayed and merged.
+    #[test]
+    fn a_chunk_belongs_to_the_commit_that_it_describes() {
+        let storage = Arc::new(MemoryStorage::new());
+        let options = || Options {
+            feed_commits: 100,
+            ..Options::default()
+        };
+        let check = |database: &Database| {
+            let snapshot = database.snapshot();
+            let feed = snapshot.hidden(FEED).expect("a feed is kept");
+            let start = feed::chunk_key(0, 0);
+            let range = KeyRange {
+                lower: Bound::Included(&start),
+                upper: Bound::Unbounded,
+            };
+            let mut cursor = feed.cursor(&range, Direction::Forward);
+            let mut count = 0;
+            while cursor.advance(&database.shared.pager).expect("it can be read") {
+                let record = cursor.record().expect("it stands on one");
+                assert_eq!(record.version, version_of(cursor.key()));
+                count += 1;
+            }
+            assert!(count > 8, "{count} chunks");
+        };
+        let database = Database::open(Arc::<MemoryStorage>::clone(&storage), options()).expect("it is new");
+        for number in 0..8_u8 {
+            // Some of the commits have several chunks.
+            let value = vec![number; if number % 3 == 0 { 300_000 } else { 10 }];
+            let mut transaction = database.begin().expect("it is open");
+            transaction.set("c", &[number], &value).expect("memory works");
+            transaction.seal();
+            transaction.set("d", &[number], &value).expect("memory works");
+            transaction.commit(Durability::Strict).expect("memory works");
+        }
+        check(&database);
+        drop(database);
+        let database = Database::open(storage, options()).expect("it opens");
+        check(&database);
+        database.checkpoint().expect("memory works");
+        check(&database);
+    }
+}

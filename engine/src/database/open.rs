@@ -150,7 +150,7 @@ fn recover(
         Err(error @ Error::Corrupt(_)) => error,
         recovered => return recovered,
     };
-    let Some(older) = older_than(newest, superblocks).filter(|_| log.is_some()) else {
+    let Some(older) = older_than(newest, superblocks) else {
         return Err(error);
     };
     let start = Start {

@@ -391,6 +391,40 @@ mod tests {
         }
     }
 
+    /// While a group of commits is flushed, a checkpoint flushes neither file (I10). If the flush fails, it
+    /// never does.
+    #[test]
+    fn no_flush_begins_beside_another() {
+        type Alone = fn(&GroupFlush, &File) -> Result<()>;
+        let calls: [Alone; 2] = [
+            |flush, data| flush.flush_alone(data),
+            |flush, _| flush.flush_log_alone(7),
+        ];
+        for alone in calls {
+            let (log, flush) = group();
+            let data = File::default();
+            flush.appended(2, 7, 2000, false);
+            let turn = flush.begin().expect("a commit waits");
+            std::thread::scope(|scope| {
+                let (ended, end) = std::sync::mpsc::channel();
+                let (flush, data) = (&flush, &data);
+                scope.spawn(move || {
+                    ended.send(Ok(())).expect("the test waits");
+                    ended.send(alone(flush, data))
+                });
+                end.recv().expect("the thread runs").expect("it begins");
+                // If it does not wait, it ends within this time.
+                let early = end.recv_timeout(std::time::Duration::from_millis(30));
+                flush.end(&turn, &Err(Error::io("flushing", "the host could not")));
+                assert!(early.is_err(), "it did not wait: {early:?}");
+                let late = end.recv().expect("it ends");
+                assert!(matches!(late, Err(Error::Poisoned { .. })), "{late:?}");
+            });
+            let flushes = |file: &File| file.flushes.load(Ordering::Relaxed);
+            assert_eq!((flushes(&data), flushes(&log)), (0, 0));
+        }
+    }
+
     /// A flush that was released may end behind later ones, which have reached further.
     #[test]
     fn a_flush_that_ends_late_takes_nothing_back() {

@@ -173,3 +173,55 @@ fn durable_version(file: &dyn StorageFile, start: &LogStart, header: &HalfHeader
     let _ = find_records(&bytes, half_bytes as usize, &start.cipher, &mut found);
     Ok(found.durable_version())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{HEADER_BYTES, RecordInfo};
+    use super::*;
+    use crate::storage::{MemoryStorage, Storage};
+
+    /// A storage that had no room for the zeros behind the last record has taken all of it.
+    #[test]
+    fn a_log_is_there_up_to_the_last_byte_that_is_no_padding() {
+        let first = Position::first(0, 77);
+        let header = HalfHeader {
+            half: 0,
+            database_id: 7,
+            salt: first.salt,
+            from: Position::first(1, 5),
+            base_version: 3,
+        };
+        for payload in [&b"abc"[..], b"abcdefgh"] {
+            let mut bytes = [header.encode(), header.encode()].concat();
+            let whole = bytes.len() + HEADER_BYTES + payload.len();
+            let info = RecordInfo {
+                previous_crc: first.crc,
+                version: 4,
+                session: 1,
+                flushed_to: 0,
+            };
+            let cipher = Cipher::default();
+            let crc = record::encode(first.salt, &info, payload, false, &cipher, &mut bytes);
+            let start = LogStart {
+                half_bytes: 8192,
+                database_id: 7,
+                cipher,
+                position: Position {
+                    offset: bytes.len() as u32,
+                    crc,
+                    ..first
+                },
+                version: 4,
+                is_closed: false,
+                is_flushed: true,
+                reaches: 0,
+            };
+            for len in 0..=bytes.len() {
+                let file = MemoryStorage::new().open("log", true).expect("memory works");
+                file.write_at(0, &bytes[..len]).expect("memory works");
+                let found = check_presence(&*file, &start);
+                assert_eq!(found.is_ok(), len >= whole, "{len} of {} bytes: {found:?}", bytes.len());
+            }
+        }
+    }
+}

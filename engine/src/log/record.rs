@@ -181,7 +181,8 @@ pub(super) fn decode(salt: u64, max_raw_bytes: usize, cipher: &Cipher, bytes: &[
     let mut opened;
     if cipher.is_on() {
         opened = stored.to_vec();
-        if codec & SEALED == 0 || !cipher.open(Domain::LogRecord, &[&salt.to_le_bytes(), &header[..36]], &mut opened) {
+        // A plain record fails, too: the codec is among the associated data.
+        if !cipher.open(Domain::LogRecord, &[&salt.to_le_bytes(), &header[..36]], &mut opened) {
             return None;
         }
         codec ^= SEALED;
@@ -256,6 +257,29 @@ mod tests {
             bytes[4..8].copy_from_slice(&stored.to_le_bytes());
             let len = claimed_len(9, &bytes);
             assert!(len.is_none_or(|len| len > stored as usize), "{stored}: {len:?}");
+        }
+    }
+
+    /// Whatever its codec says, a record that was not sealed is none where there is a cipher.
+    #[cfg(feature = "encryption")]
+    #[test]
+    fn a_plain_record_is_none_in_an_encrypted_database() {
+        let key = cipher::Key::new([1; 32]);
+        let (_, cipher) = cipher::WrappedKey::create(&key, 7).unwrap();
+        for len in [0, 3, 15, 16, 39, 40, 41, 300] {
+            let mut bytes = Vec::new();
+            encode(9, &INFO, &vec![5; len], true, &Cipher::default(), &mut bytes);
+            let stored = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+            for codec in 0..4 {
+                bytes[32] = codec;
+                let crc = crc_of(9, &bytes[..36], &bytes[HEADER_BYTES..HEADER_BYTES + stored]);
+                bytes[36..40].copy_from_slice(&crc.to_le_bytes());
+                assert!(split(9, 1 << 20, &bytes).is_some(), "its checksum is right");
+                assert!(
+                    find(9, 1 << 20, &cipher, &bytes).is_none(),
+                    "{len} bytes, codec {codec}"
+                );
+            }
         }
     }
 

@@ -426,21 +426,26 @@ mod tests {
         for key in [b"a", b"b"] {
             database.set("letters", key, b"1", Durability::Relaxed).unwrap();
         }
-        let shared = &database.shared;
-        let newest = shared.newest();
-        let mut problems = Vec::new();
-        check_memory(&shared.pager, &newest, &mut problems);
-        assert_eq!(problems, []);
-        let mut version = Version::clone(&newest);
+        let reports = || {
+            let whole = database.verify().unwrap();
+            let slices = database.snapshot().verification().advance(u64::MAX).unwrap();
+            [whole, slices.unwrap()]
+        };
+        for report in reports() {
+            assert_eq!(report.problems, []);
+        }
+        let mut version = Version::clone(&database.shared.newest());
         let collection = version.collections.get_mut("letters").unwrap();
         // As if a merge had lost "c" after it was looked up.
         collection.layers.active.put(b"c", None, Some(true));
-        check_memory(&shared.pager, &version, &mut problems);
-        assert_eq!(problems.len(), 1);
-        let text = problems[0].to_string();
-        assert!(
-            text.contains("disagree about a record") && text.contains("letters"),
-            "{text}"
-        );
+        database.shared.published().install(Arc::new(version));
+        for report in reports() {
+            assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
+            let text = report.problems[0].to_string();
+            assert!(
+                text.contains("disagree about a record") && text.contains("letters"),
+                "{text}"
+            );
+        }
     }
 }

@@ -186,7 +186,7 @@ impl Writer {
     #[cold]
     #[inline(never)]
     pub(crate) fn make_room(&mut self, shared: &Shared) -> Result<bool> {
-        if shared.flush.failure().is_some() || self.log.as_ref().is_some_and(|log| log.checkpoint_first) {
+        if shared.flush.failure().is_some() {
             return Ok(false);
         }
         let is_cut = self.cut_log(shared)?;

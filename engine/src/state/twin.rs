@@ -62,7 +62,6 @@ impl Writer {
             ..self.superblock.clone()
         };
         let file = shared.pager.blocks.file();
-        self.older_log = None;
         if let Err(error) = twin.write(file) {
             shared.flush.fail_unless_full(&error);
             return Err(error);

@@ -394,12 +394,14 @@ impl Writer {
         let mut durable = state.clone();
         durable.change(Summary::has_changes, |layers| *layers = Layers::default());
         self.durable = Arc::new(durable);
+        // The log was flushed for this checkpoint, with more than the checkpoint has.
+        let durable = shared.flush.durable_version().max(state.version);
         let oldest = {
             let mut published = shared.published();
             match install {
                 None => published.install(Arc::clone(&self.durable)),
                 Some((first, install)) => {
-                    published.publish(state.version);
+                    published.publish(durable);
                     published.relayout(first, install);
                 }
             }

@@ -273,7 +273,10 @@ impl WriteTransaction<'_> {
     #[inline(never)]
     fn pace(&mut self, is_visible: bool, version: u64) -> Result<bool> {
         let shared = self.shared;
-        match self.writer.pace(shared) {
+        let paced = self.writer.pace(shared);
+        // A checkpoint before the failure may have flushed and published it.
+        let is_visible = is_visible || shared.current().version >= version;
+        match paced {
             Err(error) if !is_visible && shared.flush.failure().is_some() => return Err(error),
             Err(Error::StorageFull { .. }) => self.writer.is_full = true,
             _ => {}

@@ -3,38 +3,63 @@
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Error, restore};
+use mangrove_engine::{Database, Durability, Error, Options, restore};
 use proptest::prelude::*;
 
-use super::{empty, go_on, small};
+use super::{content_of, empty, go_on, small};
+
+const DATABASE_ID: [u8; 16] = [9; 16];
 
 /// Wraps content in a stream, as the documentation describes it.
 fn stream(header: &Header, content: &[u8], frame_bytes: usize) -> Vec<u8> {
+    let frames: Vec<_> = content.chunks(frame_bytes).map(Frame::plain).collect();
+    let totals = [frames.len() as u64, content.len() as u64, header.records];
+    stream_of(header, &frames, totals)
+}
+
+/// A stream of these frames, with these totals at its end.
+fn stream_of(header: &Header, frames: &[Frame<'_>], totals: [u64; 3]) -> Vec<u8> {
     let mut bytes = b"MANGRBAK\x01\0\0\0".to_vec();
     bytes.extend_from_slice(&512_u32.to_le_bytes());
-    bytes.extend_from_slice(&[9; 16]);
+    bytes.extend_from_slice(&DATABASE_ID);
     for field in [header.version, header.base, header.records] {
         bytes.extend_from_slice(&field.to_le_bytes());
     }
     bytes.extend_from_slice(&header.collections.to_le_bytes());
     let mut crc = crc32fast::hash(&bytes);
     bytes.extend_from_slice(&crc.to_le_bytes());
-    let end = [
-        (content.len().div_ceil(frame_bytes) as u64).to_le_bytes(),
-        (content.len() as u64).to_le_bytes(),
-        header.records.to_le_bytes(),
-    ]
-    .concat();
-    let frames = content.chunks(frame_bytes).map(|data| (1, data));
-    for (kind, data) in frames.chain([(2, &end[..])]) {
-        let len = (data.len() as u32).to_le_bytes();
-        let frame = [&[kind, 0, 0, 0][..], &len, &len].concat();
-        crc = crc32fast::hash(&[&crc.to_le_bytes()[..], &frame, data].concat());
-        bytes.extend_from_slice(&frame);
+    let end = totals.map(u64::to_le_bytes).concat();
+    let frames = frames.iter().map(|frame| (1, frame));
+    for (kind, frame) in frames.chain([(2, &Frame::plain(&end))]) {
+        let stored_len = (frame.stored.len() as u32).to_le_bytes();
+        let front = [
+            &[kind, frame.codec, 0, 0][..],
+            &stored_len,
+            &frame.raw_len.to_le_bytes(),
+        ]
+        .concat();
+        crc = crc32fast::hash(&[&crc.to_le_bytes()[..], &front, frame.stored].concat());
+        bytes.extend_from_slice(&front);
         bytes.extend_from_slice(&crc.to_le_bytes());
-        bytes.extend_from_slice(data);
+        bytes.extend_from_slice(frame.stored);
     }
     bytes
+}
+
+struct Frame<'a> {
+    codec: u8,
+    raw_len: u32,
+    stored: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    fn plain(stored: &'a [u8]) -> Self {
+        Self {
+            codec: 0,
+            raw_len: stored.len() as u32,
+            stored,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -124,6 +149,71 @@ fn an_incremental_backup_is_not_restored_alone() {
     };
     let error = restored(&stream(&incremental, b"\x04\0", 1000)).expect_err("it needs a base");
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+}
+
+#[test]
+fn totals_that_are_not_those_of_the_data_are_refused() {
+    let frames = [Frame::plain(GOOD)];
+    let totals = [1, GOOD.len() as u64, 2];
+    assert!(restored(&stream_of(&header(2, 2), &frames, totals)).is_ok());
+    for (part, _) in totals.iter().enumerate() {
+        for wrong in [totals[part] - 1, totals[part] + 1] {
+            let mut totals = totals;
+            totals[part] = wrong;
+            let error = restored(&stream_of(&header(2, 2), &frames, totals)).expect_err("the totals differ");
+            assert!(matches!(error, Error::CorruptBackup(_)), "{totals:?}: {error}");
+        }
+    }
+}
+
+/// What a sealed frame has instead of the nonce and the tag is no content.
+#[test]
+fn sealed_frames_of_a_plain_stream_are_refused() {
+    let content = [&b"\x01c\0\0\x01\x01k\x78"[..], &[b'v'; 60]].concat();
+    let totals = [1, content.len() as u64, 1];
+    let plain = Frame::plain(&content);
+    let sealed = Frame {
+        codec: 2,
+        raw_len: plain.raw_len - 40,
+        ..plain
+    };
+    assert!(restored(&stream_of(&header(1, 1), &[plain], totals)).is_ok());
+    let error = restored(&stream_of(&header(1, 1), &[sealed], totals)).expect_err("the stream has no key");
+    assert!(matches!(error, Error::CorruptBackup(_)), "{error}");
+}
+
+#[test]
+fn commits_with_a_gap_between_them_are_refused() {
+    let options = Options {
+        database_id: Some(u128::from_le_bytes(DATABASE_ID)),
+        ..small()
+    };
+    let database = Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works");
+    let done = database.set("c", b"k", b"v", Durability::Strict);
+    done.expect("memory works");
+    let before = content_of(&database.snapshot());
+    let incremental = |versions: &[u8]| {
+        let commit = |version: &u8| [&[*version, 7][..], b"\x01\x01c\x01k", &[1, *version]].concat();
+        let content: Vec<u8> = versions.iter().flat_map(commit).collect();
+        let header = Header {
+            version: versions[versions.len() - 1].into(),
+            base: 1,
+            ..header(0, 0)
+        };
+        let totals = [1, content.len() as u64, versions.len() as u64];
+        let stream = stream_of(&header, &[Frame::plain(&content)], totals);
+        database.restore_commits(&mut &stream[..], &mut go_on)
+    };
+    for versions in [&[3][..], &[2, 4], &[3, 4]] {
+        let error = incremental(versions).expect_err("a commit is missing");
+        assert!(matches!(error, Error::CorruptBackup(_)), "{versions:?}: {error}");
+        assert_eq!(database.version(), 1, "{versions:?}");
+        assert_eq!(content_of(&database.snapshot()), before, "{versions:?}");
+    }
+    incremental(&[2, 3]).expect("none is missing");
+    assert_eq!(database.version(), 3);
+    let tree = database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.get(b"k").expect("memory works"), Some(vec![3]));
 }
 
 proptest! {

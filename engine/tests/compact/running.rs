@@ -1,13 +1,16 @@
 //! Compaction concurrent with readers and writers.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Database, Direction, Durability, KeyRange};
+use mangrove_engine::testing::sim::SimStorage;
+use mangrove_engine::{CompactOptions, Database, Direction, Durability, KeyRange};
 
-use super::{compact, content, fill_and_thin, fine, go_on, small, used_bytes, value};
+use super::{compact, content, fill_and_thin, fine, go_on, open, small, used_bytes, value};
+use crate::common::read_state;
 
 /// Readers see whole commits and writers commit while blocks move under them.
 #[test]
@@ -86,4 +89,36 @@ fn readers_and_writers_continue() {
     let report = compact(&database, fine());
     let most = used_bytes(&database) * 5 / 4 + fine().threshold_bytes;
     assert!(report.file_bytes_after <= most, "{report:?}");
+}
+
+/// A snapshot that begins between two slices reads the places that the next slices leave.
+#[test]
+fn snapshots_between_slices_stay_as_they_are() {
+    let database = open(&SimStorage::new());
+    fill_and_thin(&database, 1500, 3000);
+    database.checkpoint().expect("there is room");
+    let expected = content(&database);
+    let mut snapshots = Vec::new();
+    let slices = CompactOptions {
+        slice_bytes: 4096,
+        ..fine()
+    };
+    let report = database.compact(slices, &mut |_| {
+        if snapshots.len() < 3 {
+            snapshots.push(database.snapshot());
+        }
+        ControlFlow::Continue(())
+    });
+    let report = report.expect("nothing fails");
+    assert!(report.slices > 10 && report.held_bytes > 0, "{report:?}");
+    // Commits take what is free.
+    for number in 0..200_u64 {
+        database
+            .set("new", &number.to_be_bytes(), &value(number, 3000), Durability::Relaxed)
+            .expect("there is room");
+    }
+    database.checkpoint().expect("there is room");
+    for snapshot in &snapshots {
+        assert!(read_state(snapshot).expect("it can be read") == expected);
+    }
 }

@@ -153,6 +153,29 @@ fn a_record_that_enters_a_range_of_an_index_conflicts_with_its_readers() {
     assert!(!message.contains('\0') && !message.contains("index"), "{message}");
 }
 
+/// Once an index is gone, records enter the range that its readers saw, and no entry shows it.
+#[test]
+fn an_index_that_is_dropped_conflicts_with_its_readers() {
+    for (dropped, conflicts) in [("first", true), ("value", false)] {
+        let database = new(false);
+        set(&database, false, b"a", &[1]);
+        let mut reader = begin(&database);
+        let seen = reader
+            .index_count(NAME, "first", KeyRange::all())
+            .expect("it can be read");
+        reader.set("log", b"seen", &seen.to_be_bytes()).expect("it is small");
+        let mut transaction = database.begin().expect("it can be written");
+        assert!(transaction.drop_index(NAME, dropped).expect("it is there"));
+        transaction.commit(Durability::Strict).expect("there is room");
+        let committed = reader.commit(Durability::Strict);
+        assert_eq!(
+            matches!(committed, Err(Error::Conflict(_))),
+            conflicts,
+            "{dropped}: {committed:?}"
+        );
+    }
+}
+
 #[test]
 fn a_unique_index_keeps_two_records_from_having_one_key() {
     let database = new(true);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::{Completeness, Compression, Database, Durability, Error, LogState, Options, recover};
 
-use super::{Files, blocks, recovered_files};
+use super::{Files, UNIT, blocks, recovered_files};
 use crate::common::{Flavour, State, options, read_state};
 
 const CHECKPOINT_AT: u32 = 20;
@@ -294,4 +294,49 @@ fn logs_with_any_damage_are_harmless() {
     let (report, state) = recovered_files(&foreign, "a foreign log");
     assert_eq!(report.log.applied_records, 0);
     assert!(state == states[CHECKPOINT_AT as usize]);
+}
+
+/// A half of the log is left only after a flush, so what its last record refers to was there once. That
+/// it is damaged costs one value, not the commits in the other half.
+#[test]
+fn a_lost_value_at_the_end_of_a_half_costs_no_later_commit() {
+    const HALF_BYTES: usize = 8 << 10;
+    let memory = MemoryStorage::new();
+    let database = Database::open(Arc::new(memory.clone()), options(Flavour::Large, 1)).expect("memory works");
+    let mut expected = BTreeMap::new();
+    let mut set = || {
+        let number = expected.len() as u32;
+        let (key, value) = (number.to_be_bytes().to_vec(), vec![number as u8; 1000]);
+        let done = database.set("c", &key, &value, Durability::Strict);
+        done.expect("memory works");
+        expected.insert(key, value);
+    };
+    while memory.files()["log"].len() <= HALF_BYTES {
+        set();
+    }
+    for _ in 0..9 {
+        set();
+    }
+    drop(database);
+    let mut files = memory.files();
+    let log = &files["log"];
+    assert_eq!(log[HALF_BYTES..HALF_BYTES + 8], *b"MANGRLOG");
+    let last = *records(&log[..HALF_BYTES]).last().expect("the half is full");
+    // The reference to the value stands before the end of the commit.
+    let stored = u32::from_le_bytes(*log[last + 4..].first_chunk().expect("in bounds")) as usize;
+    let reference = log[last + 40 + stored - 17..].first_chunk().expect("in bounds");
+    let unit = u64::from_le_bytes(*reference) << 16 >> 16;
+    let data = files.get_mut("data").expect("it is there");
+    let chunk = &mut data[unit as usize * UNIT..][..UNIT];
+    assert_eq!(chunk[..5], *b"MGBK\x03");
+    let lost = u32::from(chunk[40]).to_be_bytes().to_vec();
+    expected.remove(&lost);
+    chunk[40] ^= 1;
+    for what in ["a damaged value", "no superblock either"] {
+        let (report, state) = recovered_files(&files, what);
+        assert!(state["c"] == expected, "{what}: {report:?}");
+        let reported: Vec<_> = report.lost_records.iter().map(|lost| &lost.key).collect();
+        assert_eq!(reported, [&lost], "{what}");
+        files.get_mut("data").expect("it is there")[..8192].fill(0);
+    }
 }

@@ -9,6 +9,7 @@ use mangrove_engine::{Database, Durability, Error, ReencryptEnd, ReencryptOption
 
 use super::{CONTINUE, go_on, is_over, oldest_generation, renewal};
 use crate::common::{Flavour, History, State, check, encrypted, options, run, visit_crashes};
+use crate::encryption::{filled, number, options as encrypted_options};
 
 fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
     Arc::new(storage.clone())
@@ -105,4 +106,39 @@ fn no_cut_loses_anything() {
         crash_everywhere(Flavour::Mixed, 9, 60, 2);
         crash_everywhere(Flavour::Unlogged, 5, 30, 2);
     });
+}
+
+/// What the previous data key has sealed is older than the generation that begins the new one: the
+/// superblock that still has that key, too.
+#[test]
+fn the_new_key_begins_behind_everything_under_the_previous_one() {
+    let (filled, database) = filled(20);
+    drop(database);
+    let files = filled.files();
+    let begin = |storage: &SimStorage| {
+        let database = Database::open(shared(storage), encrypted_options(1))?;
+        database.reencrypt(ReencryptOptions::default(), &mut |_| ControlFlow::Break(()))
+    };
+    let whole = SimStorage::from_files(files.clone());
+    begin(&whole).expect("nothing fails");
+    let mut seen = 0;
+    for cut in 0..whole.counters().operations {
+        let storage = SimStorage::from_files(files.clone());
+        storage.cut_at(cut);
+        let _ = begin(&storage);
+        let data = &storage.files()["data"];
+        let [one, other] = [0, 4096].map(|slot| (data[slot + 164], number(data, slot + 32), number(data, slot + 480)));
+        for (old, new) in [(one, other), (other, one)] {
+            if (old.0, new.0) == (1, 2) {
+                assert!(
+                    old.1 < new.2,
+                    "cut {cut}: the previous key is for blocks before generation {}, and sealed {}",
+                    new.2,
+                    old.1
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 0, "no cut fell between the two superblocks");
 }

@@ -2,7 +2,6 @@
 //! adopted.
 
 use super::Merging;
-use crate::block::PageId;
 use crate::error::Result;
 use crate::state::writer::{Checkpoint, Prepared};
 use crate::state::{Shared, Version, Writer};
@@ -48,14 +47,10 @@ impl Writer {
         } else {
             (merging.working.clone(), merging.log)
         };
-        // Nodes that were replaced before the merge was over.
-        for extent in std::mem::take(&mut merging.draft.released) {
-            shared.pager.remove(PageId::disk(extent.start));
-            if let Err(error) = self.space.free.free(extent) {
-                self.merging = Some(merging);
-                return Err(error);
-            }
-        }
+        debug_assert!(
+            merging.draft.released.is_empty(),
+            "between two checkpoints each tree is merged once"
+        );
         state.moves = shared.newest().moves + 1;
         let checkpoint = Checkpoint {
             log,
