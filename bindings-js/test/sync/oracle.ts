@@ -113,6 +113,11 @@ export function isContent(content: Content, stored: Uint8Array): boolean {
   return content.size === stored.length && createHash('sha256').update(stored).digest('hex') === content.sha256;
 }
 
+/** Whether a clear's range has a key. */
+export function isInRange({ from, to }: Operation, key: string): boolean {
+  return (from === undefined || key > from.key || (key === from.key && !from.isOpen)) && (to === undefined || key < to.key || (key === to.key && !to.isOpen));
+}
+
 /** Takes a body apart from its front. */
 class Reader {
   #rest: Buffer;
@@ -374,10 +379,8 @@ export class Oracle {
     const declaration = this.#declarations.get(collection) as Declaration;
     const isOwnMode = (of: string): boolean => modeOf(declaration, of) === (isStrict ? 'strict' : 'merge');
     if (kind === 'clear') {
-      const { from, to } = operation;
       for (const [each, { content: there }] of cells) {
-        const isIn = (from === undefined || each > from.key || (each === from.key && !from.isOpen)) && (to === undefined || each < to.key || (each === to.key && !to.isOpen));
-        if (isIn && there !== undefined && isOwnMode(each)) this.#write(cells, each, undefined, common, { position, isStrict, isRepair });
+        if (isInRange(operation, each) && there !== undefined && isOwnMode(each)) this.#write(cells, each, undefined, common, { position, isStrict, isRepair });
       }
       return;
     }
