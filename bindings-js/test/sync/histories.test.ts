@@ -528,7 +528,7 @@ for (const profile of PROFILES) {
     const covered = new Map<string, number>();
     const totals = new Map<string, number>();
     let runs = 0;
-    await fc.assert(fc.asyncProperty(fc.nat(), fc.array(step, { minLength: env['SYNC_SHRINK'] === undefined ? 30 : 1, maxLength: profile.maxSteps ?? 90, size: 'max' }), async (seed, steps) => {
+    await fc.assert(fc.asyncProperty(fc.nat(), fc.array(step, { minLength: 30, maxLength: profile.maxSteps ?? 90, size: 'max' }), async (seed, steps) => {
       const world = new World(seed, profile);
       try {
         await world.start();
