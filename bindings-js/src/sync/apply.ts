@@ -262,7 +262,7 @@ async function confirm(tx: Transaction, tables: Tables, pass: Pass, record: Read
 function isNeeded(model: Model, tables: Tables, state: SyncState, body: RecordBody, op: BlobOp, isMine: boolean): boolean {
   const table = tableOf(tables, state, body, op.collection);
   if (table === undefined) return false;
-  return !isMine || op.expiresAt !== 0 || table.data === undefined || model.row(table, op.key).pending === undefined;
+  return !isMine || op.expiresAt !== 0 || table.data === undefined || model.row(table, op.key).pending?.n !== body.n;
 }
 
 /** This program would take the bytes of others for something else, and they its own. */

@@ -125,7 +125,8 @@ export function fold(view: View, state: SyncState, record: FoldedRecord, mine: R
     const isLost = before !== undefined && mine.has(before.stamp.device) && !isMine && !isRepair && row.pending === undefined && row.isMaterial && write.base < before.stamp.position;
     if (isLost && before.stamp.check !== (isGone ? 0 : check)) conflicts.push({ row, theirs: isGone ? null : value });
     const stamp = { ...winner, position, isDead: value === null || isGone, expiresAt: isGone ? 0 : value?.expiresAt ?? 0, check: isGone ? 0 : check };
-    row.accept(stamp, isGone ? null : value, isMine && !isRepair);
+    // Over a write of an earlier record the entry has another one, which may lose: the device may have got a new id since.
+    row.accept(stamp, isGone ? null : value, isMine && !isRepair && row.pending?.n === n);
   };
 
   const touched = new Set<Row>();

@@ -201,7 +201,7 @@ export class Row {
     return this.isStrict || expiresAt !== 0 || !this.isMaterial;
   }
 
-  /** A write of the log is the base's from now on. `isMine`: this device's own, which its entry has or had. */
+  /** A write of the log is the base's from now on. `isMine`: it is the local write over it. */
   accept(stamp: Stamp, value: BaseValue, isMine: boolean): void {
     this.isChanged = true;
     const isCovered = this.pending !== undefined;

@@ -424,6 +424,9 @@ function* bareRows(model: Model, table: Table, rows: readonly SnapshotRow[], { h
 async function finish(context: LoadContext, header: SnapshotHeader, chunks: readonly { device: string; seq: number; part: Bytes }[], doubtful: number): Promise<void> {
   const { tables } = context;
   const conflicts = await context.change(async (tx, before) => {
+    const hlc = fromHex(header.hlc) > fromHex(before.hlc) ? header.hlc : before.hlc;
+    // The log is there from its start, and all of it is applied as if there were no snapshot.
+    if (doubtful === 0) return { state: { ...before, hlc, formerlyDeclared: { ...header.declared, ...before.formerlyDeclared }, isLoading: false }, result: [] };
     const [applied, parts] = [tx.collection(tables.applied), tx.collection(tables.chunks)];
     const known = await applied.get(before.device) ?? NOTHING_APPLIED;
     await applied.clear();
@@ -432,7 +435,6 @@ async function finish(context: LoadContext, header: SnapshotHeader, chunks: read
     await parts.setMany(chunks.map(({ device, seq, part }) => [[device, seq] as const, part] as const));
     const cursor = doubtful === Infinity ? header.cursor : { ...header.cursor, position: doubtful };
     const { time, fence, declared } = header;
-    const hlc = fromHex(header.hlc) > fromHex(before.hlc) ? header.hlc : before.hlc;
     let state: SyncState = { ...before, cursor, time, fence, hlc, declared, isLoading: false, diverged: cursor.position >= (before.diverged ?? 0) ? undefined : before.diverged };
     if (doubtful === Infinity) for (const name of Object.keys(declared)) checkDigest(name, state.digests[name] ?? [0, 0], header.digests[name], 'rows of a snapshot');
     const model = new Model(tx, tables, state);

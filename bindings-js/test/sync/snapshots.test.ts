@@ -10,6 +10,38 @@ import { Device, converge } from './device.ts';
 import type { DeviceOptions } from './device.ts';
 import { collections, equal, reconnect, stopAll } from './helpers.ts';
 
+for (const compactions of [1, 2]) {
+  // The base of devices that load the snapshot lacks what was written between the snapshot before it and
+  // the end of the log, and `applied` says that they have read that: it comes back as repairs, at other positions.
+  const todo = compactions === 2 ? { todo: 'the base has to begin with the snapshot before the one that the log lost' } : {};
+  test(`a device that stayed before a loss has the same base as those that load a snapshot, after ${compactions} compactions`, todo, async () => {
+    const server = new MemoryServer();
+    const snapshots = new MemorySnapshotStore();
+    const [a, b, behind] = [await Device.start(server, { snapshots }), await Device.start(server, { snapshots }), await Device.start(server, { snapshots })];
+    const notes = a.db.collection('notes');
+    for (let round = 0; round < compactions; round++) {
+      await notes.set('k', round);
+      await notes.set(`l${round}`, round);
+      await converge([a, b, behind]);
+      await a.replica.compact();
+    }
+    await b.sync();
+    // The check of the compaction is lost, which one device has not read.
+    server.loseHistory((await behind.replica.state()).cursor.position);
+    await reconnect([behind, b, a]);
+    const fresh = await Device.start(server, { snapshots });
+    await converge([fresh, a, b, behind]);
+    await equal([a, b, behind, fresh]);
+    const digests = await Promise.all([a, b, behind, fresh].map(async ({ replica }) => (await replica.state()).digests));
+    for (const digest of digests) assert.deepEqual(digest, digests[0]);
+    await notes.set('more', 1);
+    await a.replica.compact();
+    await converge([a, b, behind, fresh]);
+    assert.deepEqual([a, b, behind, fresh].flatMap(({ alarms }) => alarms), []);
+    await stopAll([a, b, behind, fresh]);
+  });
+}
+
 test('a snapshot takes the place of the log before it', async () => {
   const server = new MemoryServer();
   const snapshots = new MemorySnapshotStore();
