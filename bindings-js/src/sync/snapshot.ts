@@ -34,6 +34,8 @@ export interface Manifest {
   readonly key: string;
   /** Records up to this position are removed, or are about to be. */
   readonly purged: number;
+  /** Key of the snapshot before: the base of those who find that the log has lost this one's record. */
+  readonly previous?: string | undefined;
 }
 
 export interface SnapshotHeader {
@@ -125,7 +127,7 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
     // Devices may still be reading the previous snapshot and what follows it. The record at its
     // position stays: devices recognize the history by it.
     const purged = Math.max((previous?.content.position ?? 0) - 1, previous?.content.purged ?? 0, 0);
-    const manifest: Manifest = { version: 1, position, key, purged };
+    const manifest: Manifest = { version: 1, position, key, purged, previous: previous?.content.key };
     let revision: number;
     try {
       revision = await log.replaceManifest(base, await sealManifest(wire, manifest));
@@ -298,28 +300,55 @@ interface SnapshotRow {
   readonly base: Base;
 }
 
-/** Makes the newest snapshot the base, in slices, and continues after its position. */
+/**
+ * Makes the newest snapshot the base, in slices, and continues after its position. If the log has lost the
+ * record there, the base begins with the snapshot before, or with the log, like that of devices which
+ * stayed before the loss; what the newest one has is put back at the log's end.
+ */
 export async function loadSnapshot(context: LoadContext): Promise<void> {
-  const { tables, log, store, wire } = context;
-  const manifest = await readManifest(log, wire);
+  const { log, wire } = context;
+  const manifest = (await readManifest(log, wire))?.content;
   if (manifest === undefined) throw logUnavailable('the log was cut off, and the server that was asked has no manifest that names a snapshot');
-  const { key } = manifest.content;
+  let isLost = false;
+  const newest = await readSnapshot(context, manifest.key, async (header) => {
+    isLost = !context.isCopy && await isGone(context, manifest, header.cursor);
+    await begin(context, header, isLost);
+    return isLost;
+  });
+  if (!isLost) return finish(context, newest);
+  let isBefore = false;
+  const before = manifest.previous === undefined ? undefined : await readSnapshot(context, manifest.previous, async ({ cursor }) => {
+    isBefore = !await isGone(context, manifest, cursor);
+    return !isBefore;
+  });
+  if (before !== undefined && isBefore) return finish(context, before);
+  await context.change(async (_, state) => ({
+    state: { ...state, cursor: { position: manifest.purged, serverTime: 0, crc: 0 }, isLoading: false },
+    result: undefined,
+  }));
+}
+
+interface ReadSnapshot {
+  readonly header: SnapshotHeader;
+  readonly chunks: readonly { readonly device: string; readonly seq: number; readonly part: Bytes }[];
+}
+
+/** Loads the rows of a snapshot. `onHeader` tells whether the log has lost what they are of. */
+async function readSnapshot(context: LoadContext, key: string, onHeader: (header: SnapshotHeader) => Promise<boolean>): Promise<ReadSnapshot> {
+  const { tables, store, wire } = context;
   const stream = await store.get(key);
   if (stream === undefined) throw logUnavailable(`the object store has no ${key}, which the log's manifest names`);
   let header: SnapshotHeader | undefined;
-  /** Rows written after this position may not be in the log any more. */
-  let doubtful = Infinity;
   let table: Table | undefined;
   /** Rows up to here are loaded; undefined: none. */
   let after: Bytes | undefined;
-  let [rows, isEnded] = [0, false];
+  let [rows, isEnded, isLost] = [0, false, false];
   const chunks: { device: string; seq: number; part: Bytes }[] = [];
   for await (const block of readBlocks(stream, wire, key)) {
     if (header === undefined) {
       header = readHeader(block, key);
       checkDeclared(tables, header);
-      if (!context.isCopy) doubtful = await findLoss(context, manifest.content, header.cursor);
-      await begin(context, doubtful < Infinity);
+      isLost = await onHeader(header);
       continue;
     }
     const source = new ByteSource(block);
@@ -327,7 +356,7 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
     const flush = async (): Promise<void> => {
       const last = slice.at(-1);
       if (last === undefined) return;
-      if (table !== undefined) await loadSlice(context, table, slice, after, last.key, doubtful);
+      if (table !== undefined) await loadSlice(context, table, slice, after, last.key, isLost);
       after = last.key;
       slice = [];
     };
@@ -356,7 +385,7 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
     await flush();
   }
   if (header === undefined || !isEnded) throw damaged(key);
-  await finish(context, header, chunks, doubtful);
+  return { header, chunks };
 }
 
 /** This program would take the bytes of others for something else. */
@@ -368,42 +397,42 @@ function checkDeclared(tables: Tables, { declared }: SnapshotHeader): void {
 }
 
 /** Makes room for a base: what there is stays as the former one. */
-async function begin({ change, rejoin }: LoadContext, isLost: boolean): Promise<void> {
+async function begin({ change, rejoin }: LoadContext, { hlc, declared }: SnapshotHeader, isLost: boolean): Promise<void> {
   await change(async (tx, before) => {
     const isEmpty = before.cursor.position === 0 && !before.isLoading;
     const isRight = isEmpty && (isLost ? before.rejoin === 'lost' : true);
     const state = isRight ? before : await rejoin(tx, before, isLost ? 'lost' : 'reread');
-    return { state: { ...state, isLoading: true }, result: undefined };
+    const formerlyDeclared = isLost ? { ...declared, ...state.formerlyDeclared } : state.formerlyDeclared;
+    return { state: { ...state, formerlyDeclared, hlc: later(hlc, state.hlc), isLoading: true }, result: undefined };
   });
 }
 
-/**
- * Whether the log still has the record at which the snapshot was taken. If not, the servers lost what
- * the snapshot has: it is put back, and the log is read from where it begins.
- */
-async function findLoss(context: LoadContext, { key, purged }: Manifest, cursor: Cursor): Promise<number> {
+const later = (a: string, b: string): string => (fromHex(a) > fromHex(b) ? a : b);
+
+/** Whether the log has lost the record at which a snapshot was taken. */
+async function isGone(context: LoadContext, { key }: Manifest, cursor: Cursor): Promise<boolean> {
   const there = await context.log.at(cursor.position).catch((error: unknown) => {
     if (!isTruncated(error)) throw error;
     throw logUnavailable('the snapshot is older than what the log begins with', error);
   });
-  if (isRead(cursor, there)) return Infinity;
+  if (isRead(cursor, there)) return false;
   if ((await readManifest(context.log, context.wire))?.content.key !== key) throw logUnavailable('the snapshot was replaced while it was read');
-  return purged;
+  return true;
 }
 
 /** Loads rows after one key and up to another. */
-async function loadSlice({ tables, change }: LoadContext, table: Table, rows: readonly SnapshotRow[], after: Bytes | undefined, last: Bytes, doubtful: number): Promise<void> {
+async function loadSlice({ tables, change }: LoadContext, table: Table, rows: readonly SnapshotRow[], after: Bytes | undefined, last: Bytes, isLost: boolean): Promise<void> {
   await change(async (tx, state) => {
     const model = new Model(tx, tables, state);
     const lower: KeyBound = after && { bytes: after, isExclusive: true };
-    if (state.history === state.settled && doubtful === Infinity && await model.isBare(table, lower, { bytes: last, isExclusive: false })) {
+    if (state.history === state.settled && await model.isBare(table, lower, { bytes: last, isExclusive: false })) {
       let digest = state.digests[table.name] ?? [0, 0];
       for (const { key, base } of rows) digest = replaceDigest(digest, key, undefined, base);
       await model.write(bareRows(model, table, rows, state));
       return { state: { ...state, digests: { ...state.digests, [table.name]: digest } }, result: undefined };
     }
     await model.load(rows.map(({ key }) => ({ table, key })));
-    for (const { key, base } of rows) model.row(table, key).load(base, base.stamp.position > doubtful);
+    for (const { key, base } of rows) model.row(table, key).load(base, isLost);
     return { state: await model.save(state), result: undefined };
   });
 }
@@ -421,22 +450,18 @@ function* bareRows(model: Model, table: Table, rows: readonly SnapshotRow[], { h
   }
 }
 
-async function finish(context: LoadContext, header: SnapshotHeader, chunks: readonly { device: string; seq: number; part: Bytes }[], doubtful: number): Promise<void> {
+async function finish(context: LoadContext, { header, chunks }: ReadSnapshot): Promise<void> {
   const { tables } = context;
   const conflicts = await context.change(async (tx, before) => {
-    const hlc = fromHex(header.hlc) > fromHex(before.hlc) ? header.hlc : before.hlc;
-    // The log is there from its start, and all of it is applied as if there were no snapshot.
-    if (doubtful === 0) return { state: { ...before, hlc, formerlyDeclared: { ...header.declared, ...before.formerlyDeclared }, isLoading: false }, result: [] };
     const [applied, parts] = [tx.collection(tables.applied), tx.collection(tables.chunks)];
     const known = await applied.get(before.device) ?? NOTHING_APPLIED;
     await applied.clear();
     await applied.setMany(header.applied);
     await parts.clear();
     await parts.setMany(chunks.map(({ device, seq, part }) => [[device, seq] as const, part] as const));
-    const cursor = doubtful === Infinity ? header.cursor : { ...header.cursor, position: doubtful };
-    const { time, fence, declared } = header;
-    let state: SyncState = { ...before, cursor, time, fence, hlc, declared, isLoading: false, diverged: cursor.position >= (before.diverged ?? 0) ? undefined : before.diverged };
-    if (doubtful === Infinity) for (const name of Object.keys(declared)) checkDigest(name, state.digests[name] ?? [0, 0], header.digests[name], 'rows of a snapshot');
+    const { cursor, time, fence, declared } = header;
+    let state: SyncState = { ...before, cursor, time, fence, declared, isLoading: false, diverged: cursor.position >= (before.diverged ?? 0) ? undefined : before.diverged };
+    for (const name of Object.keys(declared)) checkDigest(name, state.digests[name] ?? [0, 0], header.digests[name], 'rows of a snapshot');
     const model = new Model(tx, tables, state);
     const found: FoundConflict[] = [];
     for (const { device, last } of [{ device: before.device, last: known }, ...before.formers]) {
