@@ -1,8 +1,8 @@
 // Applies records of the log: tells whose they are, joins their parts, and folds them into the base.
 import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
-import { fromHex, toHex, toHexBytes } from './bytes.ts';
-import { advance, fold, isInPlace, timeOf } from './fold.ts';
+import { ByteSink, ByteSource, fromHex, toHex, toHexBytes } from './bytes.ts';
+import { OFFLINE_LIMIT_MS, advance, fold, isInPlace, timeOf } from './fold.ts';
 import type { FoldedRecord, FoundConflict } from './fold.ts';
 import { isDeclaration } from './modes.ts';
 import { Model } from './model.ts';
@@ -126,7 +126,7 @@ interface Pass {
 export async function applyRecords(tx: Transaction, tables: Tables, before: SyncState, records: readonly ReadRecord[], options: ApplyOptions): Promise<{ readonly state: SyncState; readonly result: Applied }> {
   const { isGapAccepted = false, blobs = new Map<string, Bytes>() } = options;
   const model = new Model(tx, tables, before, blobs);
-  const [applied, outbox, chunks] = [tx.collection(tables.applied), tx.collection(tables.outbox), tx.collection(tables.chunks)];
+  const [applied, outbox] = [tx.collection(tables.applied), tx.collection(tables.outbox)];
   const pass: Pass = { state: before, isRenumbered: false, fencedBy: undefined, diverged: undefined, conflicts: [], refused: [], voided: [], gaps: [] };
   const lasts = new Map<string, AppliedRow>();
   await model.loadDue(records.reduce((time, { serverTime }) => Math.max(time, serverTime), before.time), before);
@@ -171,7 +171,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       pass.state = withNewId(pass.state, known);
       pass.isRenumbered = true;
     }
-    const { body, isCut } = await bodyOf(tables, chunks, device, record, pass.refused);
+    const { body, isCut } = await bodyOf(tx, tables, pass.state, device, record, pass.refused);
     // A check is of the time before it.
     if (record.flags & CHECK && body !== undefined && !isMine) compare(model, pass, previous, position, body);
     pass.state = advance(model, pass.state, timeOf({ serverTime, isSealed: record.isSealed, body }));
@@ -274,19 +274,29 @@ function checkDeclared(tables: Tables, { declared }: SyncState, body: RecordBody
   }
 }
 
-interface Chunks {
-  set(key: readonly [string, number], part: Bytes): Promise<void>;
-  get(key: readonly [string, number]): Promise<Bytes | undefined>;
-  delete(key: readonly [string, number]): Promise<boolean>;
+/** A part as it is stored: with the log's time, after which it is of no use to anybody. */
+const encodePart = (time: number, part: Bytes): Bytes => new ByteSink().u64(BigInt(time)).raw(part).done();
+
+function readPart(bytes: Bytes, { time }: SyncState): Bytes | undefined {
+  const source = new ByteSource(bytes);
+  return Number(source.u64()) < time - OFFLINE_LIMIT_MS ? undefined : source.rest();
+}
+
+/** Keeps a part until the last one comes. Those whose writer is gone are forgotten. */
+async function keepPart(tx: Transaction, tables: Tables, state: SyncState, at: readonly [string, number], part: Bytes): Promise<void> {
+  const chunks = tx.collection(tables.chunks);
+  for (const [other, bytes] of await chunks.entries().toArray()) if (readPart(bytes, state) === undefined) await chunks.delete(other);
+  await chunks.set(at, encodePart(state.time, part));
 }
 
 /** What a record says, or completes; no body: more parts follow, the record `isCut` because one is missing, or it means nothing. */
-async function bodyOf(tables: Tables, chunks: Chunks, device: string, record: ReadRecord, refused: KvError[]): Promise<{ readonly body?: RecordBody; readonly isCut?: true }> {
+async function bodyOf(tx: Transaction, tables: Tables, state: SyncState, device: string, record: ReadRecord, refused: KvError[]): Promise<{ readonly body?: RecordBody; readonly isCut?: true }> {
+  const chunks = tx.collection(tables.chunks);
   try {
     if (record.flags & CHUNK) {
       const { left, part } = readChunk(record.body);
       if (left > 0) {
-        await chunks.set([device, record.seq], part);
+        await keepPart(tx, tables, state, [device, record.seq], part);
         return {};
       }
     }
@@ -294,7 +304,7 @@ async function bodyOf(tables: Tables, chunks: Chunks, device: string, record: Re
       const at = [device, record.seq - back] as const;
       const part = await chunks.get(at);
       await chunks.delete(at);
-      return part;
+      return part && readPart(part, state);
     });
     if (bytes === undefined) return { isCut: true };
     await tables.pace.rest();

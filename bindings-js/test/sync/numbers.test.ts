@@ -200,3 +200,33 @@ test('records that are read again long after do not bring back what was deleted'
   assert.equal(await again.db.collection('notes').get('k'), undefined);
   await stopAll([a, again, offline]);
 });
+
+test('parts of a transaction whose writer is gone are forgotten when nobody may be away for so long', async () => {
+  const DAY_MS = 86_400_000;
+  let serverNow = Date.now();
+  const server = new MemoryServer({ serverTime: () => serverNow });
+  const [writer, a] = [await Device.start(server), await Device.start(server)];
+  await writer.db.transaction(async (tx) => {
+    for (let at = 0; at < 30; at++) await tx.collection('notes').set(`large ${at}`, Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24));
+  });
+  while (await writer.replica.pull());
+  while (await writer.replica.drain());
+  assert.ok(await writer.replica.pending() > 2);
+  // All of its parts but the last one.
+  for (let left = await writer.replica.pending(); left > 1; left--) await writer.replica.publish();
+  await a.sync();
+  assert.ok(await a.replica.tables.chunks.size > 0);
+  serverNow += 91 * DAY_MS;
+  const other = await Device.start(server);
+  await other.db.transaction(async (tx) => {
+    for (let at = 0; at < 12; at++) await tx.collection('notes').set(`other ${at}`, Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24));
+  });
+  await converge([other, a]);
+  assert.equal(await a.replica.tables.chunks.size, 0);
+  // The last part comes after all: without the others it has no effect, and its writer sends all of it again.
+  while (await writer.replica.publish());
+  await converge([writer, a, other]);
+  await equal([writer, a, other]);
+  assert.equal(await a.db.collection('notes').size, 42);
+  await stopAll([writer, a, other]);
+});
