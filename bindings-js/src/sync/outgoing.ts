@@ -33,6 +33,8 @@ export class Outgoing {
   /** What is captured, one commit after the other. */
   readonly #turns = new Mutex();
   #isRescanNeeded = false;
+  /** The feed has what was committed since the last start of sync. */
+  #isFed = false;
   #drained = 0;
   /** The log's position that was applied at the last commit taken from the feed. */
   #base: number | undefined;
@@ -52,11 +54,12 @@ export class Outgoing {
     this.#feed = new LocalFeed(db, () => versionOf(db), () => parts.events.changed());
   }
 
-  /** Goes on after the commit `drained`; negative: with everything that the database has. */
-  start(drained: number): void {
-    this.#isRescanNeeded = drained < 0;
-    this.#undone = drained;
-    if (!this.#isRescanNeeded) this.#feed.start(drained);
+  /** Goes on after the commit `drained`; negative, or if there `isNew` collections are: with everything that the database has. */
+  start(drained: number, isNew: boolean): void {
+    this.#isRescanNeeded = isNew || drained < 0;
+    this.#isFed = drained >= 0;
+    this.#undone = isNew ? Math.min(drained, -1) : drained;
+    if (this.#isFed) this.#feed.start(drained);
   }
 
   stop(): void {
@@ -118,10 +121,23 @@ export class Outgoing {
     });
   }
 
-  async #capture(commits: readonly LocalCommit[]): Promise<void> {
-    await this.#change('strict', async () => commits, async (_, state) => ({ state, result: undefined })).catch((error: unknown) => {
+  /** False if everything has to be compared first. */
+  async #capture(commits: readonly LocalCommit[]): Promise<boolean> {
+    return this.#change('strict', async () => commits, async (_, state) => ({ state, result: true })).catch((error: unknown) => {
       if (!(error instanceof Uncompared)) throw error;
+      return false;
     });
+  }
+
+  /**
+   * A comparison finds neither transactions nor what was written to a collection while it was out of
+   * sight: before one, what the feed has is taken from it.
+   */
+  async #captureFed(): Promise<void> {
+    while (this.#isFed) {
+      const commits = await this.#peek() ?? [];
+      this.#isFed = commits.length > 0 && await this.#capture(commits.slice(0, MAX_COMMITS));
+    }
   }
 
   /** Takes commits from the front of the feed, and does more in the same commit. */
@@ -163,6 +179,7 @@ export class Outgoing {
 
   async #rescan(): Promise<void> {
     const { tables } = this.#local;
+    await this.#captureFed();
     // From before the snapshot on: a database without a feed does not keep what was committed since.
     this.#feed.start();
     const snapshot = tables.db.snapshot();

@@ -118,7 +118,7 @@ export class Replica {
       await this.#local.change('strict', async (tx, before) => ({ state: await rejoin(this.tables, tx, before, 'reread'), result: undefined }));
     }
     const { drained } = await checkWitness(this.#parts, state);
-    this.#outgoing.start(isNew ? Math.min(drained, -1) : drained);
+    this.#outgoing.start(drained, isNew);
   }
 
   /** Nothing is committed from here on. */

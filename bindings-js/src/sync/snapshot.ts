@@ -503,7 +503,7 @@ async function confirm(tx: Transaction, tables: Tables, state: SyncState, model:
     });
     if (bytes === undefined) continue;
     await outbox.clear({ gte: ticket - index, lte: ticket });
-    await settleAll(tables, state, model, decodeBody(bytes), found);
+    await settleAll(tables, state, model, decodeBody(bytes, row.flags), found);
   }
   return true;
 }

@@ -198,10 +198,10 @@ export class Tables {
     return table;
   }
 
-  /** A collection whose local writes are sent: also one that only other programs on this file know. */
+  /** A collection whose local writes are sent: one that a program on this file knows, and that was compared with the base. */
   capturing({ collections }: SyncState, name: string): Table | undefined {
     const declaration = collections[name];
-    return this.byName.get(name) ?? (declaration === undefined ? undefined : this.table(name, declaration));
+    return declaration === undefined ? undefined : this.table(name, declaration);
   }
 
   /** All collections whose rows the database may have. */

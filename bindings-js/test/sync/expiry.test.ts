@@ -76,6 +76,30 @@ for (const feed of [true, false]) {
   });
 }
 
+// A transaction of the engine does not delete an entry that it does not see: `delete` and `clear` of one that
+// has expired by a clock that is ahead have no effect, and the entry is there again when the clock is right.
+for (const how of ['is deleted', 'is over by the log']) {
+  test(`an entry that ${how} while the clock of a device is ahead of its expiry stays away when the clock is right`, { todo: 'transactions do not delete what has expired' }, async () => {
+    let serverNow = Date.now();
+    const server = new MemoryServer({ serverTime: () => serverNow });
+    const [a, b] = [await Device.start(server), await Device.start(server)];
+    await notes(a).set('k', 'for an hour', { expireIn: HOUR_MS });
+    await converge([a, b]);
+    if (how === 'is deleted') await notes(a).delete('k');
+    else {
+      serverNow += 2 * HOUR_MS;
+      await notes(a).set('other', 'x');
+    }
+    await a.sync();
+    await at(2 * HOUR_MS, () => b.sync());
+    await converge([a, b]);
+    assert.equal(await valueOf(a), undefined);
+    assert.equal(await valueOf(b), undefined);
+    await equal([a, b]);
+    await stopAll([a, b]);
+  });
+}
+
 test('by the log, and not by the clock of a device, an entry is over', async () => {
   let serverNow = Date.now();
   const server = new MemoryServer({ serverTime: () => serverNow });

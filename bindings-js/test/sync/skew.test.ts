@@ -72,6 +72,26 @@ test('an old program that compacts keeps what it does not know, for new devices 
   await stopAll([away, fresh, updated]);
 });
 
+test('what other programs wrote while an old one led is sent, even if that had no time for it', async () => {
+  const server = new MemoryServer();
+  const other = await Device.start(server, NEW);
+  await tasks(other).set('both', 'first');
+  const first = await Device.start(server, NEW);
+  await converge([other, first]);
+  const old = await first.restart(server, OLD);
+  await tasks(other).set('both', 'elsewhere');
+  await converge([other, old]);
+  await old.db.transaction(async (tx) => {
+    await tx.collection(tasks(old)).set('both', 'in the new tab');
+    await tx.collection(tasks(old)).set('new', 'in the new tab');
+  });
+  const again = await old.restart(server, NEW);
+  await converge([again, other]);
+  await equal([again, other]);
+  assert.deepEqual(await entriesOf(other), { both: 'in the new tab', new: 'in the new tab' });
+  await stopAll([again, other]);
+});
+
 for (const how of ['clear and set', 'delete and set']) {
   test(`a device that adds a collection to the option keeps the entries of a transaction of ${how}`, async () => {
     const server = new MemoryServer();

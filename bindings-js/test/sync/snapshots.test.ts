@@ -8,7 +8,7 @@ import { runStrict } from '../../src/sync/strict.ts';
 import { code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
 import type { DeviceOptions } from './device.ts';
-import { collections, equal, reconnect, stopAll } from './helpers.ts';
+import { collections, cutOff, equal, reconnect, stopAll } from './helpers.ts';
 
 for (const compactions of [1, 2, 3]) {
   test(`a device that stayed before a loss has the same base as those that load a snapshot, after ${compactions} compactions`, async () => {
@@ -173,6 +173,25 @@ test('a record that was sent before a snapshot and never came back is confirmed 
   assert.equal(await a.db.collection('notes').get('not sent'), 2);
   assert.deepEqual(sleeper.conflicts, []);
   await stopAll([a, sleeper]);
+});
+
+test('a check that was sent before a snapshot and never came back is confirmed by it', async () => {
+  let [isArmed, isDown] = [false, false];
+  const server = new MemoryServer({ isUnreachable: () => isDown, isReplyLost: (call) => (isArmed && call === 'append' ? (isDown = true) : false) });
+  const snapshots = new MemorySnapshotStore();
+  const [a, b] = [await Device.start(server, { snapshots }), await Device.start(server, { snapshots })];
+  await a.db.collection('notes').set('k', 1);
+  await converge([a, b]);
+  isArmed = true;
+  await assert.rejects(b.replica.compact(), code('KV_LOG_UNAVAILABLE'));
+  [isArmed, isDown] = [false, false];
+  assert.equal(await b.replica.pending(), 1, 'the check');
+  await cutOff(server, a);
+  b.replica.reconnect();
+  await converge([b, a]);
+  await equal([a, b]);
+  assert.deepEqual([...a.alarms, ...b.alarms], []);
+  await stopAll([a, b]);
 });
 
 test('a device that slept while a tombstone was forgotten deletes the entry', async () => {
