@@ -4,7 +4,7 @@ import type { Transaction } from '../types/index.ts';
 import { ByteSink, ByteSource, fromHex, toHex, toHexBytes } from './bytes.ts';
 import { OFFLINE_LIMIT_MS, advance, fold, isInPlace, timeOf } from './fold.ts';
 import type { FoldedRecord, FoundConflict } from './fold.ts';
-import { isDeclaration } from './modes.ts';
+import { isDeclaration, isSyncName } from './modes.ts';
 import { Model } from './model.ts';
 import { partOf, readChunk, renumber, ticketOf, wholeBody } from './outbox.ts';
 import { CHECK, CHUNK, FENCE, UNDERSTANDING, decodeBody } from './record.ts';
@@ -89,7 +89,7 @@ export const blobsIn = ({ transactions }: RecordBody): BlobOp[] => transactions.
 /** A collection that a record names, unless its declaration means nothing. */
 function tableOf(tables: Tables, state: SyncState, { declared }: RecordBody, name: string): Table | undefined {
   const declaration = state.declared[name] ?? declared.get(name) ?? '';
-  return isDeclaration(declaration) ? tables.table(name, declaration) : undefined;
+  return isSyncName(name) && isDeclaration(declaration) ? tables.table(name, declaration) : undefined;
 }
 
 /** Reads the rows that a record may change. */
@@ -144,6 +144,10 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     }
     if (record.seq <= last) {
       pass.state = record.isSealed ? moved : advance(model, moved, serverTime);
+      continue;
+    }
+    if (position <= previous) {
+      pass.refused.push(new KvError('KV_CORRUPT', `the log has a record at position ${position} behind position ${previous}; it has no effect`));
       continue;
     }
     const refused = pass.refused.length;
@@ -262,7 +266,7 @@ async function confirm(tx: Transaction, tables: Tables, pass: Pass, record: Read
 function isNeeded(model: Model, tables: Tables, state: SyncState, body: RecordBody, op: BlobOp, isMine: boolean): boolean {
   const table = tableOf(tables, state, body, op.collection);
   if (table === undefined) return false;
-  return !isMine || op.expiresAt !== 0 || table.data === undefined || model.row(table, op.key).pending?.n !== body.n;
+  return !isMine || op.expiresAt !== 0 || table.data === undefined || state.history !== state.settled || model.row(table, op.key).pending?.n !== body.n;
 }
 
 /** This program would take the bytes of others for something else, and they its own. */

@@ -80,10 +80,11 @@ class Capture {
     row.capture(this.n, null);
   }
 
-  clear(table: Table, lower: KeyBound, upper: KeyBound): void {
+  /** `later` are keys whose entries were written behind the clear, by what the log has. */
+  clear(table: Table, lower: KeyBound, upper: KeyBound, later: ReadonlySet<Row>): void {
     let isEffective = false;
     for (const row of this.#model.within(table, lower, upper)) {
-      if (row.isStrict || !isThere(row)) continue;
+      if (row.isStrict || !isThere(row) || (row.pending === undefined && later.has(row))) continue;
       isEffective = true;
       row.capture(this.n, null);
     }
@@ -130,6 +131,19 @@ async function loadWritten(model: Model, tables: Tables, state: SyncState, commi
   await model.load(points);
 }
 
+/**
+ * A clear of a range conflicts with writes to the keys that were there. One of sync that adds a key may
+ * have its snapshot before the clear and its place behind it: then the clear has not removed that.
+ */
+async function writtenBehind(model: Model, table: Table, lower: KeyBound, upper: KeyBound, version: number, commits: readonly LocalCommit[]): Promise<ReadonlySet<Row>> {
+  const found = new Set<Row>();
+  if (table.data === undefined || !commits.some((other) => other.isOwn === true && other.version > version)) return found;
+  for (const row of model.within(table, lower, upper)) {
+    if (!row.isStrict && row.pending === undefined && row.isLive && (await model.versionOf(row) ?? 0) > version) found.add(row);
+  }
+  return found;
+}
+
 /** Puts commits into the outbox, in one record or more. What went past sync in mode "strict" is undone. */
 export async function captureCommits(tx: Transaction, tables: Tables, before: SyncState, commits: readonly LocalCommit[], now: number, blobs: BlobMaker | undefined): Promise<Captured> {
   const model = new Model(tx, tables, before);
@@ -169,7 +183,7 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
         continue;
       }
       const { lower, upper } = toBounds(change.type === 'clear' ? change.range : {});
-      if (table.modes.has('merge')) capture.clear(table, lower, upper);
+      if (table.modes.has('merge')) capture.clear(table, lower, upper, await writtenBehind(model, table, lower, upper, commit.version, commits));
       for (const row of table.data === undefined ? [] : model.within(table, lower, upper)) {
         if (!row.isStrict) continue;
         if (row.isLive) violated = { table, key: undefined };
@@ -183,7 +197,9 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
     capture = new Capture(tables, model, state, now);
   }
   state = await capture.save(tx, state, blobs);
-  if (state !== before || violations.length > 0 || model.isChanged || drained - before.drained > NOTED_COMMITS) state = { ...await model.save(state), drained, drainedBase };
+  // What had no effect may have one if it is looked at again, beside what arrives until then.
+  const isNoted = commits.slice(0, count).some((commit) => commit.isOwn !== true && commit.changes.some(({ collection }) => tables.capturing(before, collection) !== undefined));
+  if (state !== before || isNoted || model.isChanged || drained - before.drained > NOTED_COMMITS) state = { ...await model.save(state), drained, drainedBase };
   return { state, count, base: drainedBase, violations, isRescanNeeded };
 }
 

@@ -2,7 +2,7 @@
 // base: nothing here depends on a clock, on local writes, or on which collections a program knows.
 import { KvError } from '../base/errors.ts';
 import { MAX_AHEAD_MS, clamp, toHlc, toMs } from './clock.ts';
-import { MAX_DECLARATION, isDeclaration } from './modes.ts';
+import { MAX_DECLARATION, isDeclaration, isSyncName } from './modes.ts';
 import type { SyncMode } from './modes.ts';
 import { CHECK, FENCE, REPAIR, STRICT, UNBASED } from './record.ts';
 import type { KeyBound, RecordBody, SyncOp } from './record.ts';
@@ -174,12 +174,12 @@ function declare(before: SyncState['declared'], given: ReadonlyMap<string, strin
   let declared = before;
   for (const [name, declaration] of given) {
     const known = declared[name];
-    if (known === undefined && isDeclaration(declaration)) {
+    if (known === undefined && isSyncName(name) && isDeclaration(declaration)) {
       declared = { ...declared, [name]: declaration };
       names.add(name);
     } else if (known === declaration) names.add(name);
     else {
-      const what = known === undefined ? `is declared by ${declaration.length} bytes that mean nothing (at most ${MAX_DECLARATION})` : `is declared as ${declaration}, and the log has it as ${known}`;
+      const what = known === undefined ? `has a name that is too long, or is declared by ${declaration.length} bytes that mean nothing (at most ${MAX_DECLARATION})` : `is declared as ${declaration}, and the log has it as ${known}`;
       refused.push(new KvError('KV_SYNC_MODE', `collection ${JSON.stringify(name)} ${what}: the operations on it in the record at position ${position} of device ${device.toString(16)} have no effect; open it with the same codecs and modes on all devices`));
     }
   }

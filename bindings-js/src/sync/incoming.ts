@@ -9,9 +9,9 @@ import { partOf, renumber } from './outbox.ts';
 import type { Link, Parts } from './parts.ts';
 import { crcOf, isRead } from './record.ts';
 import { conclude, rejoin } from './rejoin.ts';
-import { isTruncated } from './remote-log.ts';
+import { isTruncated, logUnavailable } from './remote-log.ts';
 import type { LoggedRecord, Position } from './remote-log.ts';
-import { decodeOutbox } from './state.ts';
+import { NOTHING_APPLIED, decodeOutbox } from './state.ts';
 import type { SyncState } from './state.ts';
 import { loadSnapshot, readManifest } from './snapshot.ts';
 import type { Bytes } from './tables.ts';
@@ -90,8 +90,10 @@ export class Incoming {
    */
   async #findLost(end: Position): Promise<void> {
     this.#unseen++;
-    const { outbox } = this.#local.tables;
-    const [oldest] = await outbox.first() ?? [];
+    const { outbox, applied } = this.#local.tables;
+    // Parts that have come back stay in the outbox until all of them have.
+    const [last] = await applied.get((await this.#local.recall()).device) ?? NOTHING_APPLIED;
+    const [oldest] = await outbox.first({ gt: last }) ?? [];
     if (oldest === undefined) return;
     const isLong = this.#unseen % (3 * MAX_UNSEEN) === 0;
     if (!isLong && (this.#link.positionOf(oldest) ?? Infinity) > end) {
@@ -99,14 +101,16 @@ export class Incoming {
       return;
     }
     const isLost = await this.#local.change('strict', async (tx, state) => {
-      const rows = await tx.collection(outbox).entries({ lte: this.#link.sent }).toArray();
+      const rows = await tx.collection(outbox).entries({ gt: last, lte: this.#link.sent }).toArray();
       const [first, bytes] = rows[0] ?? [];
       // It may have come back, or been refused.
-      if (first !== oldest || decodeOutbox(bytes as Bytes).expect !== undefined) return { state, result: false };
+      if (first !== oldest || first === undefined) return { state, result: false };
+      const row = decodeOutbox(bytes as Bytes);
+      if (row.expect !== undefined) return { state, result: false };
       const isBack = (ticket: number): boolean => (this.#link.acknowledged.get(ticket) ?? Infinity) > end;
       const kept = isLong ? -1 : rows.findIndex(([ticket]) => isBack(ticket));
-      const [last, row] = rows.at(kept < 0 ? -1 : kept - 1) as readonly [number, Bytes];
-      return { state: await renumber(tx, this.#local.tables, state, first, last + partOf(decodeOutbox(row)).left), result: true };
+      const [to, newest] = rows.at(kept < 0 ? -1 : kept - 1) as readonly [number, Bytes];
+      return { state: await renumber(tx, this.#local.tables, state, first - partOf(row).index, to + partOf(decodeOutbox(newest)).left), result: true };
     });
     if (isLost) this.#link.sendAgain();
   }
@@ -129,7 +133,9 @@ export class Incoming {
       const { code } = error as Partial<KvError>;
       const { position, serverTime, record } = logged;
       const isUnknown = code === 'KV_VERSION_UNSUPPORTED';
-      if (!isUnknown && (code !== 'KV_CORRUPT' || !this.#isLastAttempt(`unreadable ${position}`))) throw error;
+      if (!isUnknown && code !== 'KV_CORRUPT') throw error;
+      // Another server may have it undamaged.
+      if (!isUnknown && !this.#isLastAttempt(`unreadable ${position}`)) throw logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
       alarms.set(position, error as KvError);
       return { raw: record, unread: error as KvError, position, serverTime, crc: crcOf(record), flags: 0, device: 0n, seq: 0, back: 0, isSealed: false, body: new Uint8Array(0) };
     }

@@ -142,9 +142,14 @@ export class Model implements View {
     return first.every((entry) => entry === undefined);
   }
 
-  async entryOf({ table: { data }, key }: Row): Promise<BaseValue> {
-    const entry = data && await this.#in(data).getEntry(key);
+  async entryOf({ table, key }: Row): Promise<BaseValue> {
+    const entry = await this.#in(this.#tables.entriesOf(table)).getEntry(key);
     return entry === undefined ? null : { value: entry.value, expiresAt: entry.expiresAt ?? 0 };
+  }
+
+  /** Version of the commit that wrote the entry. */
+  async versionOf({ table, key }: Row): Promise<number | undefined> {
+    return (await this.#in(this.#tables.entriesOf(table)).getEntry(key))?.version;
   }
 
   #in(rows: Rows): RowsIn {

@@ -14,6 +14,11 @@ export interface PrefixMode {
   readonly mode: SyncMode;
 }
 
+/** Sync has collections of its own for each, with longer names. */
+export const MAX_NAME_BYTES = 200;
+
+export const isSyncName = (name: string): boolean => new TextEncoder().encode(name).length <= MAX_NAME_BYTES;
+
 /** A declaration is at most so long. */
 export const MAX_DECLARATION = 4096;
 

@@ -38,6 +38,8 @@ export class Link {
   readonly acknowledged = new Map<number, Position>();
   /** Strict records of this device that the log has at another place than they were meant for: they have no effect. */
   readonly voided = new Set<number>();
+  /** Counts when records may have got other numbers. */
+  renumbered = 0;
   /** The newest position known to be the log's end, for an exclusive writer. */
   end = 0;
   isChecked = false;
@@ -57,6 +59,7 @@ export class Link {
 
   /** Everything in the outbox is sent again. */
   sendAgain(): void {
+    this.renumbered++;
     this.sent = 0;
     this.acknowledged.clear();
   }

@@ -160,15 +160,22 @@ export class Replica {
     return this.#sending.run(() => this.#outgoing.publish(signal));
   }
 
-  /** Reads all of the log, sends all of the outbox, and waits until it has come back. */
+  /** Reads all of the log, sends what the application has committed before, and waits until it has come back. */
   async settle(signal?: AbortSignal): Promise<void> {
+    /** Records from this one on are of later commits; undefined: not known yet. */
+    let end: number | undefined;
+    let renumbered = this.#link.renumbered;
     for (;;) {
       signal?.throwIfAborted();
       while (await this.pull(signal));
-      while (await this.drain());
-      while (await this.publish(signal));
+      if (end === undefined) while (await this.drain());
+      // What was sent again has other numbers.
+      if (end === undefined || renumbered !== this.#link.renumbered) end = (await this.state()).nextTicket;
+      renumbered = this.#link.renumbered;
+      while (await this.publish(signal) && this.#link.sent < end - 1);
       while (await this.pull(signal));
-      if (await this.pending() === 0) return;
+      const [oldest] = await this.tables.outbox.first() ?? [Infinity];
+      if (oldest >= end && renumbered === this.#link.renumbered) return;
       // The log has acknowledged what it does not show yet.
       await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
     }
@@ -213,7 +220,12 @@ export class Replica {
       const state = await this.state();
       checkFit(state);
       const record = await this.offer(CHECK, [], state.cursor.position);
-      if (record !== undefined && await this.outcomeOf(record, signal)) return;
+      const isIn = record !== undefined && await this.outcomeOf(record, signal).catch((error: unknown) => {
+        // The id is another one now.
+        if ((error as Partial<KvError>).code !== 'KV_CONFLICT') throw error;
+        return false;
+      });
+      if (isIn) return;
       await new Promise((resolve) => setTimeout(resolve, Math.random() * 2 ** attempt * SETTLE_MS));
     }
     throw new KvError('KV_LOG_UNAVAILABLE', 'sync.compact: other devices wrote to the log at every attempt; call it when fewer do', { retryable: true });
@@ -224,7 +236,7 @@ export class Replica {
     const { snapshots: store, log } = this.#parts;
     if (store === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'sync.compact needs the option `snapshots`');
     await this.settle(signal);
-    if (await isCompact({ log, wire: this.wire }, await this.state())) return undefined;
+    if (await isCompact({ log, store, wire: this.wire }, await this.state())) return undefined;
     await this.#check(signal);
     return writeSnapshot({ tables: this.tables, log, store, wire: this.wire, lock: (work) => this.#local.run(work) }, signal);
   }

@@ -240,6 +240,8 @@ export class Row {
     this.pending = { n, check: checkOf(value), expiresAt: value?.expiresAt ?? 0 };
     this.former = undefined;
     this.isStale = false;
+    // The application has written it: what was to be put there is older.
+    this.entry = undefined;
   }
 
   /**

@@ -94,8 +94,9 @@ export function streamOf(blocks: AsyncGenerator<Uint8Array, undefined>): Readabl
 }
 
 /** Whether there is nothing in the log that the newest snapshot lacks. */
-export async function isCompact({ log, wire }: Pick<SnapshotContext, 'log' | 'wire'>, { cursor }: SyncState): Promise<boolean> {
-  return ((await readManifest(log, wire))?.content.position ?? 0) >= cursor.position;
+export async function isCompact({ log, store, wire }: Pick<SnapshotContext, 'log' | 'store' | 'wire'>, { cursor }: SyncState): Promise<boolean> {
+  const manifest = (await readManifest(log, wire))?.content;
+  return manifest !== undefined && manifest.position >= cursor.position && (await store.list(manifest.key)).includes(manifest.key);
 }
 
 /** The base has keys with local writes over them: it cannot be read as a whole now. */
@@ -181,7 +182,7 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
     for (const name of Object.keys(declared).sort((a, b) => compareBytes(utf8.encode(a), utf8.encode(b)))) {
       const table = tables.table(name, declared[name] as string);
       sink.u8(COLLECTION).text(name);
-      const data = table.data && snapshot.collection(table.data);
+      const data = snapshot.collection(tables.entriesOf(table));
       let digest: Digest = [0, 0];
       for await (const [rowKey, bytes] of snapshot.collection(table.rows).entries()) {
         const { base, pending, isStale } = decodeRow(bytes);
@@ -189,7 +190,7 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
         if (base === undefined) continue;
         const { stamp } = base;
         if (stamp.isDead && stamp.h < horizon) continue;
-        const value = stamp.isDead || isStale || base.kept !== undefined ? base.kept : (await data?.get(rowKey));
+        const value = stamp.isDead || isStale || base.kept !== undefined ? base.kept : await data.get(rowKey);
         // Otherwise the application has written it, and that is not in the outbox yet.
         if (!stamp.isDead && (value === undefined || checkOfBytes(value) !== stamp.check)) throw new Busy();
         digest = replaceDigest(digest, rowKey, undefined, base);

@@ -141,16 +141,17 @@ export class StrictRecords {
     const [bytes, stored] = await Promise.all([this.#local.tables.outbox.get(ticket), this.#local.state()]);
     if (bytes === undefined) return !this.#isVoided(ticket);
     const row = decodeOutbox(bytes);
-    try {
-      await this.#sender.append(stored, ticket, row, row.expect, signal);
-    } catch (error) {
+    const position = await this.#sender.append(stored, ticket, row, row.expect, signal).catch((error: unknown) => {
       if ((error as Partial<KvError>).code !== 'KV_LOG_CONFLICT') throw error;
-    }
+      return undefined;
+    });
     // Whatever the answer was: the log decides.
     while (await this.#parts.pull(signal));
     if (!await this.#local.tables.outbox.has(ticket)) return !this.#isVoided(ticket);
     const { cursor } = await this.#local.state();
-    if (cursor.position === row.expect) return false;
+    // Without an answer of the log it may come yet. With one it is there, or the log has lost it.
+    const isLost = position !== undefined && await this.#parts.log.at(position) === undefined;
+    if (cursor.position === row.expect && !isLost) return false;
     // Something else followed `expect`: the record cannot get into the log any more. The next one does
     // not name its number.
     await this.#local.change('strict', async (tx, before) => {

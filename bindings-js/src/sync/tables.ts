@@ -7,7 +7,7 @@ import { valueCodecs } from '../codec/values.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import type { Change, Collection, Database, IndexOptions, Transaction } from '../types/index.ts';
 import { ByteSink, ByteSource, fromHex, toHex } from './bytes.ts';
-import { Modes } from './modes.ts';
+import { MAX_NAME_BYTES, Modes, isSyncName } from './modes.ts';
 import type { PrefixMode, SyncMode } from './modes.ts';
 import { Pace } from './pace.ts';
 import type { AppliedRow, AsideRow, OfferedRow, SyncState } from './state.ts';
@@ -100,6 +100,7 @@ function toTable(db: Database, name: string, options: SyncCollectionOptions, mod
   if (name.startsWith('mangrove:')) {
     throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: collection ${JSON.stringify(name)} cannot be synchronized; give the data a collection with a name of its own`);
   }
+  if (!isSyncName(name)) throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: the name of a collection that is synchronized has at most ${MAX_NAME_BYTES} bytes, and ${JSON.stringify(name)} has more`);
   const key = (options.key ?? keyCodecs.any) as KeyCodec<unknown>;
   const modes = Modes.of(name, key, mode, options.prefixModes ?? []);
   const value = (options.value ?? valueCodecs.structured()) as ValueCodec<unknown>;
@@ -204,6 +205,13 @@ export class Tables {
     return declaration === undefined ? undefined : this.table(name, declaration);
   }
 
+  /** The entries of a collection, to be read: also of one that only other programs on this file know. */
+  entriesOf({ name, data, declaration }: Table): Rows {
+    if (data !== undefined) return data;
+    const { key, value } = JSON.parse(declaration) as { readonly key: string; readonly value: string };
+    return this.db.collection<Bytes, Bytes>(name, { key: raw(key), value: raw(value) });
+  }
+
   /** All collections whose rows the database may have. */
   all({ declared, formerlyDeclared, collections }: Pick<SyncState, 'declared' | 'formerlyDeclared' | 'collections'>): Table[] {
     const names = { ...formerlyDeclared, ...declared, ...collections };
@@ -255,9 +263,12 @@ function newState(): SyncState {
   };
 }
 
+/** Records that were sent under earlier ids would count as another device's, and be sent again. */
+const MAX_FORMERS = 8;
+
 /** The device takes another id: a copy of the file has used this one, or the log forgot what it sent. */
 export function withNewId(state: SyncState, last: AppliedRow): SyncState {
-  return { ...state, device: randomId(), formers: [...state.formers, { device: state.device, last }] };
+  return { ...state, device: randomId(), formers: [...state.formers.slice(1 - MAX_FORMERS), { device: state.device, last }] };
 }
 
 export const deviceOf = (state: SyncState): bigint => fromHex(state.device);

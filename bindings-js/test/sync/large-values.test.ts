@@ -128,3 +128,22 @@ test('values of a transaction in several records, of a copy and of other collect
   for (const [key, times] of store.gets) assert.equal(times, 1, key);
   await stopAll([a, twin, b]);
 });
+
+test('an own large value that comes back while the log is read anew is not taken for empty', async () => {
+  const [server, store] = [new MemoryServer(), new CountedStore()];
+  const a = await Device.start(server, { snapshots: store });
+  await a.db.collection('notes').set('small', 1);
+  await a.sync();
+  server.loseHistory(0);
+  await write(a, 0, 1);
+  while (await a.replica.drain());
+  while (await a.replica.publish());
+  const before = await a.db.collection('notes').entries().toArray();
+  a.replica.reconnect();
+  const b = await Device.start(server, { snapshots: store });
+  await converge([a, b]);
+  await equal([a, b]);
+  assert.deepEqual(await b.db.collection('notes').entries().toArray(), before);
+  await a.replica.compact();
+  await stopAll([a, b]);
+});

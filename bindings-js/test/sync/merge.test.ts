@@ -314,3 +314,48 @@ test('a repair whose stamp is years ahead counts as written now', async () => {
   assert.equal(await a.db.collection('notes').get('k'), 'two minutes later');
   await Promise.all([...devices, offline].map((device) => device.stop()));
 });
+
+test('a clear beside what arrives leaves or removes it on all devices alike', async () => {
+  for (const range of [undefined, { gte: 'b' }, { gte: 'k', lt: 'l' }]) {
+    await withDevices(2, async ([a, b]) => {
+      const [theirs, mine] = [a!.db.collection<string, string>('notes'), b!.db.collection<string, string>('notes')];
+      await theirs.setMany([['c', 'before'], ['k0', 'before']]);
+      await converge([a!, b!]);
+      await theirs.setMany([['k1', 'arrives'], ['k0', 'arrives']]);
+      await a!.sync();
+      // The commit that applies it has its snapshot before the clear, and comes behind it.
+      const { pace } = b!.replica.tables;
+      const rest = pace.rest.bind(pace);
+      let isCleared = false;
+      pace.rest = async () => {
+        if (!isCleared) {
+          isCleared = true;
+          await mine.clear(range as never);
+        }
+        return rest();
+      };
+      while (await b!.replica.pull());
+      assert.ok(isCleared);
+      await converge([b!, a!]);
+      await equal([a!, b!]);
+    });
+  }
+});
+
+test('a removal that had no effect has none after a restart either', async () => {
+  for (const remove of [(device: Device) => device.db.dropCollection('notes'), (device: Device) => device.db.collection('notes').clear(), (device: Device) => device.db.collection('notes').delete('k')]) {
+    const server = new MemoryServer();
+    const [a, b] = [await Device.start(server), await Device.start(server)];
+    await a.db.collection('other').set('x', 1);
+    await converge([a, b]);
+    await remove(b);
+    await b.sync();
+    await a.db.collection('notes').set('k', 'written since');
+    await converge([a, b]);
+    const again = await b.restart(server, {});
+    await converge([again, a]);
+    await equal([again, a]);
+    assert.equal(await a.db.collection('notes').get('k'), 'written since');
+    await stopAll([again, a]);
+  }
+});

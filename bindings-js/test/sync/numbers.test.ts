@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { decodeRecord } from '../../src/sync/record.ts';
 import type { LoggedRecord, Position } from '../../src/sync/remote-log.ts';
+import { runStrict } from '../../src/sync/strict.ts';
 import { Device, converge } from './device.ts';
 import { equal, reconnect, stopAll } from './helpers.ts';
 
@@ -229,4 +230,96 @@ test('parts of a transaction whose writer is gone are forgotten when nobody may 
   await equal([writer, a, other]);
   assert.equal(await a.db.collection('notes').size, 42);
   await stopAll([writer, a, other]);
+});
+
+test('a transaction of several records is sent once, however late its parts come back', async () => {
+  for (const large of [10, 30]) {
+    const server = new MemoryServer({ delay: () => new Promise((resolve) => setTimeout(resolve, 2)) });
+    const [a, b] = [await Device.start(server), await Device.start(server)];
+    await a.db.transaction(async (tx) => {
+      for (let at = 0; at < large; at++) await tx.collection('notes').set(`k ${at}`, Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24));
+    });
+    while (await a.replica.pull());
+    while (await a.replica.drain());
+    const parts = await a.replica.pending();
+    assert.ok(parts >= 2);
+    // The log is read between any two parts, too, as by a device that synchronizes in the background.
+    for (let turn = 0; turn < 500 && await a.replica.pending() > 0; turn++) {
+      await a.replica.publish();
+      await a.replica.pull();
+      await a.replica.pull();
+    }
+    await converge([a, b]);
+    await equal([a, b]);
+    assert.equal(server.records.length, parts);
+    assert.equal(await b.db.collection('notes').size, large);
+    await stopAll([a, b]);
+  }
+});
+
+test('a strict record that was acknowledged and is gone is offered again', async () => {
+  const server = new MemoryServer();
+  const log = new MemoryLog(server);
+  const append = log.append.bind(log);
+  let losses = 1;
+  log.append = async (...args) => {
+    const position = await append(...args);
+    if (args[1].expect !== undefined && losses-- > 0) (server.records as LoggedRecord[]).splice(server.records.findIndex((logged) => logged.position === position), 1);
+    return position;
+  };
+  const options = { collections: { notes: {}, accounts: { mode: 'strict' } } } as const;
+  const [a, b] = [await Device.start(server, { ...options, log }), await Device.start(server, options)];
+  await a.db.collection('notes').set('first', 1);
+  await converge([a, b]);
+  let runs = 0;
+  await runStrict(a.replica, (tx) => {
+    runs++;
+    return tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1);
+  }, {});
+  assert.equal(runs, 2);
+  await a.db.collection('notes').set('behind it', 1);
+  await converge([a, b]);
+  await equal([a, b]);
+  assert.equal(await b.db.collection('accounts').get('n'), 1);
+  await stopAll([a, b]);
+});
+
+test('what was committed before is settled, whatever is committed meanwhile', async () => {
+  const server = new MemoryServer({ delay: () => new Promise((resolve) => setTimeout(resolve, 1)) });
+  const a = await Device.start(server);
+  const notes = a.db.collection('notes');
+  await notes.set('before', 1);
+  let [isOver, count] = [false, 0];
+  const writing = (async () => {
+    while (!isOver && count < 5000) {
+      await notes.set('meanwhile', ++count);
+      await a.replica.drain();
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  })();
+  await a.replica.settle();
+  isOver = true;
+  await writing;
+  assert.ok(count < 5000, 'it did not wait for the end of the writing');
+  assert.ok(server.records.length > 0);
+  await a.sync();
+  await a.stop();
+});
+
+test('a device that gets many ids does not keep all of them', async () => {
+  const server = new MemoryServer();
+  const a = await Device.start(server);
+  for (let round = 0; round < 20; round++) {
+    await a.db.collection('notes').set('k', round);
+    await a.sync();
+    server.loseHistory(0);
+    await a.db.collection('notes').set('l', round);
+    while (await a.replica.drain());
+    while (await a.replica.publish());
+    a.replica.reconnect();
+    await a.sync();
+  }
+  assert.ok((await a.replica.state()).formers.length <= 8);
+  assert.deepEqual(await a.db.collection('notes').entries().toArray(), [['k', 19], ['l', 19]]);
+  await a.stop();
 });

@@ -36,6 +36,7 @@ const POISON: readonly (readonly [string, readonly Uint8Array[]])[] = [
   ['a flipped bit in the flags', [flipped(1, 64)]],
   ['a flipped bit in the body', [flipped(25, 64)]],
   ['a key of 100,000 bytes', [record(0, encoded(new Uint8Array(100_000).fill(9)))]],
+  ['a collection with a name of 250 bytes', [record(0, encodeBody({ n: 1, declared: new Map([['n'.repeat(250), DECLARED.get('notes')!]]), transactions: [{ base: 0, hlc: toHlc(Date.now()), ops: [{ type: 'delete', collection: 'n'.repeat(250), key: bytes(1) }] }] }))]],
   ['a record of 3 bytes', [bytes(1, 2, 3)]],
   ['a record of 0 bytes', [bytes()]],
   ['a body that would take 700 MiB', [record(COMPRESSED, new Uint8Array(deflateRawSync(new Uint8Array(700 << 20))))]],

@@ -147,3 +147,28 @@ test('lost history puts back what this program does not know', async () => {
   assert.deepEqual(await entriesOf(fresh), { b: '2' });
   await stopAll([fresh, old]);
 });
+
+test('a program that does not name a collection which an earlier one on the file did compacts all of it', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const first = await Device.start(server, { ...NEW, snapshots });
+  await tasks(first).setMany([['a', 'one'], ['b', 'two']]);
+  await runStrict(first.replica, (tx) => tx.collection('accounts').set('x', 1), {});
+  await first.sync();
+  const old = await first.restart(server, { ...OLD, snapshots });
+  await old.db.collection('notes').set('n', 1);
+  assert.notEqual(await old.replica.compact(), undefined);
+  await old.db.collection('notes').set('n', 2);
+  assert.notEqual(await old.replica.compact(), undefined);
+  const fresh = await Device.start(server, { ...NEW, snapshots });
+  await converge([fresh, old]);
+  assert.deepEqual(await entriesOf(fresh), { a: 'one', b: 'two' });
+  assert.equal(await fresh.db.collection('accounts').get('x'), 1);
+  // Lost history: what the old program cannot see it puts back all the same.
+  server.loseHistory(0);
+  await reconnect([old]);
+  const later = await Device.start(server, { ...NEW, snapshots });
+  await converge([later, old]);
+  assert.deepEqual(await entriesOf(later), { a: 'one', b: 'two' });
+  await stopAll([fresh, old, later]);
+});
