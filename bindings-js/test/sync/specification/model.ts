@@ -20,11 +20,11 @@ interface Tx { readonly base: number; readonly h: number; readonly ops: readonly
 export interface Body { readonly n: number; readonly txs: readonly Tx[]; readonly digest?: string }
 /** A record in the outbox. `part` of `parts`: the operations of a long one are spread over them. */
 export interface Out { readonly number: number; readonly kind: Kind; readonly body: Body; readonly part: number; readonly parts: number; readonly isUnbased: boolean; readonly expect: number }
-export interface LogRecord extends Out { readonly device: number; readonly back: number; readonly position: number; readonly time: number }
+export interface LogRecord extends Out { readonly device: number; readonly back: number; readonly position: number; readonly time: number; /** Tells it from all others, as the server's time to the millisecond does. */ readonly serial: number }
 type Applied = Readonly<Record<number, readonly [number: number, chain: number]>>;
 export interface Snapshot { readonly position: number; readonly at: string; readonly time: number; readonly rows: readonly (Base | undefined)[]; readonly applied: Applied; readonly parts: Readonly<Record<string, true>>; readonly seen: number; readonly purged: number; readonly digest: string }
 export interface Log {
-  records: readonly LogRecord[]; end: number; purged: number; clock: number; nextId: number; snapshot: Snapshot | undefined;
+  records: readonly LogRecord[]; end: number; purged: number; clock: number; serial: number; nextId: number; snapshot: Snapshot | undefined;
   /** By `<device>:<number>`: what servers take for a record that they have. */
   keys: Readonly<Record<string, number>>;
   /** Counts losses, so that a device can notice them when it connects. */
@@ -45,8 +45,8 @@ export interface Device {
   seen: number;
 }
 /** A local write as the application knows it: no part of the protocol. */
-export interface Write { readonly keys: number; readonly deletes: number; readonly knew: number; readonly kind: Kind; readonly isRefused: boolean }
-export interface State { log: Log; devices: Device[]; writes: readonly Write[]; left: Readonly<Record<string, number>>; wire: LogRecord | undefined; numbers: Readonly<Record<string, string>>; broken: string | undefined }
+export interface Write { readonly keys: number; readonly deletes: number; readonly knew: number; readonly kind: Kind; readonly expiry: number; readonly isRefused: boolean }
+export interface State { log: Log; devices: Device[]; writes: readonly Write[]; left: Readonly<Record<string, number>>; wire: LogRecord | undefined; numbers: Readonly<Record<string, number>>; broken: string | undefined }
 
 export interface Scenario {
   readonly name: string;
@@ -74,7 +74,7 @@ const bit = (index: number): number => 1 << index;
 const EMPTY: Row = { base: undefined, former: undefined, pending: undefined, isStale: false };
 const UNKNOWN = -1;
 export const content = ({ body, part, kind }: Pick<Out, 'body' | 'part' | 'kind'>): string => `${kind}${part}/${body.n}/${body.txs.map(({ base, h, ops }) => `${base}.${h}.${ops.map(({ type, key, value, expiry, stamp }) => `${type[0]}${key}=${value}x${expiry}${stamp ? `s${stamp.h}.${stamp.device}.${stamp.n}` : ''}`).join()}`).join(';')}`;
-const identity = (record: LogRecord): string => `${record.device}:${record.number}@${record.time}/${content(record)}`;
+const identity = (record: LogRecord): string => `${record.device}:${record.number}@${record.serial}`;
 const chain = (before: number, text: string): number => [...text].reduce((sum, char) => (Math.imul(sum, 31) + char.charCodeAt(0)) | 0, before);
 const isForgotten = ({ isDead, h }: Stamp, time: number): boolean => isDead && h < (time - LIMIT) * TICK;
 /** The base as digests see it: values and their stamps. */
@@ -147,7 +147,7 @@ export class Step {
     if (device.feed.some(({ kind, ops }) => kind !== 'removal' && ops.some((op) => op.type === 'clear' || op.key === key))) this.fail(`device ${device.id}: a local write of key ${key} that was not captured is overwritten`);
     if (from !== undefined && from.write !== to?.write && from.expiry === 0 && this.state.left['forget'] !== 0) {
       const isBehind = to !== undefined ? ((this.state.writes[from.write]?.knew ?? 0) & bit(to.write)) !== 0
-        : !this.state.writes.some(({ deletes }, write) => (deletes & bit(key)) !== 0 && ((this.state.writes[from.write]?.knew ?? 0) & bit(write)) === 0);
+        : !this.state.writes.some(({ deletes, keys, expiry }, write) => ((deletes & bit(key)) !== 0 || ((keys & bit(key)) !== 0 && expiry !== 0 && expiry <= this.state.log.clock)) && ((this.state.writes[from.write]?.knew ?? 0) & bit(write)) === 0);
       if (isBehind) this.fail(`device ${device.id}: key ${key} goes back behind write ${from.write}`);
     }
     device.entries[key] = to;
@@ -176,7 +176,7 @@ export class Step {
     if (name === 'clear') ops = [{ type: 'clear', key: 0, value: 0, expiry: 0, write }];
     // A clear removes what is there when the log reaches it.
     const mask = (name === 'delete' ? there : keys).reduce((sum, key) => sum | bit(key), 0);
-    this.state.writes = [...this.state.writes, { keys: mask, deletes: isDelete ? mask : 0, knew: device.seen, kind: name === 'newer' ? 'newer' : 'merge', isRefused: false }];
+    this.state.writes = [...this.state.writes, { keys: mask, deletes: isDelete ? mask : 0, knew: device.seen, kind: name === 'newer' ? 'newer' : 'merge', expiry, isRefused: false }];
     for (const key of keys) device.entries[key] = isDelete ? undefined : { value, expiry, write };
     device.feed = [...device.feed, { kind: name === 'newer' || name === 'long' ? name : 'merge', base: device.cursor, ops, seen: device.seen }];
     device.seen |= bit(write);
@@ -257,7 +257,7 @@ export class Step {
     const write = this.state.writes.length;
     device.hlc = Math.max(device.hlc + 1, (this.state.log.clock + device.skew) * TICK);
     const number = device.next++;
-    this.state.writes = [...this.state.writes, { keys: bit(key), deletes: 0, knew: device.seen, kind: 'strict', isRefused: false }];
+    this.state.writes = [...this.state.writes, { keys: bit(key), deletes: 0, knew: device.seen, kind: 'strict', expiry: 0, isRefused: false }];
     device.outbox = [{ number, kind: 'strict', body: { n: number, txs: [{ base: device.cursor, h: device.hlc, ops: [{ type: 'put', key, value: 1 + write % 2, expiry: 0, write }] }] }, part: 0, parts: 1, isUnbased: false, expect: device.cursor }];
     [device.safe, device.isRelaxed] = [undefined, false];
   }
@@ -277,7 +277,7 @@ export class Step {
     if (this.#is('numbers are given when a record is sent')) number = last + 1 + device.outbox.indexOf(out);
     const before = Math.max(last, ...device.outbox.filter((other) => other.number < number).map((other) => other.number), 0);
     if (this.#is('n is given when a record is sent')) body = { ...body, n: number };
-    return { ...out, number, body, device: device.id, back: number - before, position: 0, time: 0 };
+    return { ...out, number, body, device: device.id, back: number - before, position: 0, time: 0, serial: 0 };
   }
 
   /** Sends the next record; its reply may be lost, or the record stays on its way. */
@@ -315,7 +315,7 @@ export class Step {
     const known = log.keys[key];
     if (known !== undefined && !isForced) return known;
     if (given.expect >= 0 && given.expect !== log.end && !isForced) return undefined;
-    const record = { ...given, position: log.end + 1, time: log.clock };
+    const record = { ...given, position: log.end + 1, time: log.clock, serial: log.serial++ };
     log.end++;
     log.records = [...log.records, record];
     log.all = [...log.all, record];
@@ -330,8 +330,10 @@ export class Step {
   }
 
   /** Acknowledged records are not where they should be, and no loss was noticed. */
-  sendAgain(index: number): void {
+  sendAgain(index: number, isLong: boolean): void {
     const device = this.device(index);
+    const last = device.outbox.filter(({ number }) => number <= device.sent).at(-1) as Out;
+    if (isLong && last.expect < 0) this.#renumber(device, last.number + last.parts - 1 - last.part);
     [device.sent, device.acks] = [0, {}];
   }
 
@@ -371,15 +373,10 @@ export class Step {
     if (device.mode !== 'none') this.#conclude(device);
     device.isCaughtUp = true;
     const [oldest] = device.outbox;
+    const lost = lostOuts(device).at(-1);
     if (oldest === undefined) device.acks = {};
-    else if ((device.acks[oldest.number] ?? Infinity) <= device.cursor && oldest.expect < 0 && !this.#is('a record that is lost at the end is not sent again')) {
-      const isBack = ({ number }: Out): boolean => number > device.sent || (device.acks[number] ?? Infinity) > device.cursor;
-      const kept = device.outbox.findIndex(isBack);
-      const last = device.outbox.at(kept < 0 ? -1 : kept - 1) as Out;
-      this.#renumber(device, last.number + last.parts - 1 - last.part);
-    } else if (oldest.expect >= 0 && device.cursor !== oldest.expect) {
-      if (!this.#isInLog(device, oldest)) this.#withdraw(device, oldest);
-    }
+    else if (lost !== undefined && !this.#is('a record that is lost at the end is not sent again')) this.#renumber(device, lost.number + lost.parts - 1 - lost.part);
+    else if (oldest.expect >= 0 && device.cursor !== oldest.expect && !this.#isInLog(device, oldest)) this.#withdraw(device, oldest);
   }
 
   #isInLog(device: Device, { number }: Out): boolean {
@@ -407,8 +404,9 @@ export class Step {
     }
     const name = `${record.device}:${record.number}`;
     const other = this.state.numbers[name];
-    if (other !== undefined && other !== text) this.fail(`number ${name} is that of two records`);
-    this.state.numbers = { ...this.state.numbers, [name]: text };
+    const sum = chain(0, text);
+    if (other !== undefined && other !== sum) this.fail(`number ${name} is that of two records`);
+    if (other === undefined) this.state.numbers = { ...this.state.numbers, [name]: sum };
     device.applied = { ...device.applied, [record.device]: [record.number, chain(known[1], text)] };
     const isOwn = record.device === device.id || device.formers.some(([id]) => id === record.device);
     const found = this.#is('numbers are given when a record is sent') ? device.outbox[record.number - known[0] - 1]
@@ -485,7 +483,7 @@ export class Step {
     if (current === undefined || isForgotten(current, time)) ({ h } = write);
     else if (write.kind === 'strict') h = Math.max(write.h, current.h + 1);
     else if (write.kind !== 'repair' && current.device === write.device && !this.#is('a record that is sent again counts as newer')) {
-      if (write.n >= current.n) h = Math.max(write.h, current.h + 1);
+      if (write.n >= current.n) h = Math.max(write.h, current.h + (this.#is('proposed: a write that comes again is not raised') && write.n === current.n && current.position !== write.position ? 0 : 1));
     } else if (write.kind !== 'repair' && !this.#is('clocks decide about what was known') && (current.position <= write.base || current.device === write.device)) h = Math.max(write.h, current.h + 1);
     else if (write.h !== current.h ? write.h > current.h : write.device !== current.device ? write.device > current.device : write.n !== current.n ? write.n > current.n : op.value > current.value) ({ h } = write);
     if (h === undefined) return;
@@ -628,7 +626,7 @@ export class Step {
     const mine = isRight ? own : [0, 0] as const;
     [device.applied, device.parts, device.time, device.seen] = [snapshot.applied, snapshot.parts, Math.max(snapshot.time), device.seen | snapshot.seen];
     device.cursor = isThere ? snapshot.position : doubtful;
-    device.at = isThere ? snapshot.at : identity(log.records.find(({ position }) => position === doubtful) ?? {} as LogRecord);
+    device.at = snapshot.at;
     for (const [id, ...last] of [[device.id, ...mine] as const, ...device.formers]) {
       const there = snapshot.applied[id];
       if (there === undefined) continue;
@@ -743,6 +741,9 @@ export class Step {
 export const NEWER = 1 << 20;
 export const expired = ({ log }: State, { entries, skew }: Device): number[] => [...entries.keys()].filter((key) => (entries[key]?.expiry ?? 0) !== 0 && (entries[key] as Entry).expiry <= log.clock + skew);
 export const nextOut = ({ outbox, sent }: Device): Out | undefined => outbox.find(({ number }) => number > sent);
+
+/** Acknowledged records that the log, read to its end, does not have; parts that came back wait for the others. */
+export const lostOuts = ({ outbox, acks, cursor, id, parts }: Device): Out[] => outbox.filter(({ number, expect }) => expect < 0 && (acks[number] ?? Infinity) <= cursor && parts[`${id}:${number}`] !== true);
 
 /** What the right rules make of records. */
 export function replay(records: readonly LogRecord[], state: State, scenario: Scenario): Device {
