@@ -97,12 +97,12 @@ function invariant({ devices, writes, log }: State, { keys }: Scenario): string 
 }
 
 /** What must hold when everything is sent and read. */
-function outcome(state: State, scenario: Scenario): string | undefined {
+function outcome(state: State, scenario: Scenario, rules: ReadonlySet<Mistake>): string | undefined {
   const { log, devices, writes } = state;
   const { times } = scenario;
   // What the log lost in its middle some devices have applied twice: stamps differ until a check.
   const textOf = times['hole'] === undefined ? baseOf : ({ rows }: Device): string => rows.map(({ base }) => `${shows(base?.stamp)}`).join();
-  const right = textOf(replay(log.all, state, scenario));
+  const right = textOf(replay(log.all, state, scenario, rules));
   for (const device of devices) {
     if (device.isAside) continue;
     if (textOf(device) !== right) return `device ${device.id} has ${textOf(device)}, and the log says ${right}`;
@@ -194,7 +194,7 @@ export function explore(scenario: Scenario, mistakes: readonly Mistake[] = [], l
       labels.push(label);
       const isCalm = isQuiescent(state);
       if (isCalm) calm.push(id);
-      const why = state.broken ?? invariant(state, scenario) ?? (isCalm ? outcome(state, scenario) : undefined);
+      const why = state.broken ?? invariant(state, scenario) ?? (isCalm ? outcome(state, scenario, wrong) : undefined);
       if (why !== undefined) return trace(id, why);
       into.push({ id, state });
     }

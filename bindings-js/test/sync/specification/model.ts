@@ -674,7 +674,7 @@ export class Step {
   compact(index: number): void {
     const snapshot = this.snapshot(this.device(index)) as Snapshot;
     const log = this.log;
-    const right = replay(log.all.filter(({ position }) => position <= snapshot.position), this.state, this.#scenario);
+    const right = replay(log.all.filter(({ position }) => position <= snapshot.position), this.state, this.#scenario, this.#wrong);
     const has = snapshot.rows.map((base) => (base === undefined || base.stamp.isDead ? '-' : base.stamp.value)).join();
     if (has !== right.rows.map(({ base }) => (base === undefined || base.stamp.isDead ? '-' : base.stamp.value)).join()) this.fail(`the snapshot of device ${(this.state.devices[index] as Device).id} is not what the log has: ${has}`);
     log.purged = this.#is('a snapshot purges up to itself') ? snapshot.position : snapshot.purged;
@@ -746,8 +746,8 @@ export const nextOut = ({ outbox, sent }: Device): Out | undefined => outbox.fin
 export const lostOuts = ({ outbox, acks, cursor, id, parts }: Device): Out[] => outbox.filter(({ number, expect }) => expect < 0 && (acks[number] ?? Infinity) <= cursor && parts[`${id}:${number}`] !== true);
 
 /** What the right rules make of records. */
-export function replay(records: readonly LogRecord[], state: State, scenario: Scenario): Device {
-  const step = new Step({ ...state, broken: undefined, devices: [], numbers: {} }, scenario, new Set());
+export function replay(records: readonly LogRecord[], state: State, scenario: Scenario, rules: ReadonlySet<Mistake> = new Set()): Device {
+  const step = new Step({ ...state, broken: undefined, devices: [], numbers: {} }, scenario, new Set([...rules].filter((rule) => rule.startsWith('proposed'))));
   const device = newDevice(-1, scenario.keys);
   for (const record of records) step.apply(device, record);
   if (step.state.broken !== undefined) throw new Error(step.state.broken);
