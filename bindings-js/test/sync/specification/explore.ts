@@ -106,6 +106,7 @@ function outcome(state: State, scenario: Scenario, rules: ReadonlySet<Mistake>):
   for (const device of devices) {
     if (device.isAside) continue;
     if (textOf(device) !== right) return `device ${device.id} has ${textOf(device)}, and the log says ${right}`;
+    for (const [key, { pending }] of device.rows.entries()) if (pending !== undefined) return `device ${device.id} waits for a write of key ${key}, which nobody sends`;
     if (times['compact'] !== undefined && device.cursor > 0 && new Step(state, scenario, new Set()).snapshot(device) === undefined) return `device ${device.id} cannot compact`;
     for (let key = 0; key < scenario.keys && state.left['forget'] !== 0; key++) {
       const alive = writes.map((write, at) => ({ ...write, at })).filter(({ keys, isRefused }) => (keys & (1 << key)) !== 0 && !isRefused);

@@ -331,6 +331,7 @@ export class Step {
 
   /** Acknowledged records are not where they should be, and no loss was noticed. */
   sendAgain(index: number, isLong: boolean): void {
+    if (this.#is('a record that is lost at the end is not sent again')) return;
     const device = this.device(index);
     const last = device.outbox.filter(({ number }) => number <= device.sent).at(-1) as Out;
     if (isLong && last.expect < 0) this.#renumber(device, last.number + last.parts - 1 - last.part);
@@ -536,7 +537,7 @@ export class Step {
   /** Records up to a number are lost: they go out again under other numbers, behind all others. */
   #renumber(device: Device, last: number): void {
     [device.sent, device.acks] = [0, {}];
-    if (this.#is('a lost record keeps its number')) return;
+    if (this.#is('a lost record keeps its number') || this.#is('numbers are given when a record is sent')) return;
     const lost = device.outbox.filter(({ number }) => number <= last);
     const again = lost.map((out) => ({ ...out, number: device.next++ }));
     device.outbox = [...device.outbox.filter(({ number }) => number > last), ...again];
@@ -556,8 +557,8 @@ export class Step {
     if (kind === 'lost') device.outbox = device.outbox.filter(({ expect }) => expect < 0).map((out) => ({ ...out, isUnbased: true }));
     if (kind === 'reread') device.outbox = device.outbox.filter(({ kind: what }) => what !== 'check');
     if (!this.#is('bases survive lost history')) {
-      const isFirst = device.mode === 'none' || this.#is('a base that was not finished is the former one');
-      device.rows = device.rows.map((row) => ({ ...row, base: undefined, former: row.former ?? (isFirst ? row.base : undefined) }));
+      const isFirst = device.mode === 'none' || this.#is('a second loss takes the former base');
+      device.rows = device.rows.map((row) => ({ ...row, base: undefined, former: isFirst ? row.base : row.former }));
     }
     [device.applied, device.parts, device.isAside, device.cursor, device.at, device.isCaughtUp, device.isDiverged] = [{}, {}, false, 0, '', false, false];
     if (!this.#is("the log's time survives a reread")) device.time = 0;
