@@ -116,7 +116,7 @@ function outcome(state: State, scenario: Scenario, rules: ReadonlySet<Mistake>):
       const { deletes = 0, expiry = 0 } = writes[stamp?.write ?? -1] ?? {};
       if (stamp?.isDead === true && (deletes & (1 << key)) === 0 && (expiry === 0 || expiry > log.clock)) return `key ${key} is gone, and write ${stamp.write} has not expired`;
       const isRight = shows(stamp) !== 0 || stamp?.expiry ? newest.some(({ at }) => at === stamp?.write) : newest.length === 0 || newest.some(({ deletes }) => (deletes & (1 << key)) !== 0) || (stamp !== undefined && newest.some(({ at }) => at === stamp.write));
-      if (!isRight) return `key ${key} is of write ${stamp?.write ?? 'none'}, and ${newest.map(({ at }) => at).join(' and ')} replaced that`;
+      if (!isRight) return `key ${key} is of write ${stamp?.write ?? 'none'}, and ${newest.map(({ at }) => at).join(' and ') || 'none that was not refused'} replaced that`;
     }
   }
   return undefined;

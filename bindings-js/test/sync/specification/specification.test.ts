@@ -115,6 +115,7 @@ const limits: readonly (readonly [what: string, where: Given, outcome: RegExp])[
   ['a device that does not notice a loss seems to know what it does not', { devices: 2, keys: 1, may: [['set 0'], ['set 0']], isUnnoticed: true, times: { write: 2, lost: 1 } }, /./],
   ['a program that does not know a collection cannot compact where one led that does', { devices: 2, keys: 2, may: [['set 1'], []], knows: [-1, 1], times: { write: 1, program: 1, compact: 1 } }, /cannot compact/],
   ['a program that does not know a collection does not put back its values', { devices: 2, keys: 2, may: [['set 1'], []], knows: [-1, 1], times: { write: 1, program: 1, lost: 1 } }, /replaced that/],
+  ['a strict transaction that the log lost and another device put back counts as refused', { devices: 2, keys: 1, may: [['strict 0'], []], strict: [0], times: { write: 1, lost: 1 } }, /replaced that/],
   ['who set a record aside seems to have known it', { devices: 2, keys: 1, may: [['newer 0'], ['set 0']], knows: [-1, 1], times: { write: 2, program: 1 } }, /which it did not/],
   ['a snapshot confirms what the log has lost, and the entry waits for ever', { devices: 2, keys: 1, may: [['set 0'], []], times: { write: 1, compact: 1, lost: 1 } }, /which nobody sends/],
   ['the log has lost some of what its snapshot has, and what is left is passed over', { devices: 2, keys: 2, may: [[]], begin: ['set 0', 'set 1'], times: { compact: 1, lost: 1 } }, /and the log says/],
