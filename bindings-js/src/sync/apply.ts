@@ -281,26 +281,27 @@ function checkDeclared(tables: Tables, { declared }: SyncState, body: RecordBody
 /** A part as it is stored: with the log's time, after which it is of no use to anybody. */
 const encodePart = (time: number, part: Bytes): Bytes => new ByteSink().u64(BigInt(time)).raw(part).done();
 
-function readPart(bytes: Bytes, { time }: SyncState): Bytes | undefined {
+function readPart(bytes: Bytes, time: number): Bytes | undefined {
   const source = new ByteSource(bytes);
   return Number(source.u64()) < time - OFFLINE_LIMIT_MS ? undefined : source.rest();
 }
 
 /** Keeps a part until the last one comes. Those whose writer is gone are forgotten. */
-async function keepPart(tx: Transaction, tables: Tables, state: SyncState, at: readonly [string, number], part: Bytes): Promise<void> {
+async function keepPart(tx: Transaction, tables: Tables, at: readonly [string, number], part: Bytes, time: number): Promise<void> {
   const chunks = tx.collection(tables.chunks);
-  for (const [other, bytes] of await chunks.entries().toArray()) if (readPart(bytes, state) === undefined) await chunks.delete(other);
-  await chunks.set(at, encodePart(state.time, part));
+  for (const [other, bytes] of await chunks.entries().toArray()) if (readPart(bytes, time) === undefined) await chunks.delete(other);
+  await chunks.set(at, encodePart(time, part));
 }
 
 /** What a record says, or completes; no body: more parts follow, the record `isCut` because one is missing, or it means nothing. */
 async function bodyOf(tx: Transaction, tables: Tables, state: SyncState, device: string, record: ReadRecord, refused: KvError[]): Promise<{ readonly body?: RecordBody; readonly isCut?: true }> {
   const chunks = tx.collection(tables.chunks);
+  const time = Math.max(state.time, record.serverTime);
   try {
     if (record.flags & CHUNK) {
       const { left, part } = readChunk(record.body);
       if (left > 0) {
-        await keepPart(tx, tables, state, [device, record.seq], part);
+        await keepPart(tx, tables, [device, record.seq], part, time);
         return {};
       }
     }
@@ -308,7 +309,7 @@ async function bodyOf(tx: Transaction, tables: Tables, state: SyncState, device:
       const at = [device, record.seq - back] as const;
       const part = await chunks.get(at);
       await chunks.delete(at);
-      return part && readPart(part, state);
+      return part && readPart(part, time);
     });
     if (bytes === undefined) return { isCut: true };
     await tables.pace.rest();

@@ -131,6 +131,13 @@ async function loadWritten(model: Model, tables: Tables, state: SyncState, commi
   await model.load(points);
 }
 
+/** A clock that was ahead is right again: what it has removed too early comes back. */
+async function revive(model: Model, state: SyncState, now: number, until: number): Promise<void> {
+  for (const row of await model.loadExpiring(now, until, state)) {
+    if (row.isLive && row.pending === undefined && await model.versionOf(row) === undefined) row.revive();
+  }
+}
+
 /**
  * A clear of a range conflicts with writes to the keys that were there. One of sync that adds a key may
  * have its snapshot before the clear and its place behind it: then the clear has not removed that.
@@ -150,7 +157,11 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
   await loadWritten(model, tables, before, commits);
   const violations: KvError[] = [];
   let state = before;
-  let { drained, drainedBase } = state;
+  let { drained, drainedBase, removedUntil } = state;
+  if (removedUntil > now) {
+    await revive(model, state, now, removedUntil);
+    removedUntil = 0;
+  }
   let [count, isRescanNeeded] = [0, false];
   let capture = new Capture(tables, model, state, now);
   for (const commit of commits) {
@@ -171,7 +182,7 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
         const row = model.row(table, change.key);
         if (change.type === 'delete' && change.expired === true) {
           // Removed by the engine's clock. By the log's it may be there still.
-          row.revive(now);
+          removedUntil = Math.max(removedUntil, row.stamp?.expiresAt ?? 0, row.pending?.expiresAt ?? 0);
           continue;
         }
         if (row.isStrict) {
@@ -199,7 +210,7 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
   state = await capture.save(tx, state, blobs);
   // What had no effect may have one if it is looked at again, beside what arrives until then.
   const isNoted = commits.slice(0, count).some((commit) => commit.isOwn !== true && commit.changes.some(({ collection }) => tables.capturing(before, collection) !== undefined));
-  if (state !== before || isNoted || model.isChanged || drained - before.drained > NOTED_COMMITS) state = { ...await model.save(state), drained, drainedBase };
+  if (state !== before || isNoted || removedUntil !== before.removedUntil || drained - before.drained > NOTED_COMMITS) state = { ...await model.save(state), drained, drainedBase, removedUntil };
   return { state, count, base: drainedBase, violations, isRescanNeeded };
 }
 

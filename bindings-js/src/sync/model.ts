@@ -134,6 +134,18 @@ export class Model implements View {
     await this.load(points);
   }
 
+  /** The rows with values that expire after a time and up to another one. */
+  async loadExpiring(after: number, until: number, { declared }: SyncState): Promise<Row[]> {
+    const points: { table: Table; key: Bytes }[] = [];
+    for await (const named of this.#in(this.#tables.expiring).values({ gte: expiryEnd(after), lt: expiryEnd(until) })) {
+      const { name, key } = readExpiryRow(named);
+      const declaration = declared[name];
+      if (declaration !== undefined) points.push({ table: this.table(name, declaration), key });
+    }
+    await this.load(points);
+    return points.map(({ table, key }) => this.row(table, key));
+  }
+
   /** Whether a range has neither rows nor entries. */
   async isBare(table: Table, lower: KeyBound, upper: KeyBound): Promise<boolean> {
     const range = toRange(lower, upper);
@@ -160,10 +172,6 @@ export class Model implements View {
 
   // Writing.
 
-  get isChanged(): boolean {
-    for (const rows of this.#rows.values()) for (const row of rows.values()) if (row.isChanged) return true;
-    return false;
-  }
 
   /** Writes what changed. Returns the state with the digests of it. */
   async save(state: SyncState): Promise<SyncState> {

@@ -274,16 +274,11 @@ export class Row {
     return valueOf(this.base);
   }
 
-  /** The engine has removed the entry, which had expired by a clock that was ahead: it comes back. */
-  revive(now: number): void {
-    const { pending, base } = this;
-    if (pending !== undefined && pending.expiresAt > now) {
-      this.pending = { ...pending, check: UNKNOWN };
-      this.isChanged = true;
-    } else if (pending === undefined && base !== undefined && base.stamp.expiresAt > now && !this.isStale) {
-      this.entry = this.value;
-      this.isChanged = true;
-    }
+  /** The engine has removed the entry, which has not expired by the log: it comes back once this device's clock says so, too. */
+  revive(): void {
+    if (this.pending !== undefined || this.isStale || !this.isLive) return;
+    this.entry = this.value;
+    this.isChanged = true;
   }
 
   /** The entry becomes what it was before a write that went past sync. */

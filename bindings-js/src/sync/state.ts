@@ -36,6 +36,8 @@ export interface SyncState {
   readonly drained: number;
   /** The log's position that was applied at that version. */
   readonly drainedBase: Position;
+  /** The engine has removed values by a clock that was ahead of the log: those that expire up to this time. 0: none. */
+  readonly removedUntil: number;
   /** The greatest time seen, hexadecimal. */
   readonly hlc: string;
   /** The log's time: the greatest server time of the records applied. By it entries expire. */
