@@ -7,6 +7,7 @@ import { keyCodecs, valueCodecs } from 'mangrove-kv';
 import type { KvError } from '../../src/base/errors.ts';
 import { crc32c } from '../../src/sync/bytes.ts';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { decodeRow } from '../../src/sync/row.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { chance } from '../support/kit.ts';
 import { Device } from './device.ts';
@@ -367,8 +368,25 @@ class World {
     if (rejoin !== undefined) return;
     const oracle = new Oracle(this.log.filter(({ position }) => position <= cursor.position));
     for (const name of oracle.collections.keys()) assert.equal(digests[name]?.[0] ?? 0, oracle.entries(name).size, `number of values of ${name} at position ${cursor.position}`);
+    await this.#checkStamps(device, oracle);
     if (await replica.pending() === 0 && !this.#profile.hasClocks) await this.#checkEntries(device, oracle);
     this.count('prefixes');
+  }
+
+  /** Who has written each value, when and where, is what the oracle says: also of deleted ones, and of collections that the program does not name. */
+  async #checkStamps({ replica }: Device, oracle: Oracle): Promise<void> {
+    const { declared, history } = await replica.state();
+    for (const [name, cells] of oracle.collections) {
+      const found = new Map<string, string>();
+      for await (const [key, bytes] of replica.tables.table(name, declared[name] as string).rows.entries()) {
+        const row = decodeRow(bytes);
+        if (row.history !== history || row.base === undefined) continue;
+        const { h, device, n, position, isDead } = row.base.stamp;
+        found.set(Buffer.from(key).toString('hex'), stampText(h, device, n, position, isDead));
+      }
+      const expected = new Map([...cells].map(([key, { clock, device, n, position, content }]) => [key, stampText(clock, device, n, position, content === undefined)]));
+      for (const key of new Set([...found.keys(), ...expected.keys()])) assert.equal(found.get(key), expected.get(key), `stamp of ${text(key)} of ${name}`);
+    }
   }
 
   /** Entries are those of the oracle, byte for byte, with their expiry. */
@@ -422,6 +440,7 @@ class World {
         assert.equal(await device.replica.pending(), 0, 'the outbox is empty');
         assert.equal((await device.replica.state()).cursor.position, oracle.position);
         await this.#checkEntries(device, oracle);
+        await this.#checkStamps(device, oracle);
         const { digests, declared } = await device.replica.state();
         assert.deepEqual(Object.keys(declared).sort(), [...oracle.collections.keys()].sort());
         for (const name of oracle.collections.keys()) assert.equal(digests[name]?.[0] ?? 0, oracle.entries(name).size, `number of values of ${name}`);
@@ -516,6 +535,7 @@ class World {
   }
 }
 
+const stampText = (clock: bigint, device: bigint, n: number, position: number, isDead: boolean): string => `${clock >> 16n}+${clock & 65_535n} ${device.toString(16)} ${n} @${position}${isDead ? ' dead' : ''}`;
 const sha = (bytes: Uint8Array): string => `${bytes.length} ${crc32c(bytes)}`;
 const nameOf = ({ bytes, size, checksum }: Content): string => (bytes === undefined ? `${size} ${(checksum - 1) % 2 ** 32}` : sha(bytes));
 const nameOfStored = (value: string): string => sha(Buffer.from(value, 'base64'));
