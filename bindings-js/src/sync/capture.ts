@@ -26,6 +26,8 @@ export interface Captured {
   readonly state: SyncState;
   /** Number of commits that were taken. */
   readonly count: number;
+  /** Version of the last of them. */
+  readonly drained: number;
   /** The log's position that was applied at the last of them. */
   readonly base: number;
   readonly violations: readonly KvError[];
@@ -184,7 +186,7 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
   }
   state = await capture.save(tx, state, blobs);
   if (state !== before || violations.length > 0 || model.isChanged || drained - before.drained > NOTED_COMMITS) state = { ...await model.save(state), drained, drainedBase };
-  return { state, count, base: drainedBase, violations, isRescanNeeded };
+  return { state, count, drained, base: drainedBase, violations, isRescanNeeded };
 }
 
 /** What a comparison of everything has found. */
