@@ -48,6 +48,7 @@ interface Profile {
   readonly strict?: { readonly collection: string; readonly prefix: string };
   readonly maxSteps?: number;
   readonly maxCompactions?: number;
+  readonly isSlow?: boolean;
   /** Why it is known to fail. */
   readonly todo?: string;
   /** Devices' engines read a clock of their own, and entries expire. */
@@ -71,8 +72,8 @@ const PROFILES: readonly Profile[] = [
   { name: 'lost history and compaction', todo: 'the log lost a snapshot before which it was cut off', steps: { ...WRITES, ...WORK, lose: 2, compact: 3, clone: 1, reconnect: 2 }, subjects: { losses: 60, repairs: 30, compactions: 50 } },
   { name: 'programs on one file in turn', steps: { ...WRITES, task: 8, ...WORK, program: 5, compact: 1, strict: 1 }, programs: [NOTES, MORE, ALL], strict: { collection: 'accounts', prefix: '' }, subjects: { 'programs changed': 80, tasks: 70 } },
   { name: 'programs on one log', steps: { ...WRITES, task: 8, ...WORK, compact: 2, strict: 2, crash: 1 }, programs: [NOTES, MORE, ALL], strict: { collection: 'accounts', prefix: '' }, subjects: { tasks: 70, compactions: 40 } },
-  { name: 'clocks that jump', steps: { ...WRITES, ...WORK, 'set for a while': 12, jump: 6, purge: 4, hours: 6, crash: 1, compact: 1 }, hasClocks: true, subjects: { expiries: 70, jumps: 80, purges: 50 } },
-  { name: 'values of all sizes', steps: { ...WRITES, ...WORK, large: 6, many: 1, crash: 1, 'power cut': 1, compact: 1 }, maxSteps: 50, subjects: { 'large values': 60, 'transactions in parts': 20 } },
+  { name: 'clocks that jump', todo: 'see the tests of expiry that are to be done', steps: { ...WRITES, ...WORK, 'set for a while': 12, jump: 6, purge: 4, hours: 6, crash: 1, compact: 1 }, hasClocks: true, subjects: { expiries: 70, jumps: 80, purges: 50 } },
+  { name: 'values of all sizes', steps: { ...WRITES, ...WORK, large: 6, many: 1, crash: 1, 'power cut': 1, compact: 1 }, maxSteps: 50, isSlow: true, subjects: { 'large values': 60, 'transactions in parts': 20 } },
   { name: 'records that mean nothing', steps: { ...WRITES, ...WORK, poison: 5, compact: 1, crash: 1 }, subjects: { 'records refused': 80 } },
 ];
 
@@ -544,6 +545,8 @@ const show = (bytes: Uint8Array | undefined): string => (bytes === undefined ? '
 
 const { env } = process;
 const RUNS = Number(env['SYNC_RUNS'] ?? 20);
+/** Of profiles whose histories take ten times as long. */
+const SLOW = 4;
 
 for (const profile of PROFILES) {
   const type = fc.oneof(...Object.entries(profile.steps).map(([name, weight]) => ({ weight, arbitrary: fc.constant(name) })));
@@ -569,7 +572,7 @@ for (const profile of PROFILES) {
         covered.set(subject, (covered.get(subject) ?? 0) + Number(count > 0));
         totals.set(subject, (totals.get(subject) ?? 0) + count);
       }
-    }), { numRuns: RUNS, includeErrorInReport: true, endOnFailure: env['SYNC_SHRINK'] === undefined, ...(env['SYNC_SEED'] && { seed: Number(env['SYNC_SEED']) }), ...(env['SYNC_PATH'] && { path: env['SYNC_PATH'] }) });
+    }), { numRuns: Math.ceil(RUNS / (profile.isSlow === true ? SLOW : 1)), includeErrorInReport: true, endOnFailure: env['SYNC_SHRINK'] === undefined, ...(env['SYNC_SEED'] && { seed: Number(env['SYNC_SEED']) }), ...(env['SYNC_PATH'] && { path: env['SYNC_PATH'] }) });
     if (env['SYNC_COUNTS'] !== undefined) process.stderr.write(`${profile.name}: ${runs} histories; ${[...totals].map(([subject, count]) => `${subject} ${count} in ${covered.get(subject) ?? 0}`).join(', ')}\n`);
     if (runs < 20) return;
     for (const [subject, percent] of Object.entries(profile.subjects)) assert.ok((covered.get(subject) ?? 0) >= runs * percent / 200, `${subject} are rare: in ${covered.get(subject) ?? 0} of ${runs} histories`);
