@@ -26,6 +26,8 @@ export interface Captured {
   readonly state: SyncState;
   /** Number of commits that were taken. */
   readonly count: number;
+  /** Version of the last of them. */
+  readonly drained: number;
   /** The log's position that was applied at the last of them. */
   readonly base: number;
   readonly violations: readonly KvError[];
@@ -208,10 +210,8 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
     capture = new Capture(tables, model, state, now);
   }
   state = await capture.save(tx, state, blobs);
-  // What had no effect may have one if it is looked at again, beside what arrives until then.
-  const isNoted = commits.slice(0, count).some((commit) => commit.isOwn !== true && commit.changes.some(({ collection }) => tables.capturing(before, collection) !== undefined));
-  if (state !== before || isNoted || removedUntil !== before.removedUntil || drained - before.drained > NOTED_COMMITS) state = { ...await model.save(state), drained, drainedBase, removedUntil };
-  return { state, count, base: drainedBase, violations, isRescanNeeded };
+  if (state !== before || violations.length > 0 || removedUntil !== before.removedUntil || drained - before.drained > NOTED_COMMITS) state = { ...await model.save(state), drained, drainedBase, removedUntil };
+  return { state, count, drained, base: drainedBase, violations, isRescanNeeded };
 }
 
 /** What a comparison of everything has found. */

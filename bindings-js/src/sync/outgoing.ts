@@ -38,6 +38,8 @@ export class Outgoing {
   #drained = 0;
   /** The log's position that was applied at the last commit taken from the feed. */
   #base: number | undefined;
+  /** The last commit taken from the feed. */
+  #version = -1;
   /** Writes past sync up to this version may have been undone. */
   #undone = -1;
   /** Records may be in the outbox that a power cut would take back. */
@@ -155,10 +157,12 @@ export class Outgoing {
       }
       if (captured.state.nextTicket !== state.nextTicket && durability === 'relaxed') this.#isRelaxed = true;
       const { state: next, result: done } = await work(tx, captured.state);
-      return { state: next === from ? state : next, result: done };
+      // What the work changes is not what those commits have met: after a restart they must not be looked at again.
+      return { state: next === from ? state : { ...next, drained: Math.max(captured.drained, this.#version), drainedBase: captured.base }, result: done };
     });
-    const { count, base, violations } = captured as unknown as Captured;
+    const { count, drained, base, violations } = captured as unknown as Captured;
     this.#base = base;
+    this.#version = Math.max(this.#version, drained);
     for (const { isOwn } of taken) if (isOwn !== true) this.#drained++;
     this.#feed.taken(count);
     if (violations.length > 0) this.#undone = (taken.at(-1) as LocalCommit).version;
@@ -202,6 +206,7 @@ export class Outgoing {
         return { state: { ...before, collections: { ...before.collections, ...known }, hidden, drained: version, drainedBase: base }, result: undefined };
       });
       this.#base = base;
+      this.#version = version;
       this.#feed.skipTo(version);
       this.#isRescanNeeded = false;
     } finally {

@@ -32,6 +32,32 @@ test('a record that was sent is known after a power cut', async () => {
   await again.stop();
 });
 
+for (const [how, isDrained] of [['clear', false], ['drop', false], ['drop', true]] as const) {
+  test(`a ${how} that had nothing to remove removes nothing after a restart${isDrained ? ', if it was looked at before' : ''}`, async () => {
+    const server = new MemoryServer();
+    const [a, b] = [await Device.start(server), await Device.start(server)];
+    await b.db.collection('notes').set('k', 1);
+    await b.db.collection('notes').delete('k');
+    await b.sync();
+    const { length } = server.records;
+    if (how === 'clear') await b.db.collection('notes').clear();
+    else await b.db.dropCollection('notes');
+    await a.db.collection('notes').set('l', 2);
+    await a.sync();
+    while (isDrained && await b.replica.drain());
+    await b.replica.pull();
+    assert.equal(await b.db.collection('notes').get('l'), 2);
+    const disk = b.disk.copy();
+    await b.stop();
+    const again = await Device.start(server, {}, disk);
+    await converge([again, a]);
+    await equal([again, a]);
+    assert.equal(server.records.length, length + 1);
+    assert.deepEqual(await a.db.collection('notes').entries().toArray(), [['l', 2]]);
+    await stopAll([again, a]);
+  });
+}
+
 test('a database that was restored from a backup goes on, beside the original', async () => {
   await withPath(async (path) => {
     const server = new MemoryServer();
