@@ -135,7 +135,7 @@ test('an own large value that comes back while the log is read anew is not taken
   await a.db.collection('notes').set('small', 1);
   await a.sync();
   server.loseHistory(0);
-  await write(a, 0, 1);
+  await a.db.collection('notes').set('large', value(1));
   while (await a.replica.drain());
   while (await a.replica.publish());
   const before = await a.db.collection('notes').entries().toArray();
