@@ -7,10 +7,10 @@ import type { FoldedRecord, FoundConflict } from './fold.ts';
 import { isDeclaration, isSyncName } from './modes.ts';
 import { Model } from './model.ts';
 import { partOf, readChunk, renumber, ticketOf, wholeBody } from './outbox.ts';
-import { CHECK, CHUNK, FENCE, UNDERSTANDING, decodeBody } from './record.ts';
+import { CHECK, CHUNK, FENCE, REPAIR, UNDERSTANDING, decodeBody } from './record.ts';
 import type { RecordBody, SyncOp } from './record.ts';
 import type { BaseValue } from './row.ts';
-import { NOTHING_APPLIED, follow } from './state.ts';
+import { NOTHING_APPLIED, decodeOutbox, follow } from './state.ts';
 import type { AppliedRow, SyncState } from './state.ts';
 import { mismatch, withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
@@ -181,6 +181,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     pass.state = advance(model, pass.state, timeOf({ serverTime, isSealed: record.isSealed, body }));
     if (body !== undefined) {
       const whole = { position, serverTime, flags: record.flags, device: record.device, body, previous, isSealed: record.isSealed, isMine };
+      if (record.flags & REPAIR) await confirmRepaired(tx, tables, pass.state, body);
       if (!isInPlace(whole)) await refuse(tx, tables, pass, whole, ticket);
       else if ((record.flags & CHECK) === 0) await foldWhole(model, tables, pass, whole, index, blobs);
     }
@@ -261,6 +262,16 @@ async function confirm(tx: Transaction, tables: Tables, pass: Pass, record: Read
   if (oldest > last) return;
   pass.state = await renumber(tx, tables, pass.state, oldest, last);
   pass.isRenumbered = true;
+}
+
+/** A strict record that was in the log until that lost it, and that another device has put back: it has its effect. */
+async function confirmRepaired(tx: Transaction, tables: Tables, { device, formers }: SyncState, { transactions }: RecordBody): Promise<void> {
+  const outbox = tx.collection(tables.outbox);
+  const [ticket, bytes] = await outbox.first() ?? [];
+  if (ticket === undefined || bytes === undefined || decodeOutbox(bytes).expect === undefined) return;
+  const isMine = (id: bigint): boolean => [device, ...formers.map((former) => former.device)].includes(toHex(id));
+  const isBack = transactions.some(({ ops }) => ops.some((op) => op.type !== 'clear' && op.stamp?.isStrict === true && op.stamp.n === ticket && isMine(op.stamp.device)));
+  if (isBack) await outbox.delete(ticket);
 }
 
 function isNeeded(model: Model, tables: Tables, state: SyncState, body: RecordBody, op: BlobOp, isMine: boolean): boolean {

@@ -88,6 +88,9 @@ class Capture {
     for (const row of this.#model.within(table, lower, upper)) {
       if (row.isStrict || !isThere(row) || (row.pending === undefined && later.has(row))) continue;
       isEffective = true;
+      // A clear leaves no tombstone where nothing is: an own record that the log has lost may come again behind
+      // it, and others put back what was there before a loss.
+      if (row.former !== undefined || (row.pending !== undefined && row.pending.n !== this.n)) this.#add(table, { type: 'delete', collection: table.name, key: row.key }, row.key.length);
       row.capture(this.n, null);
     }
     if (isEffective) this.#add(table, { type: 'clear', collection: table.name, lower, upper }, 0);

@@ -83,14 +83,18 @@ interface Write extends WriteStamp {
 
 /** The stamp with which a write takes the place of what the base has; undefined if it does not. */
 function decide({ base: current }: Row, write: Write, check: number, horizon: bigint): WriteStamp | undefined {
-  const { h, device, n, isStrict, isRepair } = write;
+  const { h, device, n, position, isStrict, isRepair } = write;
   const won = (least: bigint): WriteStamp => ({ h: h > least ? h : least, device, n, isStrict });
   if (current === undefined || (current.stamp.isDead && current.stamp.h < horizon)) return won(0n);
   const { stamp } = current;
   if (!isRepair) {
     if (isStrict) return won(stamp.h + 1n);
     // The writer knew the value: its write is newer, whatever the clocks say.
-    if (stamp.device === device) return n >= stamp.n ? won(stamp.h + 1n) : undefined;
+    if (stamp.device === device) {
+      // A record that comes again, because the log has lost it where it was, takes its own place.
+      if (n === stamp.n && position !== stamp.position) return won(stamp.h);
+      return n >= stamp.n ? won(stamp.h + 1n) : undefined;
+    }
     if (stamp.position <= write.base) return won(stamp.h + 1n);
   }
   return compareStamps({ h, device, n, check }, stamp) > 0 ? won(0n) : undefined;

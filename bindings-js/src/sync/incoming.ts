@@ -216,7 +216,8 @@ export class Incoming {
   }
 
   async #rejoin(work: (tx: Transaction, state: SyncState) => Promise<SyncState>): Promise<void> {
-    await this.#local.change('strict', async (tx, state) => ({ state: await work(tx, state), result: undefined }));
+    // What was committed before has its base in the history that ends here.
+    await this.#parts.advance('strict', async (tx, state) => ({ state: await work(tx, state), result: undefined }));
     this.#link.sendAgain();
     this.#link.isCaughtUp = false;
   }

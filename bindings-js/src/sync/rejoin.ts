@@ -10,7 +10,7 @@ import type { SyncOp } from './record.ts';
 import type { Base } from './row.ts';
 import { NOTHING_APPLIED, decodeOutbox } from './state.ts';
 import type { AppliedRow, SyncState } from './state.ts';
-import { withNewId } from './tables.ts';
+import { deviceOf, withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
 
 const REPAIR_SLICE = 500;
@@ -83,11 +83,20 @@ export async function conclude({ local, blobs, events, advance }: Parts): Promis
         await model.load(slice.map((key) => ({ table, key })));
         const different = slice.filter((key) => model.row(table, key).isDifferent);
         const repairs: { key: Bytes; base: Base }[] = [];
+        const ops: SyncOp[] = [];
         for (const key of slice) {
-          const base = model.row(table, key).conclude(kind === 'lost', state.nextTicket);
+          const row = model.row(table, key);
+          // A clear that is pending leaves no tombstone where the log has nothing, and others put back what it has removed.
+          if (kind === 'lost' && row.pending?.check === 0 && row.former?.stamp.isDead === false) {
+            ops.push({ type: 'delete', collection: table.name, key, stamp: { h: fromHex(state.hlc), device: deviceOf(state), n: row.pending.n, isStrict: false } });
+          }
+          const base = row.conclude(kind === 'lost', state.nextTicket);
           if (base !== undefined) repairs.push({ key, base });
         }
-        const ops = (await Promise.all(repairs.map(({ key, base }) => repairOf(model, table, key, base)))).filter((op) => op !== undefined);
+        for (const { key, base } of repairs) {
+          const op = await repairOf(model, table, key, base);
+          if (op !== undefined) ops.push(op);
+        }
         await model.compare();
         const next = await model.save(state);
         if (ops.length === 0) return { state: next, result: { records: 0, different } };

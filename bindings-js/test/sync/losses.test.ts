@@ -1,0 +1,213 @@
+// What the log has lost, and what comes again or is put back.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { UNBASED, decodeBody } from '../../src/sync/record.ts';
+import { logUnavailable } from '../../src/sync/remote-log.ts';
+import { decodeOutbox } from '../../src/sync/state.ts';
+import { runStrict } from '../../src/sync/strict.ts';
+import { Device, converge } from './device.ts';
+import type { DeviceOptions } from './device.ts';
+import { reconnect } from './helpers.ts';
+
+const notes = ({ db }: Device) => db.collection<string, unknown>('notes');
+const digestsOf = async ({ replica }: Device): Promise<unknown> => (await replica.state()).digests;
+async function send(device: Device): Promise<void> {
+  while (await device.replica.drain());
+  while (await device.replica.publish());
+}
+/** Only what is in the middle. */
+const lose = (server: MemoryServer, index: number): void => void (server.records as unknown[]).splice(index, 1);
+
+test('a write that comes again does not win against one that knew it', async () => {
+  // Which one wins depends on the devices' ids.
+  for (let round = 0; round < 16; round++) {
+    const server = new MemoryServer();
+    const [a, b] = [await Device.start(server), await Device.start(server, { clock: () => Date.now() + 1000 })];
+    await converge([a, b]);
+    await notes(b).set('k', 'first');
+    await send(b);
+    await a.sync();
+    await notes(a).set('k', 'knew it');
+    while (await a.replica.drain());
+    lose(server, 0);
+    await converge([b, a]);
+    assert.deepEqual([await notes(a).get('k'), await notes(b).get('k')], ['knew it', 'knew it']);
+  }
+});
+
+test('a write that comes again leaves the same base', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server), await Device.start(server)];
+  await converge([a, b]);
+  await notes(b).set('k', 1);
+  await send(b);
+  await a.sync();
+  lose(server, 0);
+  await converge([b, a]);
+  assert.deepEqual(await digestsOf(a), await digestsOf(b));
+});
+
+test('a snapshot does not confirm what the log has lost', async () => {
+  const server = new MemoryServer();
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore() };
+  const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+  await a.sync();
+  await notes(a).set('k', 1);
+  await send(a);
+  await b.sync();
+  await b.replica.compact();
+  server.loseHistory(0);
+  await reconnect([a, b]);
+  await notes(b).set('k', 2);
+  await converge([b, a, b]);
+  assert.equal(await notes(a).get('k'), 2);
+});
+
+test('what is left of the log is read, although a snapshot has it', async () => {
+  const server = new MemoryServer();
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore() };
+  const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+  for (const key of ['k', 'l']) {
+    await notes(a).set(key, 1);
+    await a.sync();
+  }
+  await b.sync();
+  await b.replica.compact();
+  server.loseHistory((server.records.at(-1)?.position ?? 0) - 1);
+  await reconnect([a, b]);
+  const fresh = await Device.start(server, options);
+  await converge([fresh, a, b]);
+  assert.deepEqual(await digestsOf(a), await digestsOf(fresh));
+});
+
+test('a clear reaches what is sent again behind it', async () => {
+  const server = new MemoryServer();
+  const a = await Device.start(server);
+  await a.sync();
+  await notes(a).set('k', 1);
+  await send(a);
+  await notes(a).clear();
+  await send(a);
+  lose(server, 0);
+  await converge([a]);
+  assert.equal(await notes(a).get('k'), undefined);
+});
+
+test('a clear reaches what is put back behind it', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server), await Device.start(server)];
+  await notes(a).set('k', 1);
+  await a.sync();
+  await b.sync();
+  await notes(b).clear();
+  while (await b.replica.drain());
+  server.loseHistory(0);
+  await reconnect([b]);
+  await reconnect([a, b]);
+  assert.deepEqual([await notes(a).get('k'), await notes(b).get('k')], [undefined, undefined]);
+});
+
+for (const what of ['compacts', 'puts back what the log has lost']) {
+  test(`a program that does not know a collection ${what}, where one led that does`, async () => {
+    const server = new MemoryServer();
+    const snapshots = new MemorySnapshotStore();
+    const known: DeviceOptions = { collections: { notes: {}, tasks: {} }, snapshots };
+    const first = await Device.start(server, known);
+    await first.db.collection('tasks').set('t', 1);
+    await first.sync();
+    const old = await first.restart(server, { snapshots });
+    await old.sync();
+    if (what === 'compacts') await old.replica.compact();
+    else {
+      server.loseHistory(0);
+      await reconnect([old]);
+      const fresh = await Device.start(server, known);
+      await converge([fresh, old]);
+      assert.equal(await fresh.db.collection('tasks').get('t'), 1);
+    }
+  });
+}
+
+test('a part that came back is not lost because the next one was not sent yet', async () => {
+  const a = await Device.start(new MemoryServer(), { isInMemory: true });
+  await a.sync();
+  await a.db.transaction(async (tx) => {
+    for (let key = 0; key < 20; key++) await tx.collection(notes(a)).set(`k${key}`, Array.from({ length: 30_000 }, () => Math.random()));
+  });
+  while (await a.replica.drain());
+  const before = await a.replica.tables.outbox.keys().toArray();
+  await a.replica.publish();
+  while (await a.replica.pull());
+  assert.deepEqual(await a.replica.tables.outbox.keys().toArray(), before);
+});
+
+test('a commit from before a loss that was captured after it has no base of the history that was lost', async () => {
+  const server = new MemoryServer();
+  const a = await Device.start(server);
+  for (let key = 0; key < 5; key++) {
+    await notes(a).set(`x${key}`, key);
+    await a.sync();
+  }
+  await notes(a).set('y', 1);
+  await a.sync();
+  await notes(a).set('k', 'not captured');
+  server.loseHistory(0);
+  a.replica.reconnect();
+  while (await a.replica.pull());
+  while (await a.replica.drain());
+  const [, bytes] = await a.replica.tables.outbox.first() ?? [0, new Uint8Array(0)];
+  const { flags, body } = decodeOutbox(bytes);
+  assert.ok((flags & UNBASED) !== 0 || decodeBody(body).transactions.every(({ base }) => base === 0));
+});
+
+test('an entry comes back when a clock that was ahead is right, although commits were captured meanwhile', async () => {
+  const real = Date.now;
+  let ahead = 0;
+  const server = new MemoryServer({ serverTime: () => real() });
+  const [a, b] = [await Device.start(server), await Device.start(server, { clock: () => real() + ahead })];
+  await notes(a).set('k', 'for an hour', { expireIn: 3_600_000 });
+  await converge([a, b]);
+  ahead = 7_200_000;
+  Date.now = () => real() + ahead;
+  try {
+    await b.db.purgeExpired();
+    await notes(b).set('z', 1);
+    await send(b);
+  } finally {
+    Date.now = real;
+    ahead = 0;
+  }
+  await converge([a, b]);
+  const again = await b.restart(server, {});
+  await converge([again, a]);
+  assert.equal(await notes(again).get('k'), 'for an hour');
+});
+
+test('a strict transaction that the log lost and another device put back does not run again', async () => {
+  const server = new MemoryServer();
+  const options: DeviceOptions = { collections: { accounts: { mode: 'strict' } } };
+  let isReplyLost = false;
+  class Log extends MemoryLog {
+    override async append(...args: Parameters<MemoryLog['append']>): ReturnType<MemoryLog['append']> {
+      const position = await super.append(...args);
+      if (isReplyLost) throw logUnavailable('the reply is lost');
+      return position;
+    }
+  }
+  const [a, b] = [await Device.start(server, { ...options, log: new Log(server) }), await Device.start(server, options)];
+  await runStrict(b.replica, (tx) => tx.collection<string, number>('accounts').set('x', 1), {});
+  await a.sync();
+  const sent = {};
+  const add = () => runStrict(a.replica, (tx) => tx.collection<string, number>('accounts').update('x', (old = 0) => old + 10), {}, sent);
+  isReplyLost = true;
+  await assert.rejects(add());
+  isReplyLost = false;
+  await b.sync();
+  server.loseHistory((server.records.at(-1)?.position ?? 0) - 1);
+  await reconnect([b]);
+  a.replica.reconnect();
+  await add().catch(() => undefined);
+  await converge([a, b]);
+  assert.equal(await b.db.collection<string, number>('accounts').get('x'), 11);
+});
