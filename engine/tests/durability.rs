@@ -701,7 +701,7 @@ fn a_half_without_records_keeps_its_header() {
     }
 }
 
-/// What stands for a damaged checkpoint is newer than all blocks that the lives since then have left.
+/// A checkpoint that replaces a damaged one gets a generation above those of all blocks that earlier lives wrote.
 #[test]
 fn behind_a_damaged_checkpoint_everything_is_newer() {
     let newest_block = |data: &[u8]| {

@@ -352,7 +352,7 @@ fn swapped_and_rolled_back_blocks_are_refused() {
     );
 }
 
-/// A value's place, owner and key say nothing about which of its versions stands there.
+/// The place, owner and key of a block do not tell which version of a value it holds; its stamp does.
 #[test]
 fn an_older_value_at_the_place_of_its_successor_is_refused() {
     let storage = MemoryStorage::new();

@@ -383,7 +383,7 @@ impl Writer {
         let durable = |collection: &usize| {
             self.superblock.exists & 1 << *collection != 0 && self.emptied_at[*collection] <= self.superblock.version
         };
-        let partial = (0..COLLECTIONS).filter(durable);
+        let partial = (0..COLLECTIONS).filter(|_| !self.log.checkpoint_first).filter(durable);
         self.merging = Some(Merging {
             version: self.version,
             roots: self.roots,
