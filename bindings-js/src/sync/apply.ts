@@ -7,8 +7,9 @@ import type { FoldedRecord, FoundConflict } from './fold.ts';
 import { isDeclaration, isSyncName } from './modes.ts';
 import { Model } from './model.ts';
 import { partOf, readChunk, renumber, ticketOf, wholeBody } from './outbox.ts';
-import { CHECK, CHUNK, FENCE, REPAIR, UNDERSTANDING, decodeBody } from './record.ts';
+import { CHECK, CHUNK, FENCE, INCOMPLETE, REPAIR, UNDERSTANDING, decodeBody } from './record.ts';
 import type { RecordBody, SyncOp } from './record.ts';
+import { checkOfBytes } from './row.ts';
 import type { BaseValue } from './row.ts';
 import { NOTHING_APPLIED, decodeOutbox, follow } from './state.ts';
 import type { AppliedRow, SyncState } from './state.ts';
@@ -63,8 +64,10 @@ export interface Applied {
 export interface ApplyOptions {
   /** Pass over missing records instead of failing with KV_SYNC_GAP. */
   readonly isGapAccepted?: boolean;
-  /** Large values that were fetched, by hexadecimal hash. */
-  readonly blobs?: ReadonlyMap<string, Bytes> | undefined;
+  /** Large values that were fetched, by hexadecimal hash. Gets those that entries have. */
+  readonly blobs?: Map<string, Bytes> | undefined;
+  /** Why large values of records cannot be had, by position. */
+  readonly unusable?: ReadonlyMap<number, KvError> | undefined;
 }
 
 /** An operation with a large value. */
@@ -124,7 +127,7 @@ interface Pass {
 
 /** Applies records that follow the cursor. One commit: all of it or nothing, and once. */
 export async function applyRecords(tx: Transaction, tables: Tables, before: SyncState, records: readonly ReadRecord[], options: ApplyOptions): Promise<{ readonly state: SyncState; readonly result: Applied }> {
-  const { isGapAccepted = false, blobs = new Map<string, Bytes>() } = options;
+  const { isGapAccepted = false, blobs = new Map<string, Bytes>(), unusable } = options;
   const model = new Model(tx, tables, before, blobs);
   const [applied, outbox] = [tx.collection(tables.applied), tx.collection(tables.outbox)];
   const pass: Pass = { state: before, isRenumbered: false, fencedBy: undefined, diverged: undefined, conflicts: [], refused: [], voided: [], gaps: [] };
@@ -183,7 +186,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       const whole = { position, serverTime, flags: record.flags, device: record.device, body, previous, isSealed: record.isSealed, isMine };
       if (record.flags & REPAIR) await confirmRepaired(tx, tables, pass.state, body);
       if (!isInPlace(whole)) await refuse(tx, tables, pass, whole, ticket);
-      else if ((record.flags & CHECK) === 0) await foldWhole(model, tables, pass, whole, index, blobs);
+      else if ((record.flags & CHECK) === 0) await foldWhole(model, tables, pass, whole, index, blobs, unusable?.get(position));
     }
     for (const error of pass.refused.slice(refused)) {
       if (isMine && error.code === 'KV_VERSION_UNSUPPORTED') throw new KvError(error.code, `this version of the package does not understand record ${record.seq}, which a newer one has sent from this database: use that one`);
@@ -199,12 +202,21 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
   return { state: await model.save(pass.state), result: { conflicts, isRenumbered, gaps, refused, voided, diverged, fencedBy } };
 }
 
-async function foldWhole(model: Model, tables: Tables, pass: Pass, record: FoldedRecord, index: number, blobs: ReadonlyMap<string, Bytes>): Promise<void> {
+async function foldWhole(model: Model, tables: Tables, pass: Pass, record: FoldedRecord, index: number, blobs: Map<string, Bytes>, unusable: KvError | undefined): Promise<void> {
   const { body, isMine } = record;
   await loadWritten(model, tables, pass.state, body);
-  // The device that wrote a value has it as its entry, unless it has to be kept apart from that.
-  const missing = blobsIn(body).filter((op) => !blobs.has(toHexBytes(op.hash)) && isNeeded(model, tables, pass.state, body, op, isMine));
-  if (missing.length > 0) throw new MissingBlobs(index, missing);
+  const needed = blobsIn(body).filter((op) => !blobs.has(toHexBytes(op.hash)) && isNeeded(model, tables, pass.state, body, op, isMine));
+  const missing: BlobOp[] = [];
+  for (const op of needed) {
+    const value = isMine ? await ownValue(model, tables, pass.state, body, op) : undefined;
+    if (value === undefined) missing.push(op);
+    else blobs.set(toHexBytes(op.hash), value);
+  }
+  if (missing.length > 0) {
+    if (unusable === undefined) throw new MissingBlobs(index, missing);
+    pass.refused.push(unusable);
+    return;
+  }
   const mine = new Set([pass.state, ...pass.state.formers].map(({ device }) => fromHex(device)));
   const { state, conflicts, refused } = fold(model, pass.state, record, mine);
   checkDeclared(tables, state, body);
@@ -240,14 +252,16 @@ async function refuse(tx: Transaction, tables: Tables, pass: Pass, { position, d
 }
 
 /**
- * Keeps a record without effect, or with one that is not whole. If a later program may understand it, that
- * one reads the log again; until then nobody may take this device's base for what the log says.
+ * Keeps a record without effect, or with one that is not whole. If a later program may understand it, or a
+ * later start has its large values, that one reads the log again; until then nobody may take this device's
+ * base for what the log says.
  */
 async function setAside(tx: Transaction, tables: Tables, state: SyncState, { position, raw }: ReadRecord, { code, message }: KvError): Promise<SyncState> {
   const rows = tx.collection(tables.aside);
   await rows.set(position, { code, message, record: raw });
   if (await rows.size > MAX_ASIDE) await rows.deleteMany(await rows.keys({ limit: 1 }).toArray());
-  return code === 'KV_VERSION_UNSUPPORTED' ? { ...state, aside: UNDERSTANDING } : state;
+  if (code === 'KV_NOT_FOUND') return { ...state, aside: INCOMPLETE };
+  return code === 'KV_VERSION_UNSUPPORTED' ? { ...state, aside: state.aside ?? UNDERSTANDING } : state;
 }
 
 /** A record of this device has come back: it leaves the outbox. What the log has lost before it is to be sent again. */
@@ -274,6 +288,15 @@ async function confirmRepaired(tx: Transaction, tables: Tables, { device, former
   if (isBack) await outbox.delete(ticket);
 }
 
+/** The device that wrote a value has it as its entry, until it writes another one. */
+async function ownValue(model: Model, tables: Tables, state: SyncState, body: RecordBody, op: BlobOp): Promise<Bytes | undefined> {
+  const table = tableOf(tables, state, body, op.collection);
+  const row = table && model.row(table, op.key);
+  const entry = row?.pending?.n === body.n ? await model.entryOf(row) : null;
+  return entry !== null && checkOfBytes(entry.value) === op.check ? entry.value : undefined;
+}
+
+/** Whether a value has to be kept, or become the entry. */
 function isNeeded(model: Model, tables: Tables, state: SyncState, body: RecordBody, op: BlobOp, isMine: boolean): boolean {
   const table = tableOf(tables, state, body, op.collection);
   if (table === undefined) return false;

@@ -148,12 +148,13 @@ export class Incoming {
   async #apply(after: Position, records: readonly ReadRecord[], signal: AbortSignal | undefined): Promise<{ readonly applied: Applied; readonly count: number; readonly diverged: Position | undefined } | undefined> {
     const { tables } = this.#local;
     const blobs = new Map<string, Bytes>();
+    const unusable = new Map<Position, KvError>();
     let batch = records;
     for (let isGapAccepted = false; ;) {
       try {
         return await this.#parts.advance('relaxed', async (tx, state) => {
           if (state.cursor.position !== after) return { state, result: undefined };
-          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { blobs, isGapAccepted });
+          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { blobs, unusable, isGapAccepted });
           await this.#keepConflicts(tx, state, applied.conflicts);
           return { state: next, result: { applied, count: batch.length, diverged: state.diverged } };
         });
@@ -161,7 +162,12 @@ export class Incoming {
         if (error instanceof MissingBlobs) {
           const fetch = (hash: Bytes): Promise<Bytes> => this.#parts.wire.fetchBlob(this.#parts.snapshots, hash, signal);
           // The records before come first: once they are applied, they are not applied again.
-          batch = batch.slice(0, error.index || await fetchBlobs(await this.#local.state(), batch, error.ops, fetch, blobs));
+          const count = error.index || await fetchBlobs(await this.#local.state(), batch, error.ops, fetch, blobs).catch((failure: unknown) => {
+            const { position } = batch[0] as ReadRecord;
+            unusable.set(position, this.#unusable(position, failure));
+            return batch.length;
+          });
+          batch = batch.slice(0, count);
         } else {
           if ((error as Partial<KvError>).code !== 'KV_SYNC_GAP' || isGapAccepted) throw error;
           const { cursor } = await this.#local.state();
@@ -170,6 +176,14 @@ export class Incoming {
         }
       }
     }
+  }
+
+  /** A large value that the object store has lost or damaged must not stop what is behind it. */
+  #unusable(position: Position, failure: unknown): KvError {
+    const { code, message } = failure as KvError;
+    if ((code !== 'KV_NOT_FOUND' && code !== 'KV_CORRUPT') || this.#options.isCopy) throw failure;
+    if (!this.#isLastAttempt(`value at ${position}`)) throw logUnavailable(`a large value of the record at position ${position} cannot be read; it is read again`, failure);
+    return new KvError('KV_NOT_FOUND', `the record at position ${position} has no effect here until its large value can be read: ${message}; put it there and start sync again`);
   }
 
   async #keepConflicts(tx: Transaction, { serial }: SyncState, conflicts: readonly RawConflict[]): Promise<void> {

@@ -1,5 +1,6 @@
 // Sync in the background: follows the log, sends local commits, and calls `resolve`, until it is
 // told to end.
+import { abortable } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController } from '../base/platform.ts';
 import type { Database } from '../types/index.ts';
@@ -9,7 +10,7 @@ import { toKvError } from './failures.ts';
 import { GATHER_MS } from './local-feed.ts';
 import type { SyncConflict, SyncOptions, SyncProgress } from './options.ts';
 import type { RawDivergence } from './parts.ts';
-import type { RemoteLog } from './remote-log.ts';
+import type { RemoteLog, SnapshotStore } from './remote-log.ts';
 import { Replica } from './replica.ts';
 import type { Tables } from './tables.ts';
 import { isHidden } from './visibility.ts';
@@ -41,6 +42,30 @@ export function decodeConflict(tables: Tables, { collection, key, mine, theirs }
   return { collection, key: keys.decode(key), mine: mine ? values.decode(mine.value) : undefined, theirs: theirs ? values.decode(theirs.value) : undefined };
 }
 
+/** A log whose calls end with sync, also those that would never answer. */
+function logUntil(signal: AbortSignal, log: RemoteLog): RemoteLog {
+  return {
+    append: (...given) => abortable(log.append(...given), signal),
+    read: (...given) => abortable(log.read(...given), signal),
+    at: (...given) => abortable(log.at(...given), signal),
+    manifest: () => abortable(log.manifest(), signal),
+    replaceManifest: (...given) => abortable(log.replaceManifest(...given), signal),
+    purge: (...given) => abortable(log.purge(...given), signal),
+    wake: (...given) => log.wake(...given),
+    close: () => log.close(),
+  };
+}
+
+/** The same for an object store. */
+function storeUntil(signal: AbortSignal, store: SnapshotStore): SnapshotStore {
+  return {
+    put: (...given) => abortable(store.put(...given), signal),
+    get: async (...given) => (await abortable(store.get(...given), signal))?.pipeThrough(new TransformStream(), { signal }),
+    list: (...given) => abortable(store.list(...given), signal),
+    delete: (...given) => abortable(store.delete(...given), signal),
+  };
+}
+
 export class Leader {
   readonly replica: Replica;
   /** Resolves when the replica has started; rejects if it never will. */
@@ -62,7 +87,9 @@ export class Leader {
     this.#options = options;
     this.#events = events;
     const { snapshots, collections, mode, seal, exclusive, resolve } = options;
-    this.replica = new Replica(db, { log, snapshots, collections, mode, seal, tables, isExclusive: exclusive, keepsConflicts: resolve !== undefined }, {
+    const { signal } = this.#stop;
+    const services = { log: logUntil(signal, log), snapshots: snapshots && storeUntil(signal, snapshots) };
+    this.replica = new Replica(db, { ...services, collections, mode, seal, tables, isExclusive: exclusive, keepsConflicts: resolve !== undefined }, {
       conflicts: (conflicts) => {
         events.conflicts(conflicts);
         this.#conflicted.ring();

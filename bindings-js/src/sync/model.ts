@@ -1,4 +1,6 @@
 // The rows that a commit of sync looks at, read once, changed in memory, and written at the end.
+import { KvError } from '../base/errors.ts';
+import { keyText } from '../codec/key-text.ts';
 import type { Reader, Transaction, Writer } from '../types/index.ts';
 import { toHexBytes } from './bytes.ts';
 import type { View } from './fold.ts';
@@ -8,7 +10,7 @@ import { Row, checkOf, decodeRow, hashOf, replaceHash } from './row.ts';
 import type { Base, BaseValue, Histories } from './row.ts';
 import type { Digest, SyncState } from './state.ts';
 import { expiryEnd, expiryOf, expiryRow, readExpiryRow } from './tables.ts';
-import type { Bytes, Rows, Table, Tables } from './tables.ts';
+import type { Bytes, KnownTable, Rows, Table, Tables } from './tables.ts';
 
 type RowsIn = Reader<Bytes, Bytes> & Writer<Bytes, Bytes>;
 
@@ -175,6 +177,7 @@ export class Model implements View {
 
   /** Writes what changed. Returns the state with the digests of it. */
   async save(state: SyncState): Promise<SyncState> {
+    for (const row of this.#expiring) if (row.mayBeRemoved && row.entry === undefined && await this.versionOf(row) === undefined) row.revive();
     await this.write(this.#changes(state.time));
     return { ...state, digests: this.digests(state) };
   }
@@ -242,8 +245,39 @@ export class Model implements View {
     for (const [into, { sets, deletes, expiring }] of batches) {
       const rows = this.#in(into);
       await this.#inSlices(deletes, isDeferred, (slice) => rows.deleteMany(slice));
+      if (this.#tables.isLeavingOut) {
+        const table = [...this.#tables.byName.values()].find(({ data, unique }) => data === into && unique.length > 0);
+        if (table !== undefined) {
+          await this.#leaveOut(table, [...sets.map(([key, value]) => ({ key, value, expiresAt: 0 })), ...expiring.map(([key, entry]) => ({ key, ...entry }))]);
+          continue;
+        }
+      }
       await this.#inSlices(sets, isDeferred, (slice) => rows.setMany(slice));
       await this.#inSlices(expiring, isDeferred, (slice) => Promise.all(slice.map(([key, { value, expiresAt }]) => rows.set(key, value, { expireAt: expiresAt }))));
+    }
+  }
+
+  /**
+   * Writes entries, but leaves those out of a unique index whose keys belong to other entries. First none of
+   * them has any: keys may have gone from one to another.
+   */
+  async #leaveOut(table: KnownTable, entries: readonly { readonly key: Bytes; readonly value: Bytes; readonly expiresAt: number }[]): Promise<void> {
+    const data = this.#tx.collection(table.data);
+    const set = ({ key, value, expiresAt }: (typeof entries)[number]): Promise<void> => data.set(key, value, expiresAt === 0 ? {} : { expireAt: expiresAt });
+    try {
+      for (const { apart } of table.unique) for (const { key } of entries) apart.add(keyId(key));
+      for (const entry of entries) await set(entry);
+      for (const entry of entries) {
+        for (const { name, apart, keysOf } of table.unique) {
+          const keys = keysOf(entry.value, entry.key);
+          const counts = await Promise.all(keys.map((eq) => data.index(name).count({ eq })));
+          if (counts.every((count) => count === 0)) apart.delete(keyId(entry.key));
+          else this.#tables.leftOut.push(new KvError('KV_UNIQUE', `an entry of collection ${JSON.stringify(table.name)} is left out of the unique index ${JSON.stringify(name)}, where another one has its key ${keys.map(keyText).join(' or ')}: the log has lost its history, and both were written; write one of them anew`));
+        }
+        await set(entry);
+      }
+    } finally {
+      for (const { apart } of table.unique) apart.clear();
     }
   }
 

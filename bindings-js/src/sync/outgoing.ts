@@ -44,6 +44,8 @@ export class Outgoing {
   #undone = -1;
   /** Records may be in the outbox that a power cut would take back. */
   #isRelaxed = false;
+  /** See `SyncState.removedUntil`. */
+  #removedUntil = Infinity;
 
   constructor(parts: Parts, sender: Sender, strict: StrictRecords, isExclusive: boolean) {
     const { db } = parts.local.tables;
@@ -80,7 +82,7 @@ export class Outgoing {
 
   /** Whether `drain` has something to do, as far as is known: `changed` was called for it. */
   get isDrainDue(): boolean {
-    return this.#isRescanNeeded || this.#feed.isDue;
+    return this.#isRescanNeeded || this.#feed.isDue || this.#removedUntil > this.#parts.clock();
   }
 
   /** Puts local commits into the outbox; resolves to whether more were there when it was called. */
@@ -96,7 +98,9 @@ export class Outgoing {
       const commits = await this.#peek();
       if (commits === undefined) return true;
       const { length } = commits;
-      if (length === 0) return false;
+      this.#removedUntil = (await this.#local.recall()).removedUntil;
+      // A clock that was ahead may be right again.
+      if (length === 0 && this.#removedUntil <= this.#parts.clock()) return false;
       await this.#capture(commits.slice(0, MAX_COMMITS));
       return length >= MAX_COMMITS || this.#isRescanNeeded;
     });

@@ -13,6 +13,8 @@ import type { Cursor, Digest } from './state.ts';
 export const RECORD_VERSION = 1;
 /** Counts what programs learn to read: operations, flags and versions of records. */
 export const UNDERSTANDING = 1;
+/** Instead of that: large values of records could not be had. Each start tries again. */
+export const INCOMPLETE = 0;
 /** A record is at most this long. */
 export const MAX_RECORD_BYTES = 1 << 20;
 

@@ -54,7 +54,7 @@ export class Replica {
     const { log, snapshots, seal, mode = 'merge', clock = Date.now, isExclusive = false, isCopy = false, keepsConflicts = false } = options;
     this.tables = options.tables ?? new Tables(db, options.collections, mode);
     this.wire = new Wire(seal);
-    this.#local = new LocalCommits(this.tables);
+    this.#local = new LocalCommits(this.tables, (error) => events.alarm(error));
     const parts: Parts = {
       local: this.#local, log, link: this.#link, wire: this.wire, snapshots, events, clock,
       pull: (signal) => this.pull(signal),

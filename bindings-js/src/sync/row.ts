@@ -165,6 +165,8 @@ export class Row {
   /** What the entry becomes; undefined: it stays. */
   entry: BaseValue | undefined;
   isChanged = false;
+  /** A clock that was ahead may have removed the entry while the write was pending. */
+  mayBeRemoved = false;
   readonly #history: number;
   readonly #expiring: Set<Row>;
   /** What is stored is of an earlier history. */
@@ -264,6 +266,7 @@ export class Row {
     // Without the value the base is what the write has replaced, and it would have won.
     const isReplaced = !isSame && (stamp.isDead || kept !== undefined);
     const isLost = isReplaced && pending.check !== UNKNOWN;
+    this.mayBeRemoved = !isReplaced && stamp.expiresAt !== 0 && !stamp.isDead;
     if (isReplaced) this.entry = this.value;
     if (!this.#keeps(stamp)) this.base = { stamp, kept: undefined };
     return isLost;

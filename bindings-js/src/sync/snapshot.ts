@@ -14,7 +14,7 @@ import { Model, replaceDigest } from './model.ts';
 import type { Change } from './model.ts';
 import { partOf, wholeBody } from './outbox.ts';
 import type { Work } from './parts.ts';
-import { decodeBody, isRead } from './record.ts';
+import { INCOMPLETE, decodeBody, isRead } from './record.ts';
 import type { KeyBound, RecordBody } from './record.ts';
 import { isTruncated, logUnavailable } from './remote-log.ts';
 import type { RemoteLog, SnapshotStore } from './remote-log.ts';
@@ -211,6 +211,7 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
 
 /** What lacks something that the log has must not take the place of the log. */
 export function checkFit({ aside, diverged }: SyncState): void {
+  if (aside === INCOMPLETE) throw new KvError('KV_NOT_FOUND', 'sync.compact: the object store lacks large values of the log, and what this device would write lacks their records; start sync again once they are there, or let a device compact that has them');
   if (aside !== undefined) throw new KvError('KV_VERSION_UNSUPPORTED', 'sync.compact: the log has records that this version of the package does not understand, and what it would write lacks them; compact with a newer one');
   if (diverged !== undefined) throw new KvError('KV_SYNC_DIVERGED', `sync.compact: this database is not what another device had at position ${diverged} of the log: let that one compact`);
 }

@@ -210,6 +210,8 @@ export class Sync extends EventTarget {
         } catch (error) {
           stop.signal.throwIfAborted();
           const { code } = error as Partial<KvError>;
+          // The log may have lost its history meanwhile.
+          if (code === 'KV_LOG_UNAVAILABLE') this.#leader?.replica.reconnect();
           if (!isRepeated || (code !== 'KV_LOG_UNAVAILABLE' && code !== 'KV_SYNC_GAP')) throw error;
         }
         await new Promise<void>((resolve) => {
@@ -303,7 +305,10 @@ export class Sync extends EventTarget {
     // Even if nothing has changed.
     this.#tabs?.tellState(this.#state);
     this.#forgetOthers(leader).catch(() => undefined);
-    const endWake = log.wake(() => leader.wake());
+    const endWake = log.wake((isReconnected) => {
+      if (isReconnected === true) leader.replica.reconnect();
+      leader.wake();
+    });
     try {
       await leader.ended();
     } finally {

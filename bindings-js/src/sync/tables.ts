@@ -5,8 +5,9 @@ import { keyCodecs } from '../codec/keys.ts';
 import type { Key, KeyCodec } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import type { ValueCodec } from '../codec/values.ts';
-import type { Change, Collection, Database, IndexOptions, Transaction } from '../types/index.ts';
+import type { Change as FeedChange, Collection, Database, IndexOptions, Transaction } from '../types/index.ts';
 import { ByteSink, ByteSource, fromHex, toHex } from './bytes.ts';
+import { keyId } from './key-ranges.ts';
 import { MAX_NAME_BYTES, Modes, isSyncName } from './modes.ts';
 import type { PrefixMode, SyncMode } from './modes.ts';
 import { Pace } from './pace.ts';
@@ -53,8 +54,15 @@ export interface Table {
   readonly rows: Rows;
   /** The entries; undefined: this program does not know the collection, and keeps what the log has of it. */
   readonly data: Rows | undefined;
-  /** The unique indexes: their names, and the index keys of an entry. */
-  readonly unique: readonly { readonly name: string; readonly keysOf: (value: Bytes, key: Bytes) => readonly Key[] }[];
+  readonly unique: readonly UniqueIndex[];
+}
+
+export interface UniqueIndex {
+  readonly name: string;
+  /** The index keys of an entry. */
+  readonly keysOf: (value: Bytes, key: Bytes) => readonly Key[];
+  /** Ids of keys whose entries are left out of the index when they are written. */
+  readonly apart: Set<string>;
 }
 
 /** A collection of the option. */
@@ -67,6 +75,8 @@ export interface KnownTable extends Table {
 const raw = (id: string): KeyCodec<Bytes> & ValueCodec<Bytes> & { readonly isRaw: true } => ({ id, isRaw: true, encode: (bytes: Bytes) => bytes, decode: (bytes: Bytes) => bytes });
 
 type AnyIndex = IndexOptions<unknown, unknown>;
+
+type Change<T> = (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>;
 
 /** The application's index function for bytes. What it throws must not stop sync: no index keys. */
 function indexOfBytes(index: AnyIndex, key: KeyCodec<unknown>, value: ValueCodec<unknown>): AnyIndex {
@@ -84,16 +94,22 @@ function indexOfBytes(index: AnyIndex, key: KeyCodec<unknown>, value: ValueCodec
   } as AnyIndex;
 }
 
-function uniqueOf(indexes: readonly (readonly [string, AnyIndex])[], key: KeyCodec<unknown>, value: ValueCodec<unknown>): Table['unique'] {
+function uniqueOf(indexes: readonly (readonly [string, AnyIndex])[]): UniqueIndex[] {
   return indexes.filter(([, index]) => index.unique === true).map(([name, index]) => {
-    const { key: compute } = indexOfBytes(index, key, value);
+    const { key: compute } = index;
     const keysOf = (valueBytes: Bytes, keyBytes: Bytes): readonly Key[] => {
       const found: unknown = typeof compute === 'function' ? compute(valueBytes, keyBytes) : undefined;
       if (found === undefined) return [];
       return index.multi === true ? found as readonly Key[] : [found as Key];
     };
-    return { name, keysOf };
+    return { name, keysOf, apart: new Set<string>() };
   });
+}
+
+function leavingOut(index: AnyIndex, { apart }: UniqueIndex): AnyIndex {
+  const { key: compute } = index;
+  if (typeof compute !== 'function') return index;
+  return { ...index, key: (value: unknown, key: unknown) => (apart.size > 0 && apart.has(keyId(key as Bytes)) ? undefined : compute(value, key)) } as AnyIndex;
 }
 
 function toTable(db: Database, name: string, options: SyncCollectionOptions, mode: SyncMode): KnownTable {
@@ -105,18 +121,22 @@ function toTable(db: Database, name: string, options: SyncCollectionOptions, mod
   const modes = Modes.of(name, key, mode, options.prefixModes ?? []);
   const value = (options.value ?? valueCodecs.structured()) as ValueCodec<unknown>;
   const indexes = Object.entries((options.indexes ?? {}) as { readonly [name: string]: AnyIndex });
-  const unique = indexes.find(([, index]) => index.unique === true);
-  if (modes.has('merge') && unique !== undefined) {
-    throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: index ${JSON.stringify(unique[0])} of ${JSON.stringify(name)} is unique, which devices cannot keep offline; use mode "strict"`);
+  const ofBytes = indexes.map(([index, given]) => [index, indexOfBytes(given, key, value)] as const);
+  const unique = uniqueOf(ofBytes);
+  if (modes.has('merge') && unique[0] !== undefined) {
+    throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: index ${JSON.stringify(unique[0].name)} of ${JSON.stringify(name)} is unique, which devices cannot keep offline; use mode "strict"`);
   }
   const data = db.collection<Bytes, Bytes>(name, {
     key: raw(key.id),
     value: raw(value.id),
-    ...(indexes.length > 0 && { indexes: Object.fromEntries(indexes.map(([index, given]) => [index, indexOfBytes(given, key, value)])) as never }),
+    ...(indexes.length > 0 && { indexes: Object.fromEntries(ofBytes.map(([index, given]) => {
+      const isUnique = unique.find((each) => each.name === index);
+      return [index, isUnique === undefined ? given : leavingOut(given, isUnique)];
+    })) as never }),
   });
   // The feed decodes with the codecs that were registered last: those have to be the application's.
   db.collection(name, { key, value });
-  return { name, modes, declaration: modes.declare(key.id, value.id), key, value, data, rows: rowsOf(db, name), unique: uniqueOf(indexes, key, value) };
+  return { name, modes, declaration: modes.declare(key.id, value.id), key, value, data, rows: rowsOf(db, name), unique };
 }
 
 const rowsOf = (db: Database, name: string): Rows => db.collection(`${PREFIX}/rows/${name}`, { key: keyCodecs.bytes, value: valueCodecs.bytes });
@@ -166,6 +186,10 @@ export class Tables {
   readonly pace = new Pace();
   /** Of the running `change`. */
   #writes: Promise<unknown>[] = [];
+  /** The running `change` leaves entries out of unique indexes that have their keys already; see `Model.write`. */
+  isLeavingOut = false;
+  /** What the last `change` has left out. */
+  leftOut: KvError[] = [];
   #maxKeyBytes: number | undefined;
   /** Conflicts that the application has not handled yet. */
   readonly conflicts: Collection<number, unknown>;
@@ -220,7 +244,7 @@ export class Tables {
   }
 
   /** Whether a change of the feed can be one of keys in mode "strict". */
-  isStrictChange(change: Change<Bytes, Bytes>): boolean {
+  isStrictChange(change: FeedChange<Bytes, Bytes>): boolean {
     const modes = this.byName.get(change.collection)?.modes;
     if (modes === undefined) return false;
     return change.type === 'set' || change.type === 'delete' ? modes.isStrict(change.key) : modes.has('strict');
@@ -233,12 +257,26 @@ export class Tables {
   }
 
   /** Runs `work` with the state; the state it returns is written in the same commit, if it differs. */
-  change<T>(
-    work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>,
-    options: { readonly durability: 'strict' | 'relaxed' },
-  ): Promise<T> {
+  async change<T>(work: Change<T>, durability: 'strict' | 'relaxed'): Promise<T> {
+    this.leftOut = [];
+    try {
+      return await this.#commit(work, durability);
+    } catch (error) {
+      if ((error as Partial<KvError>).code !== 'KV_UNIQUE') throw error;
+    }
+    // What the log has lost, and somebody puts back, may have a key that was given away meanwhile.
+    this.isLeavingOut = true;
+    try {
+      return await this.#commit(work, durability);
+    } finally {
+      this.isLeavingOut = false;
+    }
+  }
+
+  #commit<T>(work: Change<T>, durability: 'strict' | 'relaxed'): Promise<T> {
     return this.db.transaction(async (tx) => {
       this.#writes = [];
+      this.leftOut = [];
       const rows = tx.collection(this.state);
       const before = await rows.get('state') ?? newState();
       const { state, result } = await work(tx, before);
@@ -247,7 +285,7 @@ export class Tables {
       return result;
       // Only sync writes its own rows, one commit at a time: a conflict is a local write to a key that
       // this commit writes. The next attempt finds it there, and does not write over it.
-    }, { isolation: 'snapshot', durability: options.durability, timeout: Infinity, maxRetries: 100 });
+    }, { isolation: 'snapshot', durability, timeout: Infinity, maxRetries: 100 });
   }
 }
 

@@ -122,7 +122,7 @@ export class Wire {
     const key = blobKey(toHexBytes(hash));
     if (store === undefined) throw new KvError('KV_LOG_REFUSED', 'a record refers to a large value in the object store: pass the option `snapshots`');
     const stream = await store.get(key, signal);
-    if (stream === undefined) throw new KvError('KV_LOG_UNAVAILABLE', `the object store has no ${key}, to which a record refers`, { retryable: true });
+    if (stream === undefined) throw new KvError('KV_NOT_FOUND', `the object store has no ${key}, to which a record refers`);
     const stored = await collect(stream);
     const { length } = stored;
     if (toHexBytes(new Uint8Array(await crypto.subtle.digest('SHA-256', stored))) !== toHexBytes(hash)) {

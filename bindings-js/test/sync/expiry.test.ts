@@ -76,8 +76,7 @@ for (const feed of [true, false]) {
   });
 }
 
-// What is drained by a clock that is ahead is taken for over (`Row.revive`), and nothing looks again later.
-test('what a clock that is ahead has purged, and sync has seen by it, is there when the clock is right', { todo: 'nothing brings it back' }, async () => {
+test('what a clock that is ahead has purged, and sync has seen by it, is there when the clock is right', async () => {
   let offset = 0;
   const server = new MemoryServer();
   const [a, b] = [await Device.start(server), await Device.start(server, { clock: () => Date.now() + offset })];
@@ -94,10 +93,8 @@ test('what a clock that is ahead has purged, and sync has seen by it, is there w
   await stopAll([a, b]);
 });
 
-// A transaction of the engine does not delete an entry that it does not see: `delete` and `clear` of one that
-// has expired by a clock that is ahead have no effect, and the entry is there again when the clock is right.
 for (const how of ['is deleted', 'is over by the log']) {
-  test(`an entry that ${how} while the clock of a device is ahead of its expiry stays away when the clock is right`, { todo: 'transactions do not delete what has expired' }, async () => {
+  test(`an entry that ${how} while the clock of a device is ahead of its expiry stays away when the clock is right`, async () => {
     let serverNow = Date.now();
     const server = new MemoryServer({ serverTime: () => serverNow });
     const [a, b] = [await Device.start(server), await Device.start(server)];

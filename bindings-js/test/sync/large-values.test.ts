@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { logUnavailable } from '../../src/sync/remote-log.ts';
+import { collect, toStream } from '../../src/sync/wire.ts';
 import { Device, converge } from './device.ts';
 import { equal, stopAll } from './helpers.ts';
 
@@ -146,4 +147,56 @@ test('an own large value that comes back while the log is read anew is not taken
   assert.deepEqual(await b.db.collection('notes').entries().toArray(), before);
   await a.replica.compact();
   await stopAll([a, b]);
+});
+
+for (const what of ['lost', 'damaged']) {
+  test(`a value that the object store has ${what} stops nothing behind it, and is there once it is put back`, async () => {
+    const [server, store] = [new MemoryServer(), new MemorySnapshotStore()];
+    const a = await Device.start(server, { snapshots: store });
+    await write(a, 0, 1);
+    const [key = ''] = await store.list('blob/');
+    await write(a, 1, 1);
+    await a.db.collection('notes').set('behind', 'it');
+    await a.sync();
+    const bytes = await collect(await store.get(key) as ReadableStream<Uint8Array>);
+    await store.delete(key);
+    if (what === 'damaged') await store.put(key, toStream(bytes.slice(1)));
+    let b = await Device.start(server, { snapshots: store });
+    await b.sync();
+    assert.deepEqual(await b.db.collection('notes').keys().toArray(), [1, 'behind']);
+    assert.deepEqual(b.alarms.map(({ code }) => code), ['KV_NOT_FOUND']);
+    assert.match((b.alarms[0] as Error).message, new RegExp(key));
+    assert.equal((await b.replica.tables.aside.entries().toArray()).length, 1);
+    await b.db.collection('notes').set('mine', 'is sent');
+    await b.sync();
+    await assert.rejects(b.replica.compact(), { code: 'KV_NOT_FOUND' });
+    await a.sync();
+    assert.equal(await a.db.collection('notes').get('mine'), 'is sent');
+    b = await b.restart(server, { snapshots: store });
+    await b.sync();
+    assert.equal(await b.db.collection('notes').get('mine'), 'is sent', 'it is still not there');
+    assert.equal(await b.db.collection('notes').has(0), false);
+    await store.delete(key);
+    await store.put(key, toStream(bytes));
+    b = await b.restart(server, { snapshots: store });
+    await converge([a, b]);
+    await equal([a, b]);
+    assert.deepEqual(await b.db.collection('notes').get(0), value(0));
+    assert.ok(await b.replica.compact());
+    await stopAll([a, b]);
+  });
+}
+
+test('a device that has its own value needs no object of it', async () => {
+  const [server, store] = [new MemoryServer(), new MemorySnapshotStore()];
+  const a = await Device.start(server, { snapshots: store });
+  await a.sync();
+  await a.db.collection('notes').set('for an hour', value(0), { expireIn: 3_600_000 });
+  while (await a.replica.drain());
+  while (await a.replica.publish());
+  for (const key of await store.list('blob/')) await store.delete(key);
+  await a.sync();
+  assert.deepEqual(a.alarms, []);
+  await equal([a]);
+  await stopAll([a]);
 });

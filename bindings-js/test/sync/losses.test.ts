@@ -211,3 +211,40 @@ test('a strict transaction that the log lost and another device put back does no
   await converge([a, b]);
   assert.equal(await b.db.collection<string, number>('accounts').get('x'), 11);
 });
+
+test('two entries that a loss gave one key of a unique index are both there, and one of them is in the index', async () => {
+  const server = new MemoryServer();
+  const indexes = { byEmail: { key: ({ email }: { readonly email: string }) => email, unique: true } } as const;
+  const options = { collections: { users: { mode: 'strict', indexes } } } as unknown as DeviceOptions;
+  const users = ({ db }: Device) => db.collection<string, { readonly email: string }, { byEmail: string }>('users', { indexes });
+  const claim = (device: Device, key: string, email: string): Promise<void> => runStrict(device.replica, (tx) => tx.collection(users(device) as never).set(key as never, { email } as never), {}).then(() => undefined);
+  const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+  await claim(a, 'zero', 'zero@x');
+  await converge([a, b]);
+  const kept = server.records.at(-1)?.position as number;
+  await claim(a, 'ada', 'ada@x');
+  server.loseHistory(kept);
+  b.replica.reconnect();
+  await claim(b, 'eve', 'ada@x');
+  await claim(b, 'eve\'s', 'other@x');
+  await reconnect([a, b]);
+  const later = await Device.start(server, options);
+  await converge([a, b, later]);
+  await claim(later, 'bob', 'bob@x');
+  await converge([a, b, later]);
+  for (const device of [a, b, later]) {
+    assert.deepEqual(await users(device).keys().toArray(), ['ada', 'bob', 'eve', 'eve\'s', 'zero']);
+    const inIndex = await users(device).index('byEmail').keys().toArray();
+    assert.equal(inIndex.length, 4);
+    assert.equal(await users(device).index('byEmail').count({ eq: 'ada@x' }), 1);
+    assert.ok(device.alarms.some(({ code, message }) => code === 'KV_UNIQUE' && message.includes('"ada@x"') && message.includes('"byEmail"')), 'the entry is named');
+    assert.deepEqual((await device.db.verify()).problems, []);
+  }
+  await assert.rejects(claim(a, 'ada', 'bob@x'), { code: 'KV_UNIQUE' });
+  await claim(a, 'ada', 'ada@new');
+  await converge([a, b, later]);
+  await claim(b, 'eve', 'ada@x');
+  await converge([a, b, later]);
+  for (const device of [a, b, later]) assert.equal(await users(device).index('byEmail').count(), 5);
+  await Promise.all([a, b, later].map((device) => device.stop()));
+});

@@ -229,7 +229,7 @@ export class NatsLog implements RemoteLog {
     }
   }
 
-  wake(listener: () => void): () => void {
+  wake(listener: (isReconnected?: boolean) => void): () => void {
     let isEnded = false;
     const subscribe = async (): Promise<() => void> => {
       const connection = await this.#connection.get();
@@ -251,7 +251,7 @@ export class NatsLog implements RemoteLog {
           unsubscribe = await subscribe();
           if (isEnded) unsubscribe();
         }
-        if (!isEnded) listener();
+        if (!isEnded) listener(true);
       }).catch(() => undefined);
     });
     this.#connection.follow();
