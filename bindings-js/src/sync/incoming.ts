@@ -204,7 +204,7 @@ export class Incoming {
       if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
     } else {
       try {
-        if (!isRead(cursor, await this.#parts.log.at(cursor.position))) await this.#rejoinLost();
+        if (!isRead(cursor, await this.#parts.log.at(cursor.position))) await this.rejoinLost();
       } catch (error) {
         // Only the log says whether a record was purged or lost: a manifest can lag behind it.
         if (!isTruncated(error)) throw error;
@@ -224,7 +224,8 @@ export class Incoming {
     return true;
   }
 
-  async #rejoinLost(): Promise<void> {
+  /** Reads the log anew after it has lost its history, and puts back what this device, or the newest snapshot, has of it. */
+  async rejoinLost(): Promise<void> {
     await this.#rejoin((tx, state) => rejoin(this.#local.tables, tx, state, 'lost'));
     if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
   }

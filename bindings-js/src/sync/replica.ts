@@ -16,7 +16,7 @@ import { checkWitness, rejoin } from './rejoin.ts';
 import type { RemoteLog } from './remote-log.ts';
 import type { SyncState } from './state.ts';
 import { Sender } from './sender.ts';
-import { checkFit, isCompact, writeSnapshot } from './snapshot.ts';
+import { checkFit, isCompact, isSnapshotOfLost, writeSnapshot } from './snapshot.ts';
 import { SETTLE_MS, StrictRecords } from './strict-records.ts';
 import type { StrictRecord } from './strict-records.ts';
 import { Tables } from './tables.ts';
@@ -236,6 +236,11 @@ export class Replica {
     const { snapshots: store, log } = this.#parts;
     if (store === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'sync.compact needs the option `snapshots`');
     await this.settle(signal);
+    if (await isSnapshotOfLost({ log, wire: this.wire })) {
+      // Nothing else may have what it has, and this one takes its place.
+      await this.#pulling.run(() => this.#incoming.rejoinLost());
+      await this.settle(signal);
+    }
     if (await isCompact({ log, store, wire: this.wire }, await this.state())) return undefined;
     await this.#check(signal);
     return writeSnapshot({ tables: this.tables, log, store, wire: this.wire, lock: (work) => this.#local.run(work) }, signal);

@@ -29,8 +29,8 @@ import type { Wire } from './wire.ts';
 /** What the manifest says. */
 export interface Manifest {
   readonly version: 1;
-  /** The snapshot has everything up to this position. */
-  readonly position: number;
+  /** The last record that the snapshot has. */
+  readonly cursor: Cursor;
   readonly key: string;
   /** Records up to this position are removed, or are about to be. */
   readonly purged: number;
@@ -96,7 +96,23 @@ export function streamOf(blocks: AsyncGenerator<Uint8Array, undefined>): Readabl
 /** Whether there is nothing in the log that the newest snapshot lacks. */
 export async function isCompact({ log, store, wire }: Pick<SnapshotContext, 'log' | 'store' | 'wire'>, { cursor }: SyncState): Promise<boolean> {
   const manifest = (await readManifest(log, wire))?.content;
-  return manifest !== undefined && manifest.position >= cursor.position && (await store.list(manifest.key)).includes(manifest.key);
+  return manifest !== undefined && manifest.cursor.position >= cursor.position && await isThere(log, manifest.cursor) && (await store.list(manifest.key)).includes(manifest.key);
+}
+
+/** Whether the log has lost what the newest snapshot has. */
+export async function isSnapshotOfLost({ log, wire }: Pick<SnapshotContext, 'log' | 'wire'>): Promise<boolean> {
+  const manifest = (await readManifest(log, wire))?.content;
+  return manifest !== undefined && !await isThere(log, manifest.cursor);
+}
+
+/** Whether the log has, or had, the record at which a snapshot was taken: otherwise it has lost that. */
+async function isThere(log: RemoteLog, cursor: Cursor): Promise<boolean> {
+  try {
+    return isRead(cursor, await log.at(cursor.position));
+  } catch (error) {
+    if (!isTruncated(error)) throw error;
+    return true;
+  }
 }
 
 /** The base has keys with local writes over them: it cannot be read as a whole now. */
@@ -120,15 +136,19 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
       if (attempt === ATTEMPTS) throw isSnapshotLost(reason) ? reason : new KvError('KV_LOG_UNAVAILABLE', 'sync.compact found writes that the log has not confirmed, at every attempt; call it when fewer are made', { retryable: true });
       continue;
     }
-    const position = state.cursor?.position ?? 0;
-    if (position === 0 || (previous !== undefined && previous.content.position >= position)) {
+    const { cursor = { position: 0, serverTime: 0, crc: 0 } } = state;
+    const { position } = cursor;
+    const isKept = previous !== undefined && await isThere(log, previous.content.cursor);
+    if (position === 0 || (isKept && previous.content.cursor.position >= position)) {
       await store.delete(key);
       return undefined;
     }
     // Devices may still be reading the previous snapshot and what follows it. The record at its
-    // position stays: devices recognize the history by it.
-    const purged = Math.max((previous?.content.position ?? 0) - 1, previous?.content.purged ?? 0, 0);
-    const manifest: Manifest = { version: 1, position, key, purged, previous: previous?.content.key };
+    // position stays: devices recognize the history by it. One that the log has lost is no base of
+    // anything: the one before it still is.
+    const purged = Math.max(isKept ? previous.content.cursor.position - 1 : 0, previous?.content.purged ?? 0);
+    const older = isKept ? previous.content.key : previous?.content.previous;
+    const manifest: Manifest = { version: 1, cursor, key, purged, previous: older };
     let revision: number;
     try {
       revision = await log.replaceManifest(base, await sealManifest(wire, manifest));
@@ -144,7 +164,7 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
     if ((await readManifest(log, wire))?.content.key !== key) return { position };
     if (purged > 0) await log.purge(purged);
     for (const other of await store.list(folder)) {
-      if (other !== key && other !== previous?.content.key && baseOf(other) < revision) await store.delete(other);
+      if (other !== key && other !== older && baseOf(other) < revision) await store.delete(other);
     }
     return { position };
   }
@@ -399,13 +419,27 @@ function checkDeclared(tables: Tables, { declared }: SnapshotHeader): void {
 }
 
 /** Makes room for a base: what there is stays as the former one. */
-async function begin({ change, rejoin }: LoadContext, { hlc, declared }: SnapshotHeader, isLost: boolean): Promise<void> {
+async function begin({ tables, change, rejoin }: LoadContext, header: SnapshotHeader, isLost: boolean): Promise<void> {
+  const { hlc, declared } = header;
   await change(async (tx, before) => {
     const isEmpty = before.cursor.position === 0 && !before.isLoading;
     const isRight = isEmpty && (isLost ? before.rejoin === 'lost' : true);
-    const state = isRight ? before : await rejoin(tx, before, isLost ? 'lost' : 'reread');
+    const state = isRight ? before : await rejoin(tx, before, isLost || isOtherHistory(header, before, await tx.collection(tables.applied).entries().toArray()) ? 'lost' : 'reread');
     const formerlyDeclared = isLost ? { ...declared, ...state.formerlyDeclared } : state.formerlyDeclared;
     return { state: { ...state, formerlyDeclared, hlc: later(hlc, state.hlc), isLoading: true }, result: undefined };
+  });
+}
+
+/**
+ * Whether the log has lost records that this device has read, and has been cut off behind them since: the
+ * later snapshot does not have them.
+ */
+function isOtherHistory({ cursor, applied }: SnapshotHeader, mine: SyncState, known: readonly (readonly [device: string, last: AppliedRow])[]): boolean {
+  if (cursor.position < mine.cursor.position) return false;
+  const theirs = new Map(applied);
+  return known.some(([device, [seq, chain]]) => {
+    const [theirSeq, theirChain] = theirs.get(device) ?? NOTHING_APPLIED;
+    return theirSeq < seq || (theirSeq === seq && theirChain !== chain);
   });
 }
 

@@ -248,3 +248,52 @@ test('two entries that a loss gave one key of a unique index are both there, and
   for (const device of [a, b, later]) assert.equal(await users(device).index('byEmail').count(), 5);
   await Promise.all([a, b, later].map((device) => device.stop()));
 });
+
+test('what the log has lost is put back, although the log was cut off behind it since', async () => {
+  const server = new MemoryServer();
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore() };
+  const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+  await notes(b).set('first', 1);
+  await converge([b, a]);
+  const kept = server.records.at(-1)?.position as number;
+  await notes(a).set('k', 'of a');
+  await send(a);
+  await a.sync();
+  server.loseHistory(kept);
+  b.replica.reconnect();
+  // Records of another history are where those of `a` were, and are removed.
+  for (let round = 0; server.records.every(({ position }) => position <= kept + 1); round++) {
+    assert.ok(round < 9);
+    await notes(b).set('round', round);
+    await b.replica.compact();
+  }
+  await reconnect([a, b]);
+  for (const device of [a, b]) assert.equal(await notes(device).get('k'), 'of a');
+  assert.deepEqual(a.repairs.length, 1);
+  assert.deepEqual(await digestsOf(a), await digestsOf(b));
+  await Promise.all([a, b].map((device) => device.stop()));
+});
+
+test('a snapshot of records that the log has lost neither cuts the log off nor keeps others from being made', async () => {
+  const server = new MemoryServer();
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore() };
+  const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+  await notes(b).set('first', 1);
+  await converge([b, a]);
+  const kept = server.records.at(-1)?.position as number;
+  for (let round = 0; round < 5; round++) await notes(a).set('k', round), await a.sync();
+  await a.replica.compact();
+  await a.stop();
+  server.loseHistory(kept);
+  b.replica.reconnect();
+  await notes(b).set('other', 1);
+  await b.sync();
+  assert.ok(server.records.length < 5, 'the log is shorter than what the snapshot has');
+  assert.ok(await b.replica.compact(), 'the newest snapshot lacks what the log has');
+  assert.equal(server.records[0]?.position, 1, 'the snapshot before has not what is at the front of the log');
+  const later = await Device.start(server, options);
+  await converge([b, later]);
+  assert.deepEqual(await digestsOf(later), await digestsOf(b));
+  assert.equal(await notes(later).get('k'), 4, 'it was put back');
+  await Promise.all([b, later].map((device) => device.stop()));
+});

@@ -153,7 +153,7 @@ export async function restoreArchive<K, V, I>(db: Database<K, V, I>, options: Ar
   signal?.throwIfAborted();
   const tables = new Tables(plain, collections, mode ?? 'merge');
   await checkEmpty(tables);
-  const log = new PlanLog(plan, plan.snapshot && await sealManifest(new Wire(seal), { version: 1, position: plan.snapshot.position, key: plan.snapshot.key, purged: 0 }));
+  const log = new PlanLog(plan, plan.snapshot && await sealManifest(new Wire(seal), { version: 1, cursor: { position: plan.snapshot.position, serverTime: 0, crc: 0 }, key: plan.snapshot.key, purged: 0 }));
   const skipped: KvError[] = [];
   const replica = new Replica(plain, { log, snapshots: storeOf(options), collections, seal, tables, isCopy: true }, {
     conflicts: () => undefined,
