@@ -1,6 +1,6 @@
 // Encrypted databases: they open with their key only, wherever and however they are opened, and give away nothing.
 import assert from 'node:assert/strict';
-import { readFileSync, readdirSync } from 'node:fs';
+import { cpSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { open, openSync, recover, restore, valueCodecs } from 'mangrove-kv';
@@ -125,6 +125,26 @@ test('CryptoKeys that cannot be extracted open it', () => withPath(async (path) 
     await crypto.subtle.generateKey({ name: 'HMAC', hash: 'SHA-256' }, false, ['verify']),
   ] as CryptoKey[];
   for (const each of unfit) await rejects(open(`${path}-unfit`, { encryption: { key: each } }), 'KV_INVALID_ARGUMENT');
+}));
+
+test('whoever may use a CryptoKey that cannot be extracted takes the key of the database away, until everything is encrypted anew', () => withPath(async (path) => {
+  const hmac = await crypto.subtle.generateKey({ name: 'HMAC', hash: 'SHA-256' }, false, ['sign']);
+  await assert.rejects(crypto.subtle.exportKey('raw', hmac));
+  await fill(path, { key: hmac });
+  // What an injected script could do, and send to somebody who has a copy of the files.
+  const stolen = { key: new Uint8Array(await crypto.subtle.sign('HMAC', hmac, new TextEncoder().encode('mangrove-kv: key of a database'))) };
+  await assertFilled(path, stolen);
+  const copy = `${path}-copy`;
+  cpSync(path, copy, { recursive: true });
+  const next = await crypto.subtle.generateKey({ name: 'HMAC', hash: 'SHA-256' }, false, ['sign']);
+  const db = await open(path, { encryption: { key: hmac } });
+  await db.changeKey({ key: next });
+  await db.reencrypt();
+  await db.close();
+  await rejects(open(path, { encryption: stolen }), 'KV_WRONG_KEY');
+  await assertFilled(path, { key: next });
+  // The copy of before still opens.
+  await assertFilled(copy, stolen);
 }));
 
 test('a changed key is the only one, also for the same handle', () => withPath(async (path) => {
