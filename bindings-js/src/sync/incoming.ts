@@ -134,8 +134,8 @@ export class Incoming {
       const { position, serverTime, record } = logged;
       const isUnknown = code === 'KV_VERSION_UNSUPPORTED';
       if (!isUnknown && code !== 'KV_CORRUPT') throw error;
-      // Another server may have it undamaged.
-      if (!isUnknown && !this.#isLastAttempt(`unreadable ${position}`)) throw logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
+      // Another server may have it undamaged; a copy is what it is.
+      if (!isUnknown && !this.#isLastAttempt(`unreadable ${position}`)) throw this.#options.isCopy === true ? error : logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
       alarms.set(position, error as KvError);
       return { raw: record, unread: error as KvError, position, serverTime, crc: crcOf(record), flags: 0, device: 0n, seq: 0, back: 0, isSealed: false, body: new Uint8Array(0) };
     }

@@ -5,11 +5,14 @@ import { MemoryServer } from '../../src/sync/memory-log.ts';
 import { probeBucket, s3Archive, s3Log, s3Snapshots } from '../../src/sync/s3/index.ts';
 import type { RemoteLog } from '../../src/sync/remote-log.ts';
 import { bytesOf, hasCode, readAll, testLog, textOf } from '../../test-sync/support/log-contract.ts';
+import { streamOf } from '../../test-sync/support/store-contract.ts';
 import { code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
 import { equal, stopAll } from './helpers.ts';
 import { S3Memory } from './s3-memory.ts';
 import type { S3Faults } from './s3-memory.ts';
+
+const DAY_MS = 86_400_000;
 
 const open = ({ options }: S3Memory, database = 'notes'): RemoteLog => s3Log({ ...options, database, probe: false, pollInterval: 20 });
 
@@ -137,6 +140,36 @@ for (const [what, why, given] of faults) {
     assert.deepEqual([...bucket.objects.keys()], []);
   });
 }
+
+test('a device whose clock is wrong signs by the clock of the service, also when one of the two jumps', async () => {
+  const bucket = new S3Memory();
+  const [log, snapshots] = [open(bucket), s3Snapshots({ ...bucket.options, probe: false })];
+  for (const [round, ahead] of [0, 400, -400, 0.02, 3].entries()) {
+    bucket.faults.clock = () => Date.now() + ahead * DAY_MS;
+    const { requests } = bucket;
+    assert.equal(await log.append(bytesOf(`r${round}`), { idempotencyKey: `f:${round}` }), round + 1);
+    await snapshots.put(`${round}`, streamOf(bytesOf('object')));
+    assert.deepEqual((await log.read(round, 1)).map(({ record }) => textOf(record)), [`r${round}`]);
+    // Each of the two learns it once.
+    const first = bucket.requests - requests;
+    await snapshots.get(`${round}`);
+    assert.ok(first <= 12, `${first} requests`);
+    assert.equal(bucket.requests - requests, first + 1);
+  }
+  // Also requests that were under way when it learnt it.
+  bucket.faults.clock = () => Date.now() - DAY_MS;
+  await Promise.all(Array.from({ length: 5 }, (_, nth) => snapshots.get(`${nth}`)));
+  // Keys that are refused for another reason stay refused.
+  const { fetch: send } = bucket.options as { readonly fetch: (request: Request) => Promise<Response> };
+  let asked = 0;
+  const refusing = s3Log({ ...bucket.options, database: 'notes', probe: false, fetch: async (request) => {
+    asked++;
+    await send(request);
+    return new Response(null, { status: 403, headers: { date: new Date().toUTCString() } });
+  } });
+  await assert.rejects(refusing.read(0, 1), hasCode('KV_LOG_REFUSED'));
+  assert.equal(asked, 1);
+});
 
 test('a record without a time is refused also where the bucket was not probed', async () => {
   const bucket = new S3Memory();
