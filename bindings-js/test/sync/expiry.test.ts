@@ -86,7 +86,11 @@ test('what a clock that is ahead has purged, and sync has seen by it, is there w
   await at(2 * HOUR_MS, () => b.db.purgeExpired());
   await notes(b).set('other', 'x');
   await b.sync();
+  while (await b.replica.drain());
   offset = 0;
+  assert.ok(b.replica.isDrainDue, 'although nothing was committed');
+  while (await b.replica.drain());
+  assert.equal(await valueOf(b), 'for an hour');
   await converge([a, b]);
   assert.equal(await valueOf(a), 'for an hour');
   assert.equal(await valueOf(b), 'for an hour');
