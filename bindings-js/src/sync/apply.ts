@@ -171,7 +171,6 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       pass.gaps.push({ device, from: last + 1, to: before });
     }
     pass.state = moved;
-    lasts.set(device, follow(known, record.seq, record.body, record.sender));
     const ticket = await ticketOf(pass.state, record, (at) => outbox.get(at));
     const isMine = ticket !== undefined;
     if (!isMine && device === pass.state.device) {
@@ -179,6 +178,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
       pass.isRenumbered = true;
     }
     const { body, isCut } = await bodyOf(tx, tables, pass.state, device, record, pass.refused);
+    lasts.set(device, follow(known, record.seq, record.body, { sender: record.sender, isCut }));
     // A check is of the time before it.
     if (record.flags & CHECK && body !== undefined && !isMine) compare(model, pass, previous, position, body);
     pass.state = advance(model, pass.state, timeOf({ serverTime, isSealed: record.isSealed, body }));

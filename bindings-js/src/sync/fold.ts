@@ -83,7 +83,7 @@ interface Write extends WriteStamp {
 
 /** The stamp with which a write takes the place of what the base has; undefined if it does not. */
 function decide({ base: current }: Row, write: Write, check: number, horizon: bigint): WriteStamp | undefined {
-  const { h, device, n, position, isStrict, isRepair } = write;
+  const { h, device, n, isStrict, isRepair } = write;
   const won = (least: bigint): WriteStamp => ({ h: h > least ? h : least, device, n, isStrict });
   if (current === undefined || (current.stamp.isDead && current.stamp.h < horizon)) return won(0n);
   const { stamp } = current;
@@ -91,9 +91,9 @@ function decide({ base: current }: Row, write: Write, check: number, horizon: bi
     if (isStrict) return won(stamp.h + 1n);
     // The writer knew the value: its write is newer, whatever the clocks say.
     if (stamp.device === device) {
-      // A record that comes again, because the log has lost it where it was, takes its own place.
-      if (n === stamp.n && position !== stamp.position) return won(stamp.h);
-      return n >= stamp.n ? won(stamp.h + 1n) : undefined;
+      // Never above itself: the log may have lost the record, and have it once more.
+      if (n === stamp.n) return won(stamp.h);
+      return n > stamp.n ? won(stamp.h + 1n) : undefined;
     }
     if (stamp.position <= write.base) return won(stamp.h + 1n);
   }

@@ -3,7 +3,7 @@
 import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
 import { compareBytes, concat, toHex, toHexBytes } from './bytes.ts';
-import { CHUNK, UNBASED, encodeBody } from './record.ts';
+import { CHUNK, encodeBody } from './record.ts';
 import type { RecordBody, SyncOp } from './record.ts';
 import { checkOfBytes } from './row.ts';
 import { decodeOutbox, encodeOutbox } from './state.ts';
@@ -31,17 +31,22 @@ export async function putRecord(tx: Transaction, tables: Tables, flags: number, 
   const transactions = blobs === undefined ? given : await Promise.all(given.map(async (each) => ({
     ...each, ops: await Promise.all(each.ops.map((op) => withBlobs(tx, tables, op, blobs))),
   })));
+  return putBody(tx, tables, n, flags, { n, declared, transactions });
+}
+
+/** Puts a body into the outbox under a ticket and, if it is long, those after it; returns the next one. */
+export async function putBody(tx: Transaction, tables: Tables, ticket: number, flags: number, whole: RecordBody): Promise<number> {
   await tables.pace.rest();
-  const body = encodeBody({ n, declared, transactions });
+  const body = encodeBody(whole);
   await tables.pace.rest();
   const outbox = tx.collection(tables.outbox);
   if (body.length <= MAX_BODY_BYTES) {
-    tables.defer(outbox.set(n, encodeOutbox({ flags, expect: undefined, body })));
-    return n + 1;
+    tables.defer(outbox.set(ticket, encodeOutbox({ flags, expect: undefined, body })));
+    return ticket + 1;
   }
   const parts = chunksOf(body, MAX_BODY_BYTES);
-  await outbox.setMany(parts.map((part, index) => [n + index, encodeOutbox({ flags: flags | CHUNK, expect: undefined, body: part })] as const));
-  return n + parts.length;
+  await outbox.setMany(parts.map((part, index) => [ticket + index, encodeOutbox({ flags: flags | CHUNK, expect: undefined, body: part })] as const));
+  return ticket + parts.length;
 }
 
 /** The ticket of a record if this device wrote it, under its present id or an earlier one. */
@@ -65,15 +70,6 @@ export async function renumber(tx: Transaction, tables: Tables, state: SyncState
     await outbox.delete(ticket);
   }
   return { ...state, nextTicket };
-}
-
-/** After lost history: what the records' writers had applied is not what the log has. */
-export async function forgetBases(tx: Transaction, tables: Tables): Promise<void> {
-  const outbox = tx.collection(tables.outbox);
-  for (const ticket of await outbox.keys().toArray()) {
-    const row = decodeOutbox(await outbox.get(ticket) as Bytes);
-    await outbox.set(ticket, encodeOutbox({ ...row, flags: row.flags | UNBASED }));
-  }
 }
 
 /** Which part of a body a record has, and how many follow it. */

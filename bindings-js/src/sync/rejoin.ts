@@ -3,14 +3,14 @@
 import type { Transaction } from '../types/index.ts';
 import { fromHex } from './bytes.ts';
 import { Model } from './model.ts';
-import { forgetBases, putRecord } from './outbox.ts';
+import { partOf, putBody, putRecord, wholeBody } from './outbox.ts';
 import type { Parts, RawDivergence } from './parts.ts';
-import { REPAIR } from './record.ts';
-import type { SyncOp } from './record.ts';
+import { CHUNK, REPAIR, UNBASED, decodeBody } from './record.ts';
+import type { RecordBody, SyncOp, SyncTransaction } from './record.ts';
 import type { Base } from './row.ts';
-import { NOTHING_APPLIED, decodeOutbox } from './state.ts';
-import type { AppliedRow, SyncState } from './state.ts';
-import { deviceOf, withNewId } from './tables.ts';
+import { NOTHING_APPLIED, decodeOutbox, encodeOutbox } from './state.ts';
+import type { AppliedRow, OutboxRow, SyncState } from './state.ts';
+import { withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
 
 const REPAIR_SLICE = 500;
@@ -43,6 +43,56 @@ async function dropOpenStrict(tx: Transaction, tables: Tables): Promise<void> {
 }
 
 /**
+ * What the writers of pending records had applied is not what the log has: they say so. And each clear names
+ * the keys that it has removed, since others may put those back before it. Returns the next ticket.
+ */
+async function unbase(tx: Transaction, tables: Tables, state: SyncState): Promise<number> {
+  const outbox = tx.collection(tables.outbox);
+  let { nextTicket } = state;
+  let isMoved = false;
+  const parts: (readonly [ticket: number, row: OutboxRow])[] = [];
+  for (const ticket of await outbox.keys().toArray()) {
+    const part = decodeOutbox(await outbox.get(ticket) as Bytes);
+    parts.push([ticket, { ...part, flags: part.flags | UNBASED }]);
+    if (partOf(part).left > 0) continue;
+    const rows = parts.splice(0);
+    const [, row] = rows.at(-1) as (typeof rows)[number];
+    const bytes = await wholeBody(row, async (back) => rows.at(-1 - back)?.[1].body.subarray(8));
+    const body = bytes === undefined ? undefined : await withNamedClears(tx, tables, state, decodeBody(bytes, row.flags));
+    // It may have more parts now. What is behind it stays behind it.
+    isMoved ||= body !== undefined;
+    if (!isMoved) for (const [at, each] of rows) await outbox.set(at, encodeOutbox(each));
+    else {
+      for (const [at] of rows) await outbox.delete(at);
+      if (body !== undefined) nextTicket = await putBody(tx, tables, nextTicket, row.flags & ~CHUNK, body);
+      else for (const [, each] of rows) await outbox.set(nextTicket++, encodeOutbox(each));
+    }
+  }
+  return nextTicket;
+}
+
+/** A body in which the keys of clears are deleted by name, too; undefined if it has none. */
+async function withNamedClears(tx: Transaction, tables: Tables, state: SyncState, body: RecordBody): Promise<RecordBody | undefined> {
+  if (!body.transactions.some(({ ops }) => ops.some(({ type }) => type === 'clear'))) return undefined;
+  const model = new Model(tx, tables, state);
+  const transactions: SyncTransaction[] = [];
+  for (const transaction of body.transactions) {
+    const ops: SyncOp[] = [];
+    for (const op of transaction.ops) {
+      ops.push(op);
+      if (op.type !== 'clear') continue;
+      const table = tables.table(op.collection, body.declared.get(op.collection) as string);
+      await model.loadRange(table, op.lower, op.upper);
+      for (const { key, pending, isLive, former } of model.within(table, op.lower, op.upper)) {
+        if (pending?.n === body.n && pending.check === 0 && (isLive || former?.stamp.isDead === false)) ops.push({ type: 'delete', collection: op.collection, key });
+      }
+    }
+    transactions.push({ ...transaction, ops });
+  }
+  return { ...body, transactions };
+}
+
+/**
  * Begins to read the log from its start. Until its end entries stay as they are, and rows keep what they
  * had. The log's time begins there, too: what counts as forgotten is what did when the others read the
  * same records.
@@ -53,12 +103,13 @@ export async function rejoin(tables: Tables, tx: Transaction, state: SyncState, 
   await tx.collection(tables.chunks).clear();
   await tx.collection(tables.aside).clear();
   const isLost = kind === 'lost' || state.rejoin === 'lost';
+  let { nextTicket } = state;
   if (kind === 'lost') {
     await dropOpenStrict(tx, tables);
-    await forgetBases(tx, tables);
+    nextTicket = await unbase(tx, tables, state);
   }
   return {
-    ...withNewId(state, last), history: state.history + 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drainedBase: 0, time: 0,
+    ...withNewId(state, last), nextTicket, history: state.history + 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drainedBase: 0, time: 0,
     declared: {}, formerlyDeclared: { ...state.formerlyDeclared, ...state.declared }, aside: undefined, digests: {}, isLoading: false, rejoin: isLost ? 'lost' : 'reread',
   };
 }
@@ -86,10 +137,6 @@ export async function conclude({ local, blobs, events, advance }: Parts): Promis
         const ops: SyncOp[] = [];
         for (const key of slice) {
           const row = model.row(table, key);
-          // A clear that is pending leaves no tombstone where the log has nothing, and others put back what it has removed.
-          if (kind === 'lost' && row.pending?.check === 0 && row.former?.stamp.isDead === false) {
-            ops.push({ type: 'delete', collection: table.name, key, stamp: { h: fromHex(state.hlc), device: deviceOf(state), n: row.pending.n, isStrict: false } });
-          }
           const base = row.conclude(kind === 'lost', state.nextTicket);
           if (base !== undefined) repairs.push({ key, base });
         }

@@ -85,9 +85,11 @@ export type AppliedRow = readonly [seq: number, chain: number, sender?: string];
 
 export const NOTHING_APPLIED: AppliedRow = [0, 0];
 
-/** The row after one more record. */
-export function follow([, chain, known]: AppliedRow, seq: number, body: Uint8Array, sender = known): AppliedRow {
-  const next = crc32c(body, chain);
+const CUT = new TextEncoder().encode('cut');
+
+/** The row after one more record. `isCut`: parts before it are missing, so what it completes has no effect. */
+export function follow([, chain, known]: AppliedRow, seq: number, body: Uint8Array, { sender = known, isCut = false }: { readonly sender?: string | undefined; readonly isCut?: boolean | undefined } = {}): AppliedRow {
+  const next = crc32c(body, isCut ? crc32c(CUT, chain) : chain);
   return sender === undefined ? [seq, next] : [seq, next, sender];
 }
 

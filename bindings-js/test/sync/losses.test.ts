@@ -8,7 +8,7 @@ import { decodeOutbox } from '../../src/sync/state.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { Device, converge } from './device.ts';
 import type { DeviceOptions } from './device.ts';
-import { reconnect } from './helpers.ts';
+import { cutOff, reconnect } from './helpers.ts';
 
 const notes = ({ db }: Device) => db.collection<string, unknown>('notes');
 const digestsOf = async ({ replica }: Device): Promise<unknown> => (await replica.state()).digests;
@@ -296,4 +296,110 @@ test('a snapshot of records that the log has lost neither cuts the log off nor k
   assert.deepEqual(await digestsOf(later), await digestsOf(b));
   assert.equal(await notes(later).get('k'), 4, 'it was put back');
   await Promise.all([b, later].map((device) => device.stop()));
+});
+
+test('a record in which a key is written twice does not win against what knew it when it comes again', async () => {
+  for (let round = 0; round < 16; round++) {
+    const server = new MemoryServer();
+    const [a, b] = [await Device.start(server), await Device.start(server, { clock: () => Date.now() + 1000 })];
+    await converge([a, b]);
+    await notes(b).set('k', 'first');
+    await notes(b).set('k', 'second');
+    await send(b);
+    assert.equal(server.records.length, 1);
+    await a.sync();
+    await notes(a).set('k', 'knew it');
+    while (await a.replica.drain());
+    lose(server, 0);
+    await converge([b, a]);
+    assert.deepEqual([await notes(a).get('k'), await notes(b).get('k')], ['knew it', 'knew it']);
+  }
+});
+
+test('a clear that comes again after a loss does not win against what knew it', async () => {
+  for (let round = 0; round < 16; round++) {
+    const server = new MemoryServer();
+    const [a, b] = [await Device.start(server), await Device.start(server)];
+    await notes(a).set('k', 1);
+    await converge([a, b]);
+    await notes(b).clear();
+    await send(b);
+    await a.sync();
+    await notes(a).set('k', 'knew it');
+    await a.sync();
+    server.loseHistory(0);
+    await reconnect([a]);
+    await reconnect([b, a]);
+    assert.deepEqual([await notes(a).get('k'), await notes(b).get('k')], ['knew it', 'knew it']);
+  }
+});
+
+test('a write over what a clear finds no more wins against that clear', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server), await Device.start(server, { clock: () => Date.now() + 1000 })];
+  await notes(a).set('k', 1);
+  await converge([a, b]);
+  await notes(b).clear();
+  while (await b.replica.drain());
+  server.loseHistory(0);
+  b.replica.reconnect();
+  while (await b.replica.pull());
+  await b.replica.publish();
+  a.replica.reconnect();
+  while (await a.replica.pull());
+  await notes(a).set('k', 'knew it');
+  await a.sync();
+  await converge([b, a]);
+  assert.deepEqual([await notes(a).get('k'), await notes(b).get('k')], ['knew it', 'knew it']);
+});
+
+test('a snapshot does not confirm a transaction whose first parts were forgotten', async () => {
+  let now = Date.now();
+  const server = new MemoryServer({ serverTime: () => now });
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore(), clock: () => now };
+  const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+  await converge([a, b]);
+  await a.db.transaction(async (tx) => {
+    for (let key = 0; key < 20; key++) await tx.collection(notes(a)).set(`k${key}`, Array.from({ length: 10_000 }, () => Math.random()));
+  });
+  while (await a.replica.drain());
+  await a.replica.publish();
+  assert.equal(server.records.length, 1);
+  await b.sync();
+  now += 100 * 86_400_000;
+  await notes(b).set('z', 1);
+  await b.sync();
+  while (await a.replica.publish());
+  await b.sync();
+  assert.equal(await notes(b).has('k7'), false);
+  await cutOff(server, b);
+  await reconnect([a, b]);
+  assert.equal(await notes(b).has('k7'), true);
+});
+
+test('a snapshot that names one before it names one that the log has', async () => {
+  const server = new MemoryServer();
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore() };
+  const [a, c] = [await Device.start(server, options), await Device.start(server, options)];
+  const positions = (): number[] => server.records.map(({ position }) => position);
+  await notes(a).set('k', 1);
+  await converge([a, c]);
+  await notes(a).set('l', 1);
+  await a.sync();
+  await a.replica.compact();
+  server.loseHistory(positions()[0] as number);
+  await reconnect([a]);
+  for (const key of ['m', 'n', 'o', 'p']) {
+    await notes(a).set(key, 1);
+    await a.sync();
+  }
+  await converge([a, c]);
+  const at = positions().at(-1) as number;
+  await notes(a).set('q', 1);
+  await a.sync();
+  await a.replica.compact();
+  server.loseHistory(at);
+  await reconnect([a]);
+  await reconnect([a, c]);
+  assert.deepEqual(await digestsOf(a), await digestsOf(c));
 });

@@ -398,7 +398,7 @@ export class Oracle {
     const isForgotten = there !== undefined && there.content === undefined && there.clock < BigInt(Math.max(0, this.time - FORGOTTEN_AFTER)) * 65_536n;
     if (there !== undefined && !isForgotten) {
       const isKnown = there.device === device ? n >= there.n : there.position <= base;
-      const comesAgain = there.device === device && there.n === n && there.position !== position;
+      const comesAgain = there.device === device && there.n === n;
       if (!isRepair && (isStrict || isKnown)) least = comesAgain && !isStrict ? there.clock : there.clock + 1n;
       else if (!isRepair && there.device === device) return false;
       else {

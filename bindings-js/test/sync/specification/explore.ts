@@ -1,6 +1,6 @@
 // Explores every order of steps of a scenario, breadth first, and says what must hold in each state.
-import { NEWER, Step, baseOf, expired, lostOuts, newDevice, nextOut, replay } from './model.ts';
-import type { Device, Mistake, Scenario, State } from './model.ts';
+import { LIMIT, NEWER, Step, baseOf, expired, lostOuts, newDevice, nextOut, replay } from './model.ts';
+import type { Device, Mistake, Scenario, Stamp, State, Write } from './model.ts';
 
 export interface Explored {
   readonly states: number;
@@ -19,6 +19,7 @@ function * acts(state: State, scenario: Scenario): Iterable<Act> {
   const { log, devices } = state;
   const has = (what: string): boolean => (state.left[what] ?? 0) > 0;
   for (const [index, device] of devices.entries()) {
+    if (device.isGone) continue;
     const act = (what: string, run: (step: Step) => void, budget?: string): Act => [`${String.fromCharCode(65 + index)} ${what}`, run, budget];
     const next = nextOut(device);
     const isEnd = log.end <= device.cursor || !log.records.some(({ position }) => position > device.cursor);
@@ -46,6 +47,7 @@ function * acts(state: State, scenario: Scenario): Iterable<Act> {
     if (device.losses !== log.losses && device.isChecked) yield act('connects', (step) => step.connect(index));
     if (has('cut')) yield act('loses power', (step) => step.cut(index), 'cut');
     if (has('connect') && device.isChecked) yield act('connects again', (step) => step.connect(index), 'connect');
+    if (has('gone') && (device.outbox.length > 0 || (log.snapshot !== undefined && log.snapshot.position >= log.end && isIdle(device) && device.losses === log.losses))) yield act('is gone', (step) => step.leave(index), 'gone');
     if (has('copy')) yield act('is copied', (step) => step.copy(index), 'copy');
     if (has('removal') && expired(state, device).length > 0) yield act('removes what has expired', (step) => step.removeExpired(index), 'removal');
     if (has('clock') && device.skew > 0) yield act('has a right clock', (step) => step.rightClock(index), 'clock');
@@ -67,7 +69,7 @@ function * acts(state: State, scenario: Scenario): Iterable<Act> {
 }
 
 function isQuiescent({ log, devices, wire }: State): boolean {
-  return wire === undefined && devices.every((device) => isIdle(device) && device.losses === log.losses && !log.records.some(({ position }) => position > device.cursor));
+  return wire === undefined && devices.every((device) => device.isGone || (isIdle(device) && device.losses === log.losses && !log.records.some(({ position }) => position > device.cursor)));
 }
 
 const shows = (stamp: { readonly isDead: boolean; readonly value: number } | undefined): number => (stamp === undefined || stamp.isDead ? 0 : stamp.value);
@@ -75,7 +77,7 @@ const shows = (stamp: { readonly isDead: boolean; readonly value: number } | und
 /** What must hold in every state. */
 function invariant({ devices, writes, log }: State, { keys }: Scenario): string | undefined {
   for (const device of devices) {
-    if (device.mode !== 'none') continue;
+    if (device.mode !== 'none' || device.isGone) continue;
     for (let key = 0; key < keys; key++) {
       const { base, pending, isStale } = device.rows[key] as Device['rows'][number];
       if ((device.knows & (1 << key)) === 0 || pending !== undefined || isStale || device.feed.length > 0) continue;
@@ -100,26 +102,36 @@ function invariant({ devices, writes, log }: State, { keys }: Scenario): string 
 function outcome(state: State, scenario: Scenario, rules: ReadonlySet<Mistake>): string | undefined {
   const { log, devices, writes } = state;
   const { times } = scenario;
-  // What the log lost in its middle some devices have applied twice: stamps differ until a check.
-  const textOf = times['hole'] === undefined ? baseOf : ({ rows }: Device): string => rows.map(({ base }) => `${shows(base?.stamp)}`).join();
-  const right = textOf(replay(log.all, state, scenario, rules));
+  // What the log lost in its middle some devices have raised stamps above, and have parts of: they differ until a check.
+  const isWhole = times['hole'] === undefined;
+  const isPlain = ['hole', 'lost', 'gone', 'forget', 'cut', 'copy'].every((what) => times[what] === undefined);
+  const textOf = isWhole ? baseOf : ({ rows }: Device): string => rows.map(({ base }) => `${shows(base?.stamp)}`).join();
+  const made = replay(log.all, state, scenario, rules);
+  const right = textOf(made);
   for (const device of devices) {
-    if (device.isAside) continue;
+    if (device.isAside || device.isGone) continue;
     if (textOf(device) !== right) return `device ${device.id} has ${textOf(device)}, and the log says ${right}`;
+    if ((isPlain && Object.keys(device.parts).length > 0) || (isWhole && Object.keys(device.parts).join() !== Object.keys(made.parts).join()) || Object.values(device.parts).some((time) => time < device.time - LIMIT)) return `device ${device.id} has parts that wait for others: ${Object.keys(device.parts).join()}`;
     for (const [key, { pending }] of device.rows.entries()) if (pending !== undefined) return `device ${device.id} waits for a write of key ${key}, which nobody sends`;
-    if (times['compact'] !== undefined && device.cursor > 0 && new Step(state, scenario, new Set()).snapshot(device) === undefined) return `device ${device.id} cannot compact`;
+    if (times['compact'] !== undefined && device.cursor > 0 && new Step(state, scenario, rules).snapshot(device) === undefined) return `device ${device.id} cannot compact`;
     for (let key = 0; key < scenario.keys && state.left['forget'] !== 0; key++) {
-      const alive = writes.map((write, at) => ({ ...write, at })).filter(({ keys, isRefused }) => (keys & (1 << key)) !== 0 && !isRefused);
-      // Nobody who wrote knew these to be replaced.
-      const newest = alive.filter(({ at }) => alive.every(({ knew }) => (knew & (1 << at)) === 0));
       const stamp = device.rows[key]?.base?.stamp;
       const { deletes = 0, expiry = 0 } = writes[stamp?.write ?? -1] ?? {};
       if (stamp?.isDead === true && (deletes & (1 << key)) === 0 && (expiry === 0 || expiry > log.clock)) return `key ${key} is gone, and write ${stamp.write} has not expired`;
-      const isRight = shows(stamp) !== 0 || stamp?.expiry ? newest.some(({ at }) => at === stamp?.write) : newest.length === 0 || newest.some(({ deletes }) => (deletes & (1 << key)) !== 0) || (stamp !== undefined && newest.some(({ at }) => at === stamp.write));
-      if (!isRight) return `key ${key} is of write ${stamp?.write ?? 'none'}, and ${newest.map(({ at }) => at).join(' and ') || 'none that was not refused'} replaced that`;
+      const why = replaced(writes.map((write, at) => ({ ...write, at })).filter(({ isRefused }) => !isRefused), key, stamp);
+      if (why !== undefined && replaced(writes.map((write, at) => ({ ...write, at })).filter(({ isRefused, isUnknown, at }) => !isRefused && (!isUnknown || at === stamp?.write)), key, stamp) !== undefined) return why;
     }
   }
   return undefined;
+}
+
+/** A key has a write that nobody who wrote later knew. */
+function replaced(writes: readonly (Write & { readonly at: number })[], key: number, stamp: Stamp | undefined): string | undefined {
+  const alive = writes.filter(({ keys }) => (keys & (1 << key)) !== 0);
+  const newest = alive.filter(({ at }) => alive.every(({ knew }) => (knew & (1 << at)) === 0));
+  const isOf = newest.some(({ at }) => at === stamp?.write);
+  if (isOf || (shows(stamp) === 0 && !stamp?.expiry && (newest.length === 0 || newest.some(({ deletes }) => (deletes & (1 << key)) !== 0)))) return undefined;
+  return `key ${key} is of write ${stamp?.write ?? 'none'}, and ${newest.map(({ at }) => at).join(' and ') || 'none that was not refused'} replaced that`;
 }
 
 /** 53 bits of a part of the state, which no step changes. */
@@ -162,7 +174,7 @@ export function begin(scenario: Scenario): State {
   };
   for (const index of state.devices.keys()) run((step) => step.read(index));
   for (const what of scenario.begin ?? []) {
-    run((step) => step.write(0, what));
+    run((step) => (what.startsWith('strict') ? step.strict(0, what) : step.write(0, what)));
     run((step) => step.capture(0));
     run((step) => step.send(0, 'sent'));
     for (const index of state.devices.keys()) run((step) => step.read(index));
@@ -171,7 +183,7 @@ export function begin(scenario: Scenario): State {
 }
 
 /** Explores all of a scenario, or up to the first violation. */
-export function explore(scenario: Scenario, mistakes: readonly Mistake[] = [], limit = 250_000): Explored {
+export function explore(scenario: Scenario, mistakes: readonly Mistake[] = [], limit = 300_000): Explored {
   const wrong = new Set(mistakes);
   const ids = new Map<number, number>();
   const parents: number[] = [];

@@ -1,7 +1,7 @@
 // Replication as docs/SYNC.md says it, and nothing of how the package does it: a log, snapshots, and
 // devices as plain values. Nothing here is imported from the package.
 
-/** A wrong rule that is put in the place of a right one, or one that is proposed. */
+/** A wrong rule that is put in the place of a right one. */
 export type Mistake = string;
 
 /** Of a key. `value` 0: none. `write` is no part of the protocol: it says whose write the value is. */
@@ -21,8 +21,10 @@ export interface Body { readonly n: number; readonly txs: readonly Tx[]; readonl
 /** A record in the outbox. `part` of `parts`: the operations of a long one are spread over them. */
 export interface Out { readonly number: number; readonly kind: Kind; readonly body: Body; readonly part: number; readonly parts: number; readonly isUnbased: boolean; readonly expect: number }
 export interface LogRecord extends Out { readonly device: number; readonly back: number; readonly position: number; readonly time: number; /** Tells it from all others, as the server's time to the millisecond does. */ readonly serial: number }
+/** Parts that wait for the others, by `<device>:<number>`, and the log's time of each. */
+type Parts = Readonly<Record<string, number>>;
 type Applied = Readonly<Record<number, readonly [number: number, chain: number]>>;
-export interface Snapshot { readonly position: number; readonly at: string; readonly time: number; readonly rows: readonly (Base | undefined)[]; readonly applied: Applied; readonly parts: Readonly<Record<string, true>>; readonly seen: number; readonly purged: number; readonly digest: string }
+export interface Snapshot { readonly position: number; readonly at: string; readonly time: number; readonly rows: readonly (Base | undefined)[]; readonly applied: Applied; readonly parts: Parts; readonly seen: number; readonly purged: number; readonly digest: string; /** The snapshot before, as the manifest names it. */ readonly previous: Snapshot | undefined }
 export interface Log {
   records: readonly LogRecord[]; end: number; purged: number; clock: number; serial: number; nextId: number; snapshot: Snapshot | undefined;
   /** By `<device>:<number>`: what servers take for a record that they have. */
@@ -36,16 +38,18 @@ type Commit = { readonly kind: 'merge' | 'newer' | 'long' | 'removal'; readonly 
 export interface Device {
   id: number; formers: readonly (readonly [id: number, number: number, chain: number])[]; next: number; hlc: number;
   cursor: number; at: string; time: number; mode: 'none' | 'lost' | 'reread'; knows: number; isAside: boolean; isDiverged: boolean; skew: number;
-  rows: Row[]; entries: (Entry | undefined)[]; feed: readonly Commit[]; outbox: readonly Out[]; applied: Applied; parts: Readonly<Record<string, true>>;
+  rows: Row[]; entries: (Entry | undefined)[]; feed: readonly Commit[]; outbox: readonly Out[]; applied: Applied; parts: Parts;
   /** Gone when the process ends. */
   sent: number; acks: Readonly<Record<number, number>>; losses: number; isCaughtUp: boolean; isChecked: boolean;
   /** What a power cut leaves, if that is not everything. */
   safe: Device | undefined; isRelaxed: boolean;
   /** The writes that this device knew of: no part of the protocol. */
   seen: number;
+  /** Nobody hears of it again. */
+  isGone: boolean;
 }
 /** A local write as the application knows it: no part of the protocol. */
-export interface Write { readonly keys: number; readonly deletes: number; readonly knew: number; readonly kind: Kind; readonly expiry: number; readonly isRefused: boolean }
+export interface Write { readonly keys: number; readonly deletes: number; readonly knew: number; readonly kind: Kind; readonly expiry: number; readonly isRefused: boolean; /** It may take effect or not: its device is gone, or the log lost what was known of it. */ readonly isUnknown: boolean }
 export interface State { log: Log; devices: Device[]; writes: readonly Write[]; left: Readonly<Record<string, number>>; wire: LogRecord | undefined; numbers: Readonly<Record<string, number>>; broken: string | undefined }
 
 export interface Scenario {
@@ -66,6 +70,8 @@ export interface Scenario {
   readonly begin?: readonly string[];
   /** Lost history does not interrupt connections. */
   readonly isUnnoticed?: boolean;
+  /** Servers take a record for one that they have, although they lost it. */
+  readonly isRemembered?: boolean;
 }
 
 const TICK = 8;
@@ -78,6 +84,7 @@ export const content = ({ body, part, kind }: Pick<Out, 'body' | 'part' | 'kind'
 const identity = (record: LogRecord): string => `${record.device}:${record.number}@${record.serial}`;
 const chain = (before: number, text: string): number => [...text].reduce((sum, char) => (Math.imul(sum, 31) + char.charCodeAt(0)) | 0, before);
 const isForgotten = ({ isDead, h }: Stamp, time: number): boolean => isDead && h < (time - LIMIT) * TICK;
+const isGreater = (a: Stamp, b: Stamp): boolean => (a.h !== b.h ? a.h > b.h : a.device !== b.device ? a.device > b.device : a.n !== b.n ? a.n > b.n : a.value > b.value);
 /** The base as digests see it: values and their stamps. */
 export const digestOf = ({ rows }: Pick<Device, 'rows'>): string => rows.map(({ base }) => (base === undefined || base.stamp.isDead ? '-' : `${base.stamp.h}.${base.stamp.device}.${base.stamp.n}.${base.stamp.position}=${base.stamp.value}`)).join();
 /** The base as it decides about what comes. */
@@ -86,7 +93,7 @@ export const baseOf = ({ rows, time }: Device): string => rows.map(({ base }) =>
 export const newDevice = (id: number, keys: number, skew = 0, knows = -1): Device => ({
   id, formers: [], next: 1, hlc: 0, cursor: 0, at: '', time: 0, mode: 'none', knows, isAside: false, isDiverged: false, skew,
   rows: Array.from({ length: keys }, () => EMPTY), entries: Array.from({ length: keys }, () => undefined), feed: [], outbox: [], applied: {}, parts: {},
-  sent: 0, acks: {}, losses: 0, isCaughtUp: false, isChecked: true, safe: undefined, isRelaxed: false, seen: 0,
+  sent: 0, acks: {}, losses: 0, isCaughtUp: false, isChecked: true, safe: undefined, isRelaxed: false, seen: 0, isGone: false,
 });
 
 /** One step of the world, on a copy of what it changes. */
@@ -96,6 +103,8 @@ export class Step {
   readonly #wrong: ReadonlySet<Mistake>;
   /** The device as it was before this step. */
   #before: Device | undefined;
+  /** What readers see until all of a record is applied. */
+  #shown: Map<number, Entry | undefined> | undefined;
 
   constructor(from: State, scenario: Scenario, wrong: ReadonlySet<Mistake>) {
     this.state = { ...from, devices: [...from.devices] };
@@ -144,14 +153,18 @@ export class Step {
 
   /** What sync does to an entry; never behind what was shown before, nor over what the log has not seen. */
   #show(device: Device, key: number, to: Entry | undefined): void {
-    const from = device.entries[key];
     if (device.feed.some(({ kind, ops }) => kind !== 'removal' && ops.some((op) => op.type === 'clear' || op.key === key))) this.fail(`device ${device.id}: a local write of key ${key} that was not captured is overwritten`);
+    if (this.#shown === undefined) this.#checkOrder(device, key, device.entries[key], to);
+    else if (!this.#shown.has(key)) this.#shown.set(key, device.entries[key]);
+    device.entries[key] = to;
+  }
+
+  #checkOrder(device: Device, key: number, from: Entry | undefined, to: Entry | undefined): void {
     if (from !== undefined && from.write !== to?.write && from.expiry === 0 && this.state.left['forget'] !== 0) {
       const isBehind = to !== undefined ? ((this.state.writes[from.write]?.knew ?? 0) & bit(to.write)) !== 0
         : !this.state.writes.some(({ deletes, keys, expiry }, write) => ((deletes & bit(key)) !== 0 || ((keys & bit(key)) !== 0 && expiry !== 0 && expiry <= this.state.log.clock)) && ((this.state.writes[from.write]?.knew ?? 0) & bit(write)) === 0);
       if (isBehind) this.fail(`device ${device.id}: key ${key} goes back behind write ${from.write}`);
     }
-    device.entries[key] = to;
   }
 
   #expose(device: Device, key: number, value: Entry | undefined): void {
@@ -177,7 +190,7 @@ export class Step {
     if (name === 'clear') ops = [{ type: 'clear', key: 0, value: 0, expiry: 0, write }];
     // A clear removes what is there when the log reaches it.
     const mask = (name === 'delete' ? there : keys).reduce((sum, key) => sum | bit(key), 0);
-    this.state.writes = [...this.state.writes, { keys: mask, deletes: isDelete ? mask : 0, knew: device.seen, kind: name === 'newer' ? 'newer' : 'merge', expiry, isRefused: false }];
+    this.state.writes = [...this.state.writes, { keys: mask, deletes: isDelete ? mask : 0, knew: device.seen, kind: name === 'newer' ? 'newer' : 'merge', expiry, isRefused: false, isUnknown: false }];
     for (const key of keys) device.entries[key] = isDelete ? undefined : { value, expiry, write };
     device.feed = [...device.feed, { kind: name === 'newer' || name === 'long' ? name : 'merge', base: device.cursor, ops, seen: device.seen }];
     device.seen |= bit(write);
@@ -216,8 +229,13 @@ export class Step {
           const { pending, former, base: has } = device.rows[key] as Row;
           return op.value !== 0 || (pending === undefined ? has?.stamp.isDead === false || former?.stamp.isDead === false : pending.value !== 0);
         });
+        // What is sent again or put back may come behind a clear, which leaves nothing where there is nothing.
+        const again = op.type === 'put' || this.#is('a clear says nothing of what is pending') ? [] : there.filter((key) => {
+          const { pending, former } = device.rows[key] as Row;
+          return former !== undefined || (pending !== undefined && pending.n < n);
+        });
         for (const key of there) device.rows[key] = { ...device.rows[key] as Row, former: undefined, isStale: false, pending: { n, value: op.value, expiry: op.expiry } };
-        if (there.length > 0) sent.push(op);
+        if (there.length > 0) sent.push(op, ...again.map((key): Op => ({ ...op, type: 'put', key })));
       }
       if (sent.length === 0) continue;
       device.hlc = Math.max(device.hlc + 1, (this.state.log.clock + device.skew) * TICK);
@@ -258,7 +276,7 @@ export class Step {
     const write = this.state.writes.length;
     device.hlc = Math.max(device.hlc + 1, (this.state.log.clock + device.skew) * TICK);
     const number = device.next++;
-    this.state.writes = [...this.state.writes, { keys: bit(key), deletes: 0, knew: device.seen, kind: 'strict', expiry: 0, isRefused: false }];
+    this.state.writes = [...this.state.writes, { keys: bit(key), deletes: 0, knew: device.seen, kind: 'strict', expiry: 0, isRefused: false, isUnknown: false }];
     device.outbox = [{ number, kind: 'strict', body: { n: number, txs: [{ base: device.cursor, h: device.hlc, ops: [{ type: 'put', key, value: 1 + write % 2, expiry: 0, write }] }] }, part: 0, parts: 1, isUnbased: false, expect: device.cursor }];
     [device.safe, device.isRelaxed] = [undefined, false];
   }
@@ -305,9 +323,13 @@ export class Step {
 
   #withdraw(device: Device, out: Out): void {
     device.outbox = device.outbox.filter((other) => other !== out);
-    if (out.kind !== 'strict') return;
+    if (out.kind === 'strict') this.#ends(out, 'isRefused');
+  }
+
+  /** How a strict transaction ends that is not in the log where it should be. */
+  #ends(out: Out, how: 'isRefused' | 'isUnknown'): void {
     const { write } = out.body.txs[0]?.ops[0] as Op;
-    this.state.writes = this.state.writes.map((each, at) => (at === write ? { ...each, isRefused: true } : each));
+    this.state.writes = this.state.writes.map((each, at) => (at === write ? { ...each, [how]: true } : each));
   }
 
   #append(given: LogRecord, isForced = false): number | undefined {
@@ -412,28 +434,32 @@ export class Step {
       : device.outbox.find(({ number }) => number === record.number);
     const own = isOwn && found !== undefined && (this.#is('the number tells whose a record is') || content(this.#is('n is given when a record is sent') ? { ...found, body: { ...found.body, n: record.number } } : found) === text) ? found : undefined;
     if (own === undefined && record.device === device.id && !this.#is('a copy keeps its id')) this.#takeId(device, known);
-    const isWhole = this.#join(device, record);
     const isInPlace = (record.kind !== 'strict' && record.kind !== 'check') || record.body.txs.every(({ base }) => base === previous);
     if (record.kind === 'check' && own === undefined && isInPlace && !device.isAside && device.mode === 'none') {
       device.isDiverged = record.body.digest !== digestOf(device);
       if (device.isDiverged) this.fail(`device ${device.id} does not agree with the check at ${record.position}`);
     }
-    this.#advance(device, this.#is("an own clock tells what is over") ? Math.max(record.time, this.state.log.clock + device.skew) : record.time);
-    if (record.kind === 'newer' && (device.knows & NEWER) === 0) device.isAside = true;
+    const isNewer = record.kind === 'newer' && (device.knows & NEWER) === 0;
+    if (!isNewer || this.#is("a record of a newer program moves the log's time")) this.#advance(device, this.#is("an own clock tells what is over") ? Math.max(record.time, this.state.log.clock + device.skew) : record.time);
+    const isWhole = this.#join(device, record);
+    // So no snapshot confirms what had no effect.
+    if (isWhole === 'cut' && !this.#is('a snapshot confirms parts that had no effect')) device.applied = { ...device.applied, [record.device]: [record.number, chain(known[1], `cut ${text}`)] };
+    if (isNewer) device.isAside = true;
     else if (isWhole !== 'more') {
       if (!isInPlace && !this.#is('strict records count wherever they are')) {
         if (own !== undefined) this.#withdraw(device, own);
       } else if (isWhole !== 'cut') this.#fold(device, record, own !== undefined);
     }
-    if (own !== undefined) this.#confirm(device, own.number, record.parts, record.part, isWhole === 'cut');
+    if (own !== undefined) this.#confirm(device, own.number, record.parts, record.part, isWhole === 'cut' && !this.#is('the last part confirms all'));
   }
 
-  #join(device: Device, { device: from, number, part, parts }: LogRecord): 'whole' | 'cut' | 'more' {
+  #join(device: Device, record: LogRecord): 'whole' | 'cut' | 'more' {
+    const { device: from, number, part, parts } = record;
     if (parts === 1 || this.#is('parts take effect one by one')) return 'whole';
     const at = (index: number): string => `${from}:${number - part + index}`;
-    device.parts = { ...device.parts, [at(part)]: true };
+    device.parts = { ...device.parts, [at(part)]: device.time };
     if (part < parts - 1) return 'more';
-    const isWhole = Array.from({ length: parts }, (_, index) => device.parts[at(index)] === true).every(Boolean);
+    const isWhole = Array.from({ length: parts }, (_, index) => device.parts[at(index)]).every((time) => time !== undefined);
     device.parts = Object.fromEntries(Object.entries(device.parts).filter(([key]) => !Array.from({ length: parts }, (_, index) => at(index)).includes(key)));
     return isWhole ? 'whole' : 'cut';
   }
@@ -441,6 +467,7 @@ export class Step {
   #advance(device: Device, time: number): void {
     if (time <= device.time) return;
     device.time = time;
+    if (!this.#is('parts wait for ever')) device.parts = Object.fromEntries(Object.entries(device.parts).filter(([, came]) => came >= time - LIMIT));
     for (const [key, row] of device.rows.entries()) {
       const { base } = row;
       if (base === undefined || base.stamp.isDead || base.stamp.expiry === 0 || base.stamp.expiry > time) continue;
@@ -453,9 +480,11 @@ export class Step {
   #fold(device: Device, record: LogRecord, isMine: boolean): void {
     const { kind, body: { n, txs }, parts, part, isUnbased } = record;
     const touched: number[] = [];
+    const shown = this.#shown = new Map<number, Entry | undefined>();
     for (const { base, h, ops } of txs) {
       for (const op of parts > 1 && this.#is('parts take effect one by one') ? ops.slice(part, part + 1) : ops) {
         this.#note(device, op.write);
+        if (op.stamp !== undefined) this.#confirmStrict(device, op.stamp);
         for (const key of op.type === 'clear' ? device.rows.keys() : [op.key]) {
           const row = device.rows[key] as Row;
           if (isMine && (op.type === 'put' || row.pending?.n === n)) touched.push(key);
@@ -468,6 +497,8 @@ export class Step {
       }
     }
     for (const key of touched) this.#settle(device, key, n);
+    this.#shown = undefined;
+    for (const [key, from] of shown) this.#checkOrder(device, key, from, device.entries[key]);
   }
 
   #note(device: Device, write: number): void {
@@ -482,7 +513,8 @@ export class Step {
     if (current === undefined || isForgotten(current, time)) ({ h } = write);
     else if (write.kind === 'strict') h = Math.max(write.h, current.h + 1);
     else if (write.kind !== 'repair' && current.device === write.device && !this.#is('a record that is sent again counts as newer')) {
-      if (write.n >= current.n) h = Math.max(write.h, current.h + (this.#is('proposed: a write that comes again is not raised') && write.n === current.n && current.position !== write.position ? 0 : 1));
+      const isSame = write.n === current.n && !this.#is('a record that comes again is raised above itself') && (write.position !== current.position || !this.#is('only the first write to a key keeps its clock when its record comes again'));
+      if (write.n >= current.n) h = Math.max(write.h, current.h + (isSame ? 0 : 1));
     } else if (write.kind !== 'repair' && !this.#is('clocks decide about what was known') && (current.position <= write.base || current.device === write.device)) h = Math.max(write.h, current.h + 1);
     else if (write.h !== current.h ? write.h > current.h : write.device !== current.device ? write.device > current.device : write.n !== current.n ? write.n > current.n : op.value > current.value) ({ h } = write);
     if (h === undefined) return;
@@ -532,6 +564,12 @@ export class Step {
     if (oldest <= last) this.#renumber(device, last);
   }
 
+  /** What the log lost of a strict transaction another device has put back. */
+  #confirmStrict(device: Device, { device: by, n }: Pick<Stamp, 'device' | 'n'>): void {
+    if (this.#is('a strict transaction that was put back counts as refused') || (by !== device.id && device.formers.every(([id]) => id !== by))) return;
+    device.outbox = device.outbox.filter(({ kind, body }) => kind !== 'strict' || body.n !== n);
+  }
+
   /** Records up to a number are lost: they go out again under other numbers, behind all others. */
   #renumber(device: Device, last: number): void {
     [device.sent, device.acks] = [0, {}];
@@ -552,6 +590,7 @@ export class Step {
   #rejoin(device: Device, kind: 'lost' | 'reread'): void {
     const last = device.applied[device.id] ?? [0, 0];
     if (!(kind === 'lost' && this.#is('lost history leaves the id'))) this.#takeId(device, last);
+    if (kind === 'lost') for (const out of device.outbox) if (out.kind === 'strict') this.#ends(out, 'isUnknown');
     if (kind === 'lost') device.outbox = device.outbox.filter(({ expect }) => expect < 0).map((out) => ({ ...out, isUnbased: true }));
     if (kind === 'reread') device.outbox = device.outbox.filter(({ kind: what }) => what !== 'check');
     if (!this.#is('bases survive lost history')) {
@@ -565,6 +604,20 @@ export class Step {
     if (this.#is('lost history is read like purged history')) device.mode = 'reread';
   }
 
+  /** Another device may put a value back behind a clear, which finds nothing then: the record names the key. */
+  #name(device: Device, key: number, n: number, repair: Op[]): void {
+    const clear = device.outbox.filter(({ kind, body }) => kind !== 'repair' && body.n === n).flatMap(({ body }) => body.txs).flatMap(({ h, ops }) => ops.map((op) => ({ ...op, h }))).filter((op) => op.type === 'clear' || op.key === key).at(-1);
+    if (clear === undefined) this.fail(`nothing in the outbox has the delete of key ${key}`);
+    if (clear?.type !== 'clear' || this.#is('a clear that is pending stays as it was')) return;
+    const { write } = clear;
+    const [withOwn, withRecords] = [this.#is("what a clear removed is put into a repair with the device's clock"), this.#is('what a clear removed is put into a repair')];
+    if (withOwn || withRecords) repair.push({ type: 'put', key, value: 0, expiry: 0, write, stamp: { h: withOwn ? device.hlc : clear.h, device: device.id, n, position: 0, isDead: true, value: 0, expiry: 0, write } });
+    else {
+      const more = ({ base, h, ops }: Tx): Tx => ({ base, h, ops: ops.flatMap((op) => (op.type === 'clear' && op.write === write ? [op, { ...op, type: 'put' as const, key }] : [op])) });
+      device.outbox = device.outbox.map((out) => (out.kind !== 'repair' && out.body.n === n ? { ...out, body: { ...out.body, txs: out.body.txs.map(more) } } : out));
+    }
+  }
+
   /** The log was read to its end once more. */
   #conclude(device: Device): void {
     const { mode } = device;
@@ -574,11 +627,13 @@ export class Step {
       const { base, former, pending, isStale } = row;
       if (former === undefined && !isStale) continue;
       device.rows[key] = { ...row, former: undefined };
-      if (pending !== undefined) continue;
-      const isGreater = (a: Stamp, b: Stamp): boolean => (a.h !== b.h ? a.h > b.h : a.device !== b.device ? a.device > b.device : a.n !== b.n ? a.n > b.n : a.value > b.value);
+      if (pending !== undefined) {
+        if (mode === 'lost' && pending.value === 0 && former?.stamp.isDead === false) this.#name(device, key, pending.n, ops);
+        continue;
+      }
       if (mode === 'lost' && former !== undefined && (base === undefined || isGreater(former.stamp, base.stamp))) {
         const { stamp } = former;
-        const entry = this.#isKnown(device, key) ? device.entries[key] : undefined;
+        const entry = this.#isKnown(device, key) || !this.#is('entries that a program does not know cannot be read') ? device.entries[key] : undefined;
         const value = stamp.isDead ? 0 : former.isKept ? stamp.value : entry?.value ?? 0;
         if (value !== 0 || stamp.isDead) {
           if (value !== stamp.value) this.fail(`device ${device.id} puts back key ${key} with another value`);
@@ -605,29 +660,34 @@ export class Step {
   /** The newest snapshot becomes the base. */
   #load(device: Device, snapshot: Snapshot): void {
     const { log } = this.state;
-    const isThere = log.records.some((record) => record.position === snapshot.position && identity(record) === snapshot.at);
-    const doubtful = isThere ? Infinity : snapshot.purged;
+    const isThere = isIn(log, snapshot);
+    const { previous } = snapshot;
+    const isOld = this.#is('the newest snapshot is the base whatever the log lost');
+    const from = isThere || isOld ? snapshot : previous !== undefined && isIn(log, previous) ? previous : undefined;
     const isRight = device.cursor === 0 && (isThere || device.mode === 'lost');
     const own = device.applied[device.id] ?? [0, 0];
     const knownId = device.id;
     if (!isRight) this.#rejoin(device, isThere ? 'reread' : 'lost');
-    for (const [key, base] of snapshot.rows.entries()) {
+    if (!isThere) {
+      // What the newest snapshot has and the log does not is put back at the log's end.
+      for (const [key, base] of snapshot.rows.entries()) {
+        const row = device.rows[key] as Row;
+        if (base !== undefined && (row.former === undefined || isGreater(base.stamp, row.former.stamp)) && !this.#is('what the newest snapshot has beyond is not put back')) device.rows[key] = { ...row, former: base };
+      }
+    }
+    for (const [key, base] of from?.rows.entries() ?? []) {
       const row = device.rows[key] as Row;
       if (base === undefined) continue;
-      if (base.stamp.position > doubtful) {
-        const { former } = row;
-        if (former === undefined || former.stamp.h < base.stamp.h || (former.stamp.h === base.stamp.h && former.stamp.device < base.stamp.device)) device.rows[key] = { ...row, former: base };
-        continue;
-      }
       device.rows[key] = { ...row, base: { stamp: base.stamp, isKept: base.isKept && (row.pending !== undefined || this.#keeps(device, key, base.stamp.expiry)) } };
+      this.#confirmStrict(device, base.stamp);
       if (row.pending === undefined) this.#expose(device, key, base.stamp.isDead ? undefined : base.stamp);
     }
     const mine = isRight ? own : [0, 0] as const;
-    [device.applied, device.parts, device.time, device.seen] = [snapshot.applied, snapshot.parts, snapshot.time, device.seen | snapshot.seen];
-    device.cursor = isThere ? snapshot.position : doubtful;
-    device.at = snapshot.at;
+    [device.applied, device.parts, device.time, device.seen] = [from?.applied ?? {}, from?.parts ?? {}, from?.time ?? 0, device.seen | (from?.seen ?? 0)];
+    device.cursor = from?.position ?? log.purged;
+    device.at = from?.at ?? '';
     for (const [id, ...last] of [[device.id, ...mine] as const, ...device.formers]) {
-      const there = snapshot.applied[id];
+      const there = from?.applied[id];
       if (there === undefined) continue;
       if (!this.#confirmAll(device, last, there) && id === device.id && knownId === id) this.#takeId(device, own);
     }
@@ -661,13 +721,17 @@ export class Step {
         rows.push(undefined);
         continue;
       }
-      const entry = isKnown ? device.entries[key] : undefined;
+      const entry = isKnown || !this.#is('entries that a program does not know cannot be read') ? device.entries[key] : undefined;
       const value = base.stamp.isDead || isStale || base.isKept ? base.stamp.value : entry?.value;
       if (value !== base.stamp.value && !isHasty) return undefined;
       rows.push({ stamp: { ...base.stamp, value: value ?? 0, write: base.isKept || base.stamp.isDead ? base.stamp.write : entry?.write ?? base.stamp.write }, isKept: true });
     }
-    const purged = Math.max((this.state.log.snapshot?.position ?? 0) - 1, this.state.log.purged, 0);
-    return { position: device.cursor, at: device.at, time: device.time, rows, applied: device.applied, parts: device.parts, seen: device.seen, purged, digest: baseOf(device) };
+    const { log } = this.state;
+    const newest = log.snapshot;
+    const isAny = this.#is('a snapshot names one before that the log has lost');
+    const before = [newest, newest?.previous].find((each) => each !== undefined && (isAny || isIn(log, each)));
+    const purged = Math.max((before?.position ?? 0) - 1, log.purged, 0);
+    return { position: device.cursor, at: device.at, time: device.time, rows, applied: device.applied, parts: device.parts, seen: device.seen, purged, digest: baseOf(device), previous: before && { ...before, previous: undefined } };
   }
 
   compact(index: number): void {
@@ -689,8 +753,9 @@ export class Step {
     const lost = log.records.slice(-count);
     log.records = kept;
     log.end = kept.at(-1)?.position ?? log.purged;
-    log.keys = Object.fromEntries(Object.entries(log.keys).filter(([, position]) => position <= log.end));
-    log.all = log.all.filter(({ position }) => position <= log.end);
+    if (this.#scenario.isRemembered !== true) log.keys = Object.fromEntries(Object.entries(log.keys).filter(([, position]) => position <= log.end));
+    // Where nothing is left, what was purged is lost, too.
+    log.all = kept.length === 0 ? [] : log.all.filter(({ position }) => position <= log.end);
     log.losses++;
     const names = new Set(lost.map(({ device, number }) => `${device}:${number}`));
     this.state.numbers = Object.fromEntries(Object.entries(this.state.numbers).filter(([name]) => !names.has(name)));
@@ -712,6 +777,14 @@ export class Step {
     const from = this.state.devices[index] as Device;
     this.state.devices[index] = { ...from.safe ?? from, safe: undefined, isRelaxed: false };
     this.connect(index);
+  }
+
+  /** What the device has not sent nobody waits for. */
+  leave(index: number): void {
+    const device = this.device(index);
+    device.isGone = true;
+    const writes = new Set([...device.feed, ...device.outbox.flatMap(({ body }) => body.txs)].flatMap(({ ops }) => ops.map(({ write }) => write)));
+    this.state.writes = this.state.writes.map((each, at) => (writes.has(at) ? { ...each, isUnknown: true } : each));
   }
 
   copy(index: number): void {
@@ -736,17 +809,18 @@ export class Step {
   }
 }
 
+const isIn = ({ records }: Log, { position, at }: Snapshot): boolean => records.some((record) => record.position === position && identity(record) === at);
 /** The program understands records of newer ones. */
 export const NEWER = 1 << 20;
 export const expired = ({ log }: State, { entries, skew }: Device): number[] => [...entries.keys()].filter((key) => (entries[key]?.expiry ?? 0) !== 0 && (entries[key] as Entry).expiry <= log.clock + skew);
 export const nextOut = ({ outbox, sent }: Device): Out | undefined => outbox.find(({ number }) => number > sent);
 
 /** Acknowledged records that the log, read to its end, does not have; parts that came back wait for the others. */
-export const lostOuts = ({ outbox, acks, cursor, id, parts }: Device): Out[] => outbox.filter(({ number, expect }) => expect < 0 && (acks[number] ?? Infinity) <= cursor && parts[`${id}:${number}`] !== true);
+export const lostOuts = ({ outbox, acks, cursor, id, parts }: Device): Out[] => outbox.filter(({ number, expect }) => expect < 0 && (acks[number] ?? Infinity) <= cursor && parts[`${id}:${number}`] === undefined);
 
-/** What the right rules make of records. */
-export function replay(records: readonly LogRecord[], state: State, scenario: Scenario, rules: ReadonlySet<Mistake> = new Set()): Device {
-  const step = new Step({ ...state, broken: undefined, devices: [], numbers: {} }, scenario, new Set([...rules].filter((rule) => rule.startsWith('proposed'))));
+/** What the rules make of records, wrong ones, too: those have to be wrong by what they do. */
+export function replay(records: readonly LogRecord[], state: State, scenario: Scenario, rules: ReadonlySet<Mistake>): Device {
+  const step = new Step({ ...state, broken: undefined, devices: [], numbers: {} }, scenario, rules);
   const device = newDevice(-1, scenario.keys);
   for (const record of records) step.apply(device, record);
   if (step.state.broken !== undefined) throw new Error(step.state.broken);
