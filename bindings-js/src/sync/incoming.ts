@@ -67,7 +67,17 @@ export class Incoming {
     this.#unseen = 0;
     const alarms = new Map<Position, KvError>();
     let records: ReadRecord[] = [];
-    for (const each of logged) records.push(await this.#read(each, alarms));
+    let failure: unknown;
+    for (const each of logged) {
+      try {
+        const read = await this.#read(each, alarms);
+        if (failure === undefined) records.push(read);
+      } catch (error) {
+        // The others behind it are tried, too: if each was read again for itself, a few of them would stop sync for minutes.
+        failure ??= error;
+      }
+    }
+    if (records.length === 0) throw failure;
     for (let after = cursor.position; records.length > 0;) {
       const step = await this.#apply(after, records, signal);
       if (step === undefined) return true;

@@ -149,7 +149,7 @@ export class Leader {
   }
 
   async #run(): Promise<void> {
-    await Promise.all([this.#loop(this.#incoming, () => this.#receive()), this.#loop(this.#outgoing, () => this.#send()), this.#loop(this.#conflicted, () => this.#resolveConflicts())]);
+    await Promise.all([this.#loop(this.#incoming, (onProgress) => this.#receive(onProgress)), this.#loop(this.#outgoing, () => this.#send()), this.#loop(this.#conflicted, () => this.#resolveConflicts())]);
     if (this.#failure !== undefined) throw this.#failure;
   }
 
@@ -170,12 +170,15 @@ export class Leader {
   }
 
   /** Does work when the bell rings, and again, later and later, after failures. */
-  async #loop(bell: Bell, work: () => Promise<void>): Promise<void> {
+  async #loop(bell: Bell, work: (onProgress: () => void) => Promise<void>): Promise<void> {
     let [backoff, poll] = [MIN_BACKOFF_MS, MIN_POLL_MS];
+    const onProgress = (): void => {
+      backoff = MIN_BACKOFF_MS;
+    };
     while (!this.#isStopped) {
       try {
-        await work();
-        backoff = MIN_BACKOFF_MS;
+        await work(onProgress);
+        onProgress();
         if (!this.#isStopped) poll = await bell.wait(poll) ? MIN_POLL_MS : Math.min(poll * 2, MAX_POLL_MS);
       } catch (error) {
         if (this.#isStopped) return;
@@ -206,8 +209,11 @@ export class Leader {
     if (!this.#isStopped) this.#events.state({ ...change, pending, position: cursor.position });
   }
 
-  async #receive(): Promise<void> {
-    while (!this.#isStopped && await this.replica.pull(this.#stop.signal)) await this.#refresh({ status: 'catching-up' });
+  async #receive(onProgress: () => void): Promise<void> {
+    while (!this.#isStopped && await this.replica.pull(this.#stop.signal)) {
+      onProgress();
+      await this.#refresh({ status: 'catching-up' });
+    }
     if (this.#isStopped) return;
     await this.#refresh({ status: 'live', lastError: undefined });
     // Sending waits until the log was read.

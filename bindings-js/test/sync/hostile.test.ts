@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { keyCodecs } from 'mangrove-kv';
-import { MemoryLog, MemoryServer } from '../../src/sync/memory-log.ts';
+import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { decodeBody, decodeRecord, encodeBody, encodeRecord } from '../../src/sync/record.ts';
 import type { AppendOptions, LoggedRecord } from '../../src/sync/remote-log.ts';
 import { runStrict } from '../../src/sync/strict.ts';
+import { code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
 import { equal, stopAll } from './helpers.ts';
 
@@ -105,6 +106,49 @@ for (const [what, time] of [['long ago', 1000], ['far ahead', Date.now() + 50 * 
     await stopAll(devices);
   });
 }
+
+for (const [what, isLast] of [['before the check', true], ['of long before', false]] as const) test(`servers that keep a record ${what} from one device are found by the next check`, async () => {
+  const server = new MemoryServer();
+  /** Shows all but one record. */
+  class WithholdingLog extends MemoryLog {
+    withheld = 0;
+
+    override async read(after: number, limit: number): Promise<readonly LoggedRecord[]> {
+      return (await super.read(after, limit)).filter(({ position }) => position !== this.withheld);
+    }
+  }
+  const seal = await makeSeal();
+  const snapshots = new MemorySnapshotStore();
+  const log = new WithholdingLog(server);
+  const [a, b, victim] = [await Device.start(server, { seal, snapshots }), await Device.start(server, { seal, snapshots }), await Device.start(server, { seal, snapshots, log })];
+  await a.db.collection('notes').set('k', 'before');
+  await converge([a, b, victim]);
+  await b.db.collection('notes').set('k', 'after');
+  await b.sync();
+  log.withheld = server.records.at(-1)!.position;
+  if (!isLast) await a.db.collection('notes').set('other', 1);
+  await converge([a, victim]);
+  // Nothing tells so far: `b` has written nothing since.
+  assert.equal(victim.alarms.length, 0);
+  assert.equal(await victim.db.collection('notes').get('k'), 'before');
+  await a.replica.compact();
+  await victim.sync();
+  // The check itself is out of place where the record before it is not the one that its writer had read.
+  assert.deepEqual([...new Set(victim.alarms.map((alarm) => alarm.code))], [isLast ? 'KV_CORRUPT' : 'KV_SYNC_DIVERGED']);
+  if (!isLast) {
+    await victim.db.collection('notes').set('of the victim', 1);
+    await assert.rejects(victim.replica.compact(), code('KV_SYNC_DIVERGED'));
+  }
+  assert.deepEqual(a.alarms, []);
+  // An honest server mends it.
+  log.withheld = 0;
+  await b.db.collection('notes').set('later', 1);
+  await converge([b, a]);
+  await a.replica.compact();
+  await converge([a, b, victim]);
+  await equal([a, b, victim]);
+  await stopAll([a, b, victim]);
+});
 
 test('nobody writes under the id of another device, where the log knows who writes', async () => {
   const server = new MemoryServer();

@@ -117,3 +117,31 @@ function withChecksum(bytes: Uint8Array): Uint8Array {
   new DataView(checksum.buffer).setUint32(0, crc32c(bytes));
   return Buffer.concat([bytes, checksum]);
 }
+
+test('many records that cannot be read are passed over together, and what is before them is applied at once', async () => {
+  const server = new MemoryServer();
+  const a = await Device.start(server);
+  await a.db.collection('notes').set('before', 1);
+  await a.sync();
+  for (let nth = 0; nth < 20; nth++) server.append(flipped(25, 64), { idempotencyKey: `x:${nth}` });
+  await a.db.collection('notes').set('behind', 2);
+  while (await a.replica.drain());
+  while (await a.replica.publish());
+  const b = await Device.start(server);
+  let failures = 0;
+  for (let isMore = true; isMore;) {
+    try {
+      isMore = await b.replica.pull();
+    } catch (error) {
+      assert.ok(code('KV_LOG_UNAVAILABLE')(error), String(error));
+      assert.equal(await b.db.collection('notes').get('before'), 1);
+      failures++;
+    }
+  }
+  assert.ok(failures > 0 && failures < 5, `${failures} failures, after each of which a device waits longer`);
+  assert.deepEqual(await b.db.collection('notes').keys().toArray(), ['before', 'behind']);
+  assert.equal(b.alarms.length, 20);
+  await converge([a, b]);
+  await equal([a, b]);
+  await stopAll([a, b]);
+});

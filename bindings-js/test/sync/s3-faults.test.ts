@@ -68,6 +68,30 @@ test('purges and manifests are found in any number, each by few requests', async
   assert.equal(await open(bucket).replaceManifest(38, bytesOf('manifest 39')), 39);
 });
 
+test('a record is an object, an append takes two requests, and a purge deletes records only', async () => {
+  const bucket = new S3Memory();
+  const log = open(bucket);
+  await fill(log, 1, 3);
+  for (let seq = 4; seq <= 6; seq++) {
+    const { requests } = bucket;
+    await fill(log, seq, seq);
+    assert.equal(bucket.requests - requests, 2);
+  }
+  await log.replaceManifest(0, bytesOf('manifest'));
+  const name = (key: string): string => key.replace(/^database\/[^/]+\//, '');
+  const names = (): string[] => [...bucket.objects.keys()].map(name).sort();
+  const records = ['1', '2', '3', '4', '5', '6'].map((slot) => `log/${slot.padStart(12, '0')}`);
+  const others = names().filter((key) => !key.startsWith('log/'));
+  assert.deepEqual(names(), [...others, ...records].sort());
+  assert.equal(others.filter((key) => key.startsWith('manifest/')).length, 1);
+  const before = new Map(bucket.objects);
+  await log.purge(4);
+  const noted = names().filter((key) => key.startsWith('purge/'));
+  assert.equal(noted.length, 1);
+  assert.deepEqual(names(), [...others, ...noted, ...records.slice(4)].sort());
+  for (const [key, bytes] of bucket.objects) if (before.has(key)) assert.deepEqual(bytes, before.get(key), `${key} was changed`);
+});
+
 test('devices over such a bucket have everything, also after compactions', async () => {
   const bucket = new S3Memory();
   bucket.faults.areListingsLate = true;
