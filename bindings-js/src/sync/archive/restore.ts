@@ -105,6 +105,9 @@ async function checkEmpty(tables: Tables): Promise<void> {
   }
 }
 
+/** A device reads such a record again; here there is no other copy of it. */
+const isUnreadable = (error: unknown): error is KvError => error instanceof KvError && error.code === 'KV_LOG_UNAVAILABLE' && (error.cause as Partial<KvError> | undefined)?.code === 'KV_CORRUPT';
+
 /** Applies the log to its end. Failures that may pass are repeated a few times. */
 async function applyAll(replica: Replica, log: PlanLog, { plan, skipDamaged = false, signal, onProgress }: ArchiveRestoreOptions, progress: () => Promise<ArchiveRestoreProgress>): Promise<void> {
   let [tries, damagedTries, position] = [0, 0, -1];
@@ -114,7 +117,7 @@ async function applyAll(replica: Replica, log: PlanLog, { plan, skipDamaged = fa
       if (!await replica.pull(signal)) return;
     } catch (error) {
       signal?.throwIfAborted();
-      const failure = toKvError(error);
+      const failure = toKvError(isUnreadable(error) ? error.cause : error);
       const isDamage = failure.code === 'KV_CORRUPT' || failure.code === 'KV_SYNC_GAP';
       // Damage of the archive, not of a record that the log had so: nothing behind it can be trusted.
       if (isDamage && (log.isBroken || (await progress()).position < (plan.snapshot?.position ?? 0))) throw failure;
