@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { logUnavailable } from '../../src/sync/remote-log.ts';
 import { Device, converge } from './device.ts';
-import { equal, stopAll } from './helpers.ts';
+import { cutOff, equal, reconnect, stopAll } from './helpers.ts';
 
 const SIZE = 260 << 10;
 const MAX_BYTES = 16 << 20;
@@ -146,4 +146,26 @@ test('an own large value that comes back while the log is read anew is not taken
   assert.deepEqual(await b.db.collection('notes').entries().toArray(), before);
   await a.replica.compact();
   await stopAll([a, b]);
+});
+
+test('an own large value that was read again from a snapshot on is put back when the log loses it', async () => {
+  const [server, store] = [new MemoryServer(), new CountedStore()];
+  const [a, b] = [await Device.start(server, { snapshots: store }), await Device.start(server, { snapshots: store })];
+  await converge([a, b]);
+  // It is in the log, and comes back behind the snapshot with which the log begins meanwhile.
+  await cutOff(server, b);
+  await a.db.collection('notes').set('large', value(1));
+  while (await a.replica.drain());
+  await a.sync();
+  await b.sync();
+  const { position } = server.records.at(-1)!;
+  a.replica.reconnect();
+  await a.sync();
+  server.loseHistory(position - 1);
+  await reconnect([a, b]);
+  const fresh = await Device.start(server, { snapshots: store });
+  await converge([fresh, a, b]);
+  await equal([a, b, fresh]);
+  assert.deepEqual(await fresh.db.collection('notes').get('large'), value(1));
+  await stopAll([a, b, fresh]);
 });

@@ -374,3 +374,32 @@ test('a strict record that is gone, and that the log counts all the same, holds 
   assert.equal(await a.replica.pending(), 0);
   await a.stop();
 });
+
+test('a strict transaction takes effect once, although the record behind it cannot be read', async () => {
+  const server = new MemoryServer();
+  const log = new BoundedLog(server);
+  const append = log.append.bind(log);
+  let damaged = 0;
+  log.append = async (...args) => {
+    const position = await append(...args);
+    damaged = server.append(new Uint8Array(40).fill(9), { idempotencyKey: `behind ${position}` });
+    return position;
+  };
+  const a = await Device.start(server, { ...accounts, log });
+  const sent = {};
+  for (let count = 1; count <= 3; count++) {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        assert.equal(await runStrict(a.replica, (tx) => tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1), {}, sent), count);
+        break;
+      } catch (error) {
+        assert.ok((error as { code?: string }).code === 'KV_LOG_UNAVAILABLE' && attempt < 20, String(error));
+      }
+    }
+  }
+  await a.sync();
+  assert.equal(await a.db.collection('accounts').get('n'), 3);
+  assert.equal(await a.replica.pending(), 0);
+  assert.ok(damaged >= 6 && a.alarms.every(({ code }) => code === 'KV_CORRUPT'));
+  await a.stop();
+});
