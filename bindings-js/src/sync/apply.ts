@@ -312,12 +312,13 @@ function checkDeclared(tables: Tables, { declared }: SyncState, body: RecordBody
   }
 }
 
-/** A part as it is stored: with the log's time, after which it is of no use to anybody. */
+/** A part as it is stored: with the log's time, some time after which it is of no use to anybody; 0 if that was not known. */
 const encodePart = (time: number, part: Bytes): Bytes => new ByteSink().u64(BigInt(time)).raw(part).done();
 
 function readPart(bytes: Bytes, time: number): Bytes | undefined {
   const source = new ByteSource(bytes);
-  return Number(source.u64()) < time - OFFLINE_LIMIT_MS ? undefined : source.rest();
+  const kept = Number(source.u64());
+  return kept > 0 && kept < time - OFFLINE_LIMIT_MS ? undefined : source.rest();
 }
 
 /** Keeps a part until the last one comes. Those whose writer is gone are forgotten. */
@@ -330,7 +331,8 @@ async function keepPart(tx: Transaction, tables: Tables, at: readonly [string, n
 /** What a record says, or completes; no body: more parts follow, the record `isCut` because one is missing, or it means nothing. */
 async function bodyOf(tx: Transaction, tables: Tables, state: SyncState, device: string, record: ReadRecord, refused: KvError[]): Promise<{ readonly body?: RecordBody; readonly isCut?: true }> {
   const chunks = tx.collection(tables.chunks);
-  const time = Math.max(state.time, record.serverTime);
+  // What the servers say of a sealed part nothing but the whole body could confirm.
+  const time = record.isSealed ? state.time : Math.max(state.time, record.serverTime);
   try {
     if (record.flags & CHUNK) {
       const { left, part } = readChunk(record.body);

@@ -172,6 +172,7 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
   for (const commit of commits) {
     if (isRescanNeeded) break;
     count++;
+    if (commit.version <= before.drained) continue;
     drained = commit.version;
     if (commit.isOwn) {
       drainedBase = commit.base ?? drainedBase;

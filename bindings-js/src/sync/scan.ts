@@ -11,9 +11,10 @@ import type { Bytes, KnownTable, Tables } from './tables.ts';
 export const SCAN_SLICE = 500;
 
 /** What the entry of a key has to be, as far as sync knows. */
-function expectation({ pending, former, base }: Row): { readonly check: number; readonly expiresAt: number } {
+function expectation({ pending, former, base, isStale }: Row): { readonly check: number; readonly expiresAt: number } {
   if (pending !== undefined) return pending;
-  const known = former ?? base;
+  // While the log is read once more, an own write may have come back.
+  const known = isStale ? former ?? base : base ?? former;
   return known === undefined || known.stamp.isDead ? { check: 0, expiresAt: 0 } : known.stamp;
 }
 

@@ -150,6 +150,25 @@ for (const [what, isLast] of [['before the check', true], ['of long before', fal
   await stopAll([a, b, victim]);
 });
 
+test('the servers cannot make devices forget a part of a long transaction', async () => {
+  const server = new LyingServer();
+  /** Says of the last part that it came after a hundred years. */
+  class LateLog extends MemoryLog {
+    override async read(after: number, limit: number): Promise<readonly LoggedRecord[]> {
+      return (await super.read(after, limit)).map((logged) => (decodeRecord(logged.record).header.seq === 3 ? { ...logged, serverTime: logged.serverTime + 100 * 365 * 24 * HOUR_MS } : logged));
+    }
+  }
+  const seal = await makeSeal();
+  const devices = [await Device.start(server, { seal }), await Device.start(server, { seal, log: new LateLog(server) })] as const;
+  const [a, b] = devices;
+  await a.db.collection('notes').setMany(Array.from({ length: 40 }, (_, at) => [at, crypto.getRandomValues(new Uint8Array(50_000))]));
+  await converge(devices);
+  assert.equal(server.records.length, 3);
+  assert.equal(await b.db.collection('notes').size, 40);
+  await equal(devices);
+  await stopAll(devices);
+});
+
 test('nobody writes under the id of another device, where the log knows who writes', async () => {
   const server = new MemoryServer();
   /** As with tokens: each has a name of its own. */

@@ -5,7 +5,7 @@ import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts'
 import { logUnavailable } from '../../src/sync/remote-log.ts';
 import { collect, toStream } from '../../src/sync/wire.ts';
 import { Device, converge } from './device.ts';
-import { equal, stopAll } from './helpers.ts';
+import { cutOff, equal, reconnect, stopAll } from './helpers.ts';
 
 const SIZE = 260 << 10;
 const MAX_BYTES = 16 << 20;
@@ -199,4 +199,25 @@ test('a device that has its own value needs no object of it', async () => {
   assert.deepEqual(a.alarms, []);
   await equal([a]);
   await stopAll([a]);
+});
+
+test('an own large value that was read again from a snapshot on is put back when the log loses it', async () => {
+  const [server, store] = [new MemoryServer(), new CountedStore()];
+  const [a, b] = [await Device.start(server, { snapshots: store }), await Device.start(server, { snapshots: store })];
+  await a.db.collection('notes').set('zero', 0);
+  await converge([a, b]);
+  // The log begins with a snapshot meanwhile, behind which the value comes back.
+  for (let round = 0; round < 2; round++) await cutOff(server, b);
+  await a.db.collection('notes').set('large', value(1));
+  while (await a.replica.drain());
+  while (await a.replica.publish());
+  await a.sync();
+  // Nobody else has read it.
+  server.loseHistory(server.records.at(-1)!.position - 1);
+  await reconnect([a, b]);
+  const fresh = await Device.start(server, { snapshots: store });
+  await converge([fresh, a, b]);
+  await equal([a, b, fresh]);
+  assert.deepEqual(await fresh.db.collection('notes').get('large'), value(1));
+  await stopAll([a, b, fresh]);
 });

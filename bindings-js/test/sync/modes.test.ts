@@ -10,6 +10,7 @@ import { runStrict } from '../../src/sync/strict.ts';
 import type { SyncCollectionOptions } from '../../src/sync/tables.ts';
 import { code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
+import { stopAll } from './helpers.ts';
 
 const options = { collections: { shop: { prefixModes: [{ prefix: ['stock'], mode: 'strict' }] } } } as const;
 type Shop = readonly [string, string];
@@ -177,4 +178,15 @@ test('no index is unique where keys are in merge mode', async () => {
   await assert.rejects(Device.start(server, { collections: { shop: { ...options.collections.shop, indexes } } }), code('KV_INVALID_ARGUMENT'));
   const device = await Device.start(server, { collections: { shop: { mode: 'strict', prefixModes: [{ prefix: ['stock'], mode: 'strict' }], indexes } } });
   await device.stop();
+});
+
+test('the name of a collection has at most 200 bytes', async () => {
+  const server = new MemoryServer();
+  const name = 'n'.repeat(200);
+  const devices = [await Device.start(server, { collections: { [name]: {} } }), await Device.start(server, { collections: { [name]: {} } })] as const;
+  await devices[0].db.collection(name).set('k', 1);
+  await converge(devices);
+  assert.equal(await devices[1].db.collection(name).get('k'), 1);
+  await assert.rejects(Device.start(server, { collections: { [`${name}n`]: {} } }), code('KV_INVALID_ARGUMENT'));
+  await stopAll(devices);
 });

@@ -6,7 +6,8 @@ import { deflateRawSync } from 'node:zlib';
 import { keyCodecs, valueCodecs } from 'mangrove-kv';
 import { crc32c } from '../../src/sync/bytes.ts';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
-import { CHUNK, COMPRESSED, encodeBody, encodeRecord } from '../../src/sync/record.ts';
+import { CHUNK, COMPRESSED, REPAIR, encodeBody, encodeRecord } from '../../src/sync/record.ts';
+import type { RecordBody, SyncOp, SyncTransaction } from '../../src/sync/record.ts';
 import { toHlc } from '../../src/sync/clock.ts';
 import { code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
@@ -69,6 +70,54 @@ for (const [name, records] of POISON) {
         assert.deepEqual(new Uint8Array(aside.at(-1)![1].record), new Uint8Array(last!.record), 'and keeps the record');
       }
     }
+    await stopAll(all);
+  });
+}
+
+const set = (key: string): SyncOp => ({ type: 'set', collection: 'notes', key: keyCodecs.any.encode(key).slice(), value: valueCodecs.structured().encode(1).slice(), expiresAt: 0 });
+const named = (name: string, declaration: string): RecordBody => ({ n: 1, declared: new Map([[name, declaration]]), transactions: [{ base: 0, hlc: 1n, ops: [{ ...set('p'), collection: name } as SyncOp] }] });
+const plain = (change: Partial<SyncTransaction>, n = 1): RecordBody => ({ n, declared: DECLARED, transactions: [{ base: 0, hlc: toHlc(Date.now()), ops: [set('p')], ...change }] });
+const cleared = (lower: Uint8Array, upper: Uint8Array, isExclusive = false): RecordBody => plain({ ops: [{ type: 'clear', collection: 'notes', lower: { bytes: lower, isExclusive }, upper: { bytes: upper, isExclusive } }] });
+
+/** What no device writes and each can read: it means something, or nothing. */
+const STRANGE: readonly (readonly [name: string, flags: number, body: RecordBody])[] = [
+  ['the greatest clock', 0, plain({ hlc: 2n ** 64n - 1n })],
+  ['the greatest base', 0, plain({ base: Number.MAX_SAFE_INTEGER })],
+  ['the greatest number', 0, plain({}, Number.MAX_SAFE_INTEGER)],
+  ['the greatest expiry', 0, plain({ ops: [{ ...set('p'), expiresAt: Number.MAX_SAFE_INTEGER } as SyncOp] })],
+  ['a repair with the greatest stamp', REPAIR, plain({ ops: [{ ...set('p'), stamp: { h: 2n ** 64n - 1n, device: 2n ** 64n - 1n, n: Number.MAX_SAFE_INTEGER, isStrict: true } } as SyncOp] })],
+  ['a clear with bounds the wrong way round', 0, cleared(bytes(200), bytes(1))],
+  ['a clear of an empty range', 0, cleared(bytes(5), bytes(5), true)],
+  ['a clear up to a bound of 100,000 bytes', 0, cleared(bytes(), new Uint8Array(100_000).fill(1))],
+  ['a collection whose name is that of a property', 0, named('__proto__', DECLARED.get('notes')!)],
+  ['another one', 0, named('constructor', DECLARED.get('notes')!)],
+  ['a name of half a character', 0, named('a\0\ud800', DECLARED.get('notes')!)],
+  ['a declaration of an unknown codec', 0, named('other', '{"key":"none","value":"none","mode":"merge"}')],
+];
+
+for (const [name, flags, body] of STRANGE) {
+  test(`${name} stops nobody, and means the same to all`, async () => {
+    const server = new MemoryServer();
+    const snapshots = new MemorySnapshotStore();
+    const [a, b] = [await Device.start(server, { snapshots }), await Device.start(server, { snapshots })];
+    await a.db.collection('notes').set('one', 1);
+    await converge([a, b]);
+    server.append(record(flags, encodeBody(body)), { idempotencyKey: 'strange' });
+    await a.db.collection('notes').set('two', 2);
+    await converge([a, b]);
+    await b.db.collection('notes').set('p', 3);
+    await converge([b, a]);
+    const late = await Device.start(server, { snapshots });
+    await converge([late]);
+    await a.replica.compact();
+    const fresh = await Device.start(server, { snapshots });
+    const all = [a, b, late, fresh];
+    await converge(all);
+    await equal(all);
+    assert.deepEqual(await fresh.db.collection('notes').entries({ gte: 'p' }).toArray(), [['p', 3], ['two', 2]]);
+    const digests = await Promise.all(all.map(async ({ replica }) => Object.entries((await replica.state()).digests).sort()));
+    for (const digest of digests) assert.deepEqual(digest, digests[0]);
+    assert.deepEqual(all.flatMap(({ alarms }) => alarms.filter(({ code: kind }) => kind === 'KV_SYNC_DIVERGED')), []);
     await stopAll(all);
   });
 }

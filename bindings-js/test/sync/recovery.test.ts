@@ -376,3 +376,24 @@ test('a collection that is added later gets what the log already had', async () 
   assert.deepEqual(again.alarms, []);
   await stopAll([a, again]);
 });
+
+test('what was written while sync was not running meets what others wrote, although that is read first', async () => {
+  const server = new MemoryServer();
+  const a = await Device.start(server);
+  let b = await Device.start(server);
+  await a.db.collection('notes').setMany([['set', 'old'], ['deleted', 'old'], ['untouched', 'old']]);
+  await converge([a, b]);
+  b.replica.stop();
+  await b.db.collection('notes').set('set', 'b');
+  await b.db.collection('notes').delete('deleted');
+  await a.db.collection('notes').setMany([['set', 'a'], ['deleted', 'a'], ['untouched', 'a']]);
+  await a.sync();
+  b = await b.restart(server, {});
+  while (await b.replica.pull());
+  assert.deepEqual(await b.db.collection('notes').entries().toArray(), [['set', 'b'], ['untouched', 'a']], 'the application sees its writes');
+  await converge([b, a]);
+  await equal([a, b]);
+  // By the clock of its start, what it wrote is later.
+  assert.deepEqual(await a.db.collection('notes').entries().toArray(), [['set', 'b'], ['untouched', 'a']]);
+  await stopAll([a, b]);
+});

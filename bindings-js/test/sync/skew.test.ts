@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { Device, converge } from './device.ts';
-import { equal, reconnect, stopAll } from './helpers.ts';
+import { cutOff, equal, publish, reconnect, stopAll } from './helpers.ts';
 
 const OLD = { collections: { notes: {} } } as const;
 const NEW = { collections: { notes: {}, tasks: {}, accounts: { mode: 'strict' } } } as const;
@@ -171,4 +171,55 @@ test('a program that does not name a collection which an earlier one on the file
   await converge([later, old]);
   assert.deepEqual(await entriesOf(later), { a: 'one', b: 'two' });
   await stopAll([fresh, old, later]);
+});
+
+for (const how of ['set', 'delete'] as const) {
+  test(`a ${how} is not undone by the comparison that a new collection needs, which began before it`, { todo: 'the entry becomes what the log has' }, async () => {
+    const server = new MemoryServer();
+    const [other, first] = [await Device.start(server, NEW), await Device.start(server, NEW)];
+    await tasks(other).set('k', 'before');
+    await converge([other, first]);
+    const old = await first.restart(server, OLD);
+    await tasks(other).set('k', 'elsewhere');
+    await converge([other, old]);
+    const again = await old.restart(server, NEW);
+    const { db } = again;
+    const [changes, snapshot] = [db.changes.bind(db), db.snapshot.bind(db)];
+    let [isComparing, isWritten] = [false, false];
+    db.changes = ((options: Parameters<typeof changes>[0]) => {
+      isComparing ||= options?.since === undefined;
+      return changes(options);
+    }) as typeof db.changes;
+    db.snapshot = () => {
+      const taken = snapshot();
+      if (!isComparing || isWritten) return taken;
+      isWritten = true;
+      void (how === 'set' ? tasks(again).set('k', 'mine') : tasks(again).delete('k'));
+      return taken;
+    };
+    await converge([again, other]);
+    assert.ok(isWritten);
+    await equal([again, other]);
+    assert.deepEqual(await entriesOf(other), how === 'set' ? { k: 'mine' } : {});
+    await stopAll([again, other]);
+  });
+}
+
+test('a write that came back while the log is read once more is not sent again by a program that compares', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const [first, other] = [await Device.start(server, { ...OLD, snapshots }), await Device.start(server, { ...OLD, snapshots })];
+  await first.db.collection('notes').set('k', 'old');
+  await converge([first, other]);
+  for (let round = 0; round < 2; round++) await cutOff(server, other);
+  await publish(first, 'k');
+  // The log begins with a snapshot; behind it comes the write, and the end of the log is not seen.
+  while ((await first.replica.state()).cursor.position < server.records.at(-1)!.position) await first.replica.pull();
+  assert.notEqual((await first.replica.state()).rejoin, undefined);
+  const sent = server.records.length;
+  const again = await first.restart(server, { ...NEW, snapshots });
+  await converge([again, other]);
+  assert.equal(server.records.length, sent);
+  assert.equal(await other.db.collection('notes').get('k'), 'k');
+  await stopAll([again, other]);
 });

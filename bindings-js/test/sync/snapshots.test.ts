@@ -319,3 +319,23 @@ test('databases that share an object store keep their snapshots', async () => {
   }
   await Promise.all(devices.map((device) => device.stop()));
 });
+
+test('a unique key that another entry has got meanwhile stops no device that comes back by a snapshot', { todo: 'the first slice of entries meets an old one of a later slice' }, async () => {
+  const server = new MemoryServer();
+  const indexes = { byEmail: { key: (user: { email: string }) => user.email, unique: true } };
+  const options = { snapshots: new MemorySnapshotStore(), collections: { users: { mode: 'strict', indexes: indexes as never }, notes: {} } } as const;
+  const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+  const users = ({ db }: Device) => db.collection<string, { email: string }>('users', { indexes });
+  const write = (emails: readonly (readonly [key: string, email: string])[]): Promise<unknown> => runStrict(a.replica, async (tx) => {
+    for (const [key, email] of emails) await tx.collection(users(a) as never).set(key as never, { email } as never);
+  }, {});
+  const between = Array.from({ length: 600 }, (_, at) => [`m${at}`, `m${at}`] as const);
+  await write([['z', 'x'], ...between]);
+  await converge([a, b]);
+  await write([['z', 'y'], ['a', 'x']]);
+  await cutOff(server, a);
+  b.replica.reconnect();
+  await converge([b, a]);
+  assert.deepEqual(await Promise.all(['a', 'z'].map(async (key) => (await users(b).get(key))?.email)), ['x', 'y']);
+  await stopAll([a, b]);
+});

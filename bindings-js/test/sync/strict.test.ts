@@ -319,3 +319,22 @@ test('a write past sync that is undone while a transaction runs does not get int
   assert.deepEqual(a.alarms.map(({ code: kind }) => kind), ['KV_SYNC_MODE']);
   await a.stop();
 });
+
+for (const feed of [true, false]) {
+  test(`a write past sync that takes a unique key from another device's transaction is undone${feed ? '' : ', without a feed'}`, async () => {
+    const server = new MemoryServer();
+    const indexes = { byEmail: { key: (user: { email: string }) => user.email, unique: true } };
+    const options = { feed, collections: { users: { mode: 'strict', indexes: indexes as never } } } as const;
+    const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+    const users = ({ db }: Device) => db.collection<string, { email: string }>('users', { indexes });
+    const write = (key: string, email: string): Promise<unknown> => runStrict(a.replica, (tx) => tx.collection(users(a) as never).set(key as never, { email } as never), {});
+    await write('zero', 'z');
+    await converge([a, b]);
+    await users(b).set('past', { email: 'x' });
+    await write('ada', 'x');
+    await converge([b, a]);
+    for (const each of [a, b]) assert.deepEqual(await users(each).keys().toArray(), ['ada', 'zero']);
+    assert.deepEqual(b.alarms.map(({ code: kind }) => kind), ['KV_SYNC_MODE']);
+    await Promise.all([a.stop(), b.stop()]);
+  });
+}
