@@ -37,6 +37,7 @@ export class Incoming {
   /** How often the log had nothing more, although acknowledged records had not appeared. */
   #unseen = 0;
   readonly #attempts = new Map<string, number>();
+  #isAtEnd = false;
 
   constructor(parts: Parts, options: IncomingOptions) {
     this.#parts = parts;
@@ -45,8 +46,14 @@ export class Incoming {
     this.#options = options;
   }
 
+  /** Whether the log had nothing more when it was read last; there may be something new since. */
+  get isAtEnd(): boolean {
+    return this.#isAtEnd;
+  }
+
   /** Reads and applies what the log has, up to a limit; resolves to whether there may be more. */
   async pull(signal?: AbortSignal): Promise<boolean> {
+    this.#isAtEnd = false;
     if (!this.#link.isChecked) await this.#checkHistory();
     const { cursor } = await this.#local.recall();
     const logged = await this.#parts.log.read(cursor.position, READ_RECORDS, signal).catch(async (error: unknown) => {
@@ -57,7 +64,7 @@ export class Incoming {
     if (logged === undefined) return true;
     if (logged.length === 0) {
       if ((await this.#local.recall()).rejoin !== undefined) await conclude(this.#parts);
-      this.#link.isCaughtUp = true;
+      this.#link.isCaughtUp = this.#isAtEnd = true;
       if (await this.#local.pending() === 0) {
         this.#unseen = 0;
         this.#link.acknowledged.clear();
@@ -90,6 +97,8 @@ export class Incoming {
       if (await this.#mend(step.applied, step.diverged)) return true;
       records = records.slice(step.count);
     }
+    // Others may write without pause: then no read finds nothing.
+    if (logged.length < READ_RECORDS) this.#link.isCaughtUp = this.#isAtEnd = true;
     return true;
   }
 

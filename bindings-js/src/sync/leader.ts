@@ -210,7 +210,8 @@ export class Leader {
   }
 
   async #receive(onProgress: () => void): Promise<void> {
-    while (!this.#isStopped && await this.replica.pull(this.#stop.signal)) {
+    let hasMore = true;
+    while (!this.#isStopped && (hasMore = await this.replica.pull(this.#stop.signal)) && !this.replica.isAtEnd) {
       onProgress();
       await this.#refresh({ status: 'catching-up' });
     }
@@ -218,6 +219,7 @@ export class Leader {
     await this.#refresh({ status: 'live', lastError: undefined });
     // Sending waits until the log was read.
     this.#outgoing.ring();
+    if (hasMore) this.#incoming.ring();
   }
 
   async #send(): Promise<void> {

@@ -242,7 +242,7 @@ export class Outgoing {
       if ((error as Partial<KvError>).code !== 'KV_LOG_CONFLICT') throw error;
       // Somebody else has written: the new owner of the log, or a device that does not know of fences.
       this.#link.end = 0;
-      while (await this.#parts.pull(signal));
+      await this.#parts.catchUp(signal);
       return undefined;
     });
     if (position === undefined) return true;

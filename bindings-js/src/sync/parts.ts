@@ -94,6 +94,6 @@ export interface Parts {
   /** Milliseconds since 1970. */
   readonly clock: () => number;
   readonly advance: Advance;
-  /** Reads the log on, one call after the other; resolves to whether there may be more. */
-  readonly pull: (signal?: AbortSignal) => Promise<boolean>;
+  /** Reads all that the log has now, one call after the other. */
+  readonly catchUp: (signal?: AbortSignal) => Promise<void>;
 }

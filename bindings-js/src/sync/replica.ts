@@ -57,7 +57,7 @@ export class Replica {
     this.#local = new LocalCommits(this.tables, (error) => events.alarm(error));
     const parts: Parts = {
       local: this.#local, log, link: this.#link, wire: this.wire, snapshots, events, clock,
-      pull: (signal) => this.pull(signal),
+      catchUp: (signal) => this.catchUp(signal),
       advance: (durability, work) => this.#outgoing.advance(durability, work),
       blobs: snapshots && ((value) => {
         sender.mayHaveBlobs = true;
@@ -132,6 +132,16 @@ export class Replica {
     this.#link.reconnect();
   }
 
+  /** Whether the log had nothing more when it was read last; there may be something new since. */
+  get isAtEnd(): boolean {
+    return this.#incoming.isAtEnd;
+  }
+
+  /** Reads and applies all that the log has now. */
+  async catchUp(signal?: AbortSignal): Promise<void> {
+    while (await this.pull(signal) && !this.isAtEnd);
+  }
+
   /** Reads and applies what the log has, up to a limit; resolves to whether there may be more. */
   pull(signal?: AbortSignal): Promise<boolean> {
     return this.#pulling.run(() => this.#incoming.pull(signal));
@@ -167,13 +177,13 @@ export class Replica {
     let renumbered = this.#link.renumbered;
     for (;;) {
       signal?.throwIfAborted();
-      while (await this.pull(signal));
+      await this.catchUp(signal);
       if (end === undefined) while (await this.drain());
       // What was sent again has other numbers.
       if (end === undefined || renumbered !== this.#link.renumbered) end = (await this.state()).nextTicket;
       renumbered = this.#link.renumbered;
       while (await this.publish(signal) && this.#link.sent < end - 1);
-      while (await this.pull(signal));
+      await this.catchUp(signal);
       const [oldest] = await this.tables.outbox.first() ?? [Infinity];
       if (oldest >= end && renumbered === this.#link.renumbered) return;
       // The log has acknowledged what it does not show yet.

@@ -146,7 +146,7 @@ export class StrictRecords {
       return undefined;
     });
     // Whatever the answer was: the log decides.
-    while (await this.#parts.pull(signal));
+    await this.#parts.catchUp(signal);
     if (!await this.#local.tables.outbox.has(ticket)) return !this.#isVoided(ticket);
     const { cursor } = await this.#local.state();
     // Without an answer of the log it may come yet. With one it is there, or the log has lost it.
