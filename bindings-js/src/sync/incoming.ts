@@ -97,8 +97,8 @@ export class Incoming {
       if (await this.#mend(step.applied, step.diverged)) return true;
       records = records.slice(step.count);
     }
-    // Others may write without pause: then no read finds nothing.
-    if (logged.length < READ_RECORDS) this.#link.isCaughtUp = this.#isAtEnd = true;
+    // Others may write without pause: then no read finds nothing. What ends a rejoin has to be certain.
+    if (logged.length < READ_RECORDS && (await this.#local.recall()).rejoin === undefined) this.#link.isCaughtUp = this.#isAtEnd = true;
     return true;
   }
 
