@@ -112,19 +112,30 @@ export class Outgoing {
       for (;;) {
         while (this.#isRescanNeeded) await this.#rescan();
         try {
-          return await this.#change(durability, async (tx) => {
-            const version = await tx.baseVersion;
-            const commits = await this.#peek(version);
-            if (commits === undefined) throw new Uncompared();
-            if (commits.length >= MAX_COMMITS) throw new Backlog();
-            return commits.filter((commit) => commit.version <= version);
-          }, work);
+          return await this.#captured(durability, work);
         } catch (error) {
-          if (error instanceof Backlog) await this.#capture((await this.#peek() ?? []).slice(0, MAX_COMMITS));
-          else if (!(error instanceof Uncompared)) throw error;
+          if (!(error instanceof Uncompared)) throw error;
         }
       }
     });
+  }
+
+  /** Captures all that was committed before in the same commit. */
+  async #captured<T>(durability: 'strict' | 'relaxed', work: Work<T>): Promise<T> {
+    for (;;) {
+      try {
+        return await this.#change(durability, async (tx) => {
+          const version = await tx.baseVersion;
+          const commits = await this.#peek(version);
+          if (commits === undefined) throw new Uncompared();
+          if (commits.length >= MAX_COMMITS) throw new Backlog();
+          return commits.filter((commit) => commit.version <= version);
+        }, work);
+      } catch (error) {
+        if (!(error instanceof Backlog)) throw error;
+        await this.#capture((await this.#peek() ?? []).slice(0, MAX_COMMITS));
+      }
+    }
   }
 
   /** False if everything has to be compared first. */
@@ -203,16 +214,19 @@ export class Outgoing {
         });
         for (const violation of violations) this.#parts.events.alarm(violation);
       }
-      for (const table of newlyKnown(tables.byName.values(), state)) await materialize(tables, table, (work) => this.#local.change('relaxed', work));
-      await this.#local.change('strict', async (_, before) => {
-        const known = Object.fromEntries([...tables.byName.values()].map(({ name, declaration }) => [name, declaration]));
-        const hidden = before.hidden.filter((name) => !tables.byName.has(name));
-        return { state: { ...before, collections: { ...before.collections, ...known }, hidden, drained: version, drainedBase: base }, result: undefined };
-      });
       this.#base = base;
       this.#version = version;
       this.#feed.skipTo(version);
+      for (const table of newlyKnown(tables.byName.values(), state)) await materialize(tables, table, (work) => this.#captured('relaxed', work));
+      await this.#local.change('strict', async (_, before) => {
+        const known = Object.fromEntries([...tables.byName.values()].map(({ name, declaration }) => [name, declaration]));
+        const hidden = before.hidden.filter((name) => !tables.byName.has(name));
+        return { state: { ...before, collections: { ...before.collections, ...known }, hidden, drained: Math.max(version, before.drained), drainedBase: this.#base ?? base }, result: undefined };
+      });
       this.#isRescanNeeded = false;
+    } catch (error) {
+      // A collection was renamed meanwhile: once more.
+      if (!(error instanceof Uncompared)) throw error;
     } finally {
       await snapshot.close();
     }
