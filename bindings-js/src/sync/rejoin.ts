@@ -14,6 +14,7 @@ import { withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
 
 const REPAIR_SLICE = 500;
+const ALL = 2 ** 32 - 1;
 
 /** A backup has neither versions nor the feed: everything has to be compared. The original may be in use beside it. */
 export async function checkWitness({ local }: Parts, state: SyncState): Promise<SyncState> {
@@ -125,7 +126,8 @@ export async function conclude({ local, blobs, events, advance }: Parts): Promis
     const keys = table.rows.keys();
     const different: Bytes[] = [];
     for (;;) {
-      const slice = await keys.nextMany(REPAIR_SLICE);
+      // A unique key may have gone from one entry to another, anywhere: no part of the entries fits the others as they are.
+      const slice = await keys.nextMany(table.unique.length > 0 ? ALL : REPAIR_SLICE);
       if (slice.length === 0) break;
       const found = await advance('strict', async (tx, state) => {
         // Another tab took over.

@@ -53,7 +53,8 @@ export async function* scan(tables: Tables, snapshot: Snapshot, state: SyncState
 export async function materialize(tables: Tables, table: KnownTable, change: (work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: void }>) => Promise<void>): Promise<void> {
   const keys = table.rows.keys();
   for (;;) {
-    const slice = await keys.nextMany(SCAN_SLICE);
+    // As at the end of a rejoin: unique keys go from one entry to another.
+    const slice = await keys.nextMany(table.unique.length > 0 ? 2 ** 32 - 1 : SCAN_SLICE);
     if (slice.length === 0) return;
     await change(async (tx, state) => {
       // While the log is read once more, its end does it.

@@ -320,7 +320,7 @@ test('databases that share an object store keep their snapshots', async () => {
   await Promise.all(devices.map((device) => device.stop()));
 });
 
-test('a unique key that another entry has got meanwhile stops no device that comes back by a snapshot', { todo: 'the first slice of entries meets an old one of a later slice' }, async () => {
+test('a unique key that another entry has got meanwhile stops no device that comes back by a snapshot', async () => {
   const server = new MemoryServer();
   const indexes = { byEmail: { key: (user: { email: string }) => user.email, unique: true } };
   const options = { snapshots: new MemorySnapshotStore(), collections: { users: { mode: 'strict', indexes: indexes as never }, notes: {} } } as const;
