@@ -321,11 +321,10 @@ function readPart(bytes: Bytes, time: number): Bytes | undefined {
   return kept > 0 && kept < time - OFFLINE_LIMIT_MS ? undefined : source.rest();
 }
 
-/** Keeps a part until the last one comes. Those whose writer is gone are forgotten. */
-async function keepPart(tx: Transaction, tables: Tables, at: readonly [string, number], part: Bytes, time: number): Promise<void> {
+/** Parts stay until the last one comes. Those whose writer is gone are forgotten. */
+async function forgetParts(tx: Transaction, tables: Tables, time: number): Promise<void> {
   const chunks = tx.collection(tables.chunks);
-  for (const [other, bytes] of await chunks.entries().toArray()) if (readPart(bytes, time) === undefined) await chunks.delete(other);
-  await chunks.set(at, encodePart(time, part));
+  for (const [at, bytes] of await chunks.entries().toArray()) if (readPart(bytes, time) === undefined) await chunks.delete(at);
 }
 
 /** What a record says, or completes; no body: more parts follow, the record `isCut` because one is missing, or it means nothing. */
@@ -335,9 +334,10 @@ async function bodyOf(tx: Transaction, tables: Tables, state: SyncState, device:
   const time = record.isSealed ? state.time : Math.max(state.time, record.serverTime);
   try {
     if (record.flags & CHUNK) {
-      const { left, part } = readChunk(record.body);
+      const { index, left, part } = readChunk(record.body);
       if (left > 0) {
-        await keepPart(tx, tables, [device, record.seq], part, time);
+        if (index === 0) await forgetParts(tx, tables, time);
+        await chunks.set([device, record.seq], encodePart(time, part));
         return {};
       }
     }
