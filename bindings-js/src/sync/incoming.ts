@@ -7,7 +7,7 @@ import { fetchBlobs } from './large-values.ts';
 import type { LocalCommits } from './local-commits.ts';
 import { partOf, renumber } from './outbox.ts';
 import type { Link, Parts } from './parts.ts';
-import { crcOf, isRead } from './record.ts';
+import { crcOf, isIntact, isRead } from './record.ts';
 import { conclude, rejoin } from './rejoin.ts';
 import { isTruncated, logUnavailable } from './remote-log.ts';
 import type { LoggedRecord, Position } from './remote-log.ts';
@@ -223,7 +223,12 @@ export class Incoming {
       if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
     } else {
       try {
-        if (!isRead(cursor, await this.#parts.log.at(cursor.position))) await this.rejoinLost();
+        const there = await this.#parts.log.at(cursor.position);
+        if (!isRead(cursor, there)) {
+          // Another server may have it undamaged.
+          if (there !== undefined && !isIntact(there.record) && !this.#isLastAttempt(`history ${cursor.position}`)) throw logUnavailable(`the record at position ${cursor.position} of the log cannot be read; it is read again`);
+          await this.rejoinLost();
+        }
       } catch (error) {
         // Only the log says whether a record was purged or lost: a manifest can lag behind it.
         if (!isTruncated(error)) throw error;

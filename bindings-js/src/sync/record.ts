@@ -184,13 +184,16 @@ export function encodeRecord(header: RecordHeader, body: Uint8Array): Uint8Array
 }
 
 /** Checks version and CRC; the body is a view. */
+/** Whether the checksum is right. Records of all versions end with one: a flipped bit is no newer version. */
+export function isIntact(record: Uint8Array): boolean {
+  const end = record.length - 4;
+  return record.length >= 16 && new DataView(record.buffer, record.byteOffset + end).getUint32(0) === crc32c(record.subarray(0, end));
+}
+
 export function decodeRecord(bytes: Uint8Array): { readonly header: RecordHeader; readonly body: Uint8Array } {
   if (bytes.length < 16) throw new KvError('KV_CORRUPT', 'a sync record is too short');
-  // Records of all versions end with it: one flipped bit is no newer version.
+  if (!isIntact(bytes)) throw new KvError('KV_CORRUPT', 'the checksum of a sync record is wrong');
   const end = bytes.length - 4;
-  if (new DataView(bytes.buffer, bytes.byteOffset + end).getUint32(0) !== crc32c(bytes.subarray(0, end))) {
-    throw new KvError('KV_CORRUPT', 'the checksum of a sync record is wrong');
-  }
   if (bytes[0] !== RECORD_VERSION) {
     throw new KvError('KV_VERSION_UNSUPPORTED', `a sync record has version ${bytes[0]}, this package knows ${RECORD_VERSION}: update the package`);
   }

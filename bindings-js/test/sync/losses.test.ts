@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { UNBASED, decodeBody } from '../../src/sync/record.ts';
 import { logUnavailable } from '../../src/sync/remote-log.ts';
+import type { LoggedRecord } from '../../src/sync/remote-log.ts';
 import { decodeOutbox } from '../../src/sync/state.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { Device, converge } from './device.ts';
@@ -402,4 +403,27 @@ test('a snapshot that names one before it names one that the log has', async () 
   await reconnect([a]);
   await reconnect([a, c]);
   assert.deepEqual(await digestsOf(a), await digestsOf(c));
+});
+
+test('a damaged answer is no loss: the device stays who it is', async () => {
+  const server = new MemoryServer();
+  let isDamaged = false;
+  class DamagingLog extends MemoryLog {
+    override async at(position: number): Promise<LoggedRecord | undefined> {
+      const found = await super.at(position);
+      if (!isDamaged || found === undefined) return found;
+      isDamaged = false;
+      return { ...found, record: found.record.slice(0, -1) };
+    }
+  }
+  const a = await Device.start(server, { log: new DamagingLog(server) });
+  await notes(a).set('k', 1);
+  await a.sync();
+  const { device } = await a.replica.state();
+  isDamaged = true;
+  await reconnect([a]);
+  assert.equal(isDamaged, false);
+  assert.equal((await a.replica.state()).device, device);
+  assert.deepEqual(a.repairs, []);
+  await a.stop();
 });

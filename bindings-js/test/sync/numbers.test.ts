@@ -352,33 +352,6 @@ for (const what of ['settles', 'runs a strict transaction'] as const) {
   });
 }
 
-test('a strict record that is gone, and that the log counts all the same, holds nothing up', { todo: 'the device waits for what it cannot see' }, async () => {
-  const server = new MemoryServer();
-  const log = new MemoryLog(server);
-  const [append, read, at] = [log.append.bind(log), log.read.bind(log), log.at.bind(log)];
-  let gone: Position | undefined;
-  let reads = 0;
-  log.append = async (...args) => {
-    const position = await append(...args);
-    if (args[1].expect !== undefined) gone ??= position;
-    return position;
-  };
-  log.read = async (...args) => {
-    assert.ok(++reads < 200, 'it goes on reading');
-    return (await read(...args)).filter(({ position }) => position !== gone);
-  };
-  log.at = async (position) => (position === gone ? undefined : at(position));
-  const a = await Device.start(server, { ...accounts, log });
-  await a.db.collection('notes').set('first', 1);
-  await a.sync();
-  await runStrict(a.replica, (tx) => tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1), {});
-  await a.db.collection('notes').set('behind it', 1);
-  await a.sync();
-  assert.equal(await a.db.collection('accounts').get('n'), 1);
-  assert.equal(await a.replica.pending(), 0);
-  await a.stop();
-});
-
 test('a strict transaction takes effect once, although the record behind it cannot be read', async () => {
   const server = new MemoryServer();
   const log = new BoundedLog(server);
