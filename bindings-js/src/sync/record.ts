@@ -183,13 +183,13 @@ export function encodeRecord(header: RecordHeader, body: Uint8Array): Uint8Array
   return sink.raw(crc).done();
 }
 
-/** Checks version and CRC; the body is a view. */
 /** Whether the checksum is right. Records of all versions end with one: a flipped bit is no newer version. */
 export function isIntact(record: Uint8Array): boolean {
   const end = record.length - 4;
   return record.length >= 16 && new DataView(record.buffer, record.byteOffset + end).getUint32(0) === crc32c(record.subarray(0, end));
 }
 
+/** Checks version and CRC; the body is a view. */
 export function decodeRecord(bytes: Uint8Array): { readonly header: RecordHeader; readonly body: Uint8Array } {
   if (bytes.length < 16) throw new KvError('KV_CORRUPT', 'a sync record is too short');
   if (!isIntact(bytes)) throw new KvError('KV_CORRUPT', 'the checksum of a sync record is wrong');
