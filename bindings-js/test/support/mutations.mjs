@@ -22,10 +22,11 @@ export async function bundleWith({ files, directory, path, contents, plugins = [
   });
 }
 
-/** Runs a bundle up to the first test that fails; resolves to its name, or to undefined. One that takes longer than `limit` hangs. */
-export function firstFailure(args, { env = {}, limit }) {
+/** Runs tests up to the first one that fails; resolves to its name and to those that passed. What takes longer than `limit` hangs. */
+export function runTests(args, { env = {}, limit }) {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, args, { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(process.execPath, ['--test-reporter', 'tap', ...args], { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+    const passed = [];
     let [rest, errors, failure] = ['', '', undefined];
     const timer = setTimeout(() => end('hangs'), limit);
     const end = (what) => {
@@ -35,15 +36,19 @@ export function firstFailure(args, { env = {}, limit }) {
     child.stdout.setEncoding('utf8').on('data', (text) => {
       const lines = (rest + text).split('\n');
       rest = lines.pop();
-      // Tests that are to be done may fail.
-      const failed = lines.find((line) => /^ *not ok /.test(line) && !/ # (TODO|SKIP)\b/i.test(line));
-      if (failed !== undefined) end(failed.trim().replace(/^not ok \d+ - /, ''));
+      for (const line of lines) {
+        const [, no, name] = /^ *(not )?ok \d+ - (.*)$/.exec(line) ?? [];
+        // Tests that are to be done may fail.
+        if (name === undefined || / # (TODO|SKIP)\b/i.test(name)) continue;
+        if (no === undefined) passed.push(name);
+        else end(name);
+      }
     });
     child.stderr.setEncoding('utf8').on('data', (text) => { errors = (errors + text).slice(-2000); });
     child.on('error', reject);
     child.on('close', (status) => {
       clearTimeout(timer);
-      resolve(failure ?? (status === 0 ? undefined : `ends with ${status}: ${errors.trim().split('\n').at(-1)}`));
+      resolve({ failure: failure ?? (status === 0 ? undefined : `ends with ${status}: ${errors.trim().split('\n').at(-1)}`), passed });
     });
   });
 }

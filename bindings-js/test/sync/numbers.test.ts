@@ -323,3 +323,19 @@ test('a device that gets many ids does not keep all of them', async () => {
   assert.deepEqual(await a.db.collection('notes').entries().toArray(), [['k', 19], ['l', 19]]);
   await a.stop();
 });
+
+test('nothing is sent before the log was read', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server);
+  await device.db.collection('notes').set('k', 1);
+  while (await device.replica.drain());
+  assert.equal(await device.replica.publish(), false);
+  assert.equal(server.records.length, 0);
+  await device.sync();
+  device.replica.reconnect();
+  await device.db.collection('notes').set('k', 2);
+  while (await device.replica.drain());
+  assert.equal(await device.replica.publish(), false);
+  assert.equal(server.records.length, 1);
+  await device.stop();
+});

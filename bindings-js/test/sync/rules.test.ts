@@ -396,3 +396,48 @@ rule('of the records that have no effect the newest 256 are kept', async (log) =
   const positions = await log.device.replica.tables.aside.keys().toArray();
   assert.deepEqual([positions.length, positions[0], positions.at(-1)], [256, 5, 260]);
 });
+
+rule('a history that takes the place of another has its own time, parts, and records without effect', async (log) => {
+  log.now = START + DAY_MS;
+  log.append({ flags: 0, device: B, seq: 1, back: 1 }, new Uint8Array([1, 2, 3]));
+  const body = encodeBody({ n: 1, declared: new Map([['notes', log.device.replica.tables.byName.get('notes')!.declaration]]), transactions: [{ base: 0, hlc: toHlc(START), ops: [set('part', 'x')('notes')] }] });
+  log.append({ flags: CHUNK, device: A, seq: 1, back: 1 }, Uint8Array.from([0, 0, 0, 0, 0, 0, 0, 1, ...body.subarray(0, 10)]));
+  await log.get();
+  log.server.loseHistory(0);
+  log.now = START;
+  log.append({ flags: CHUNK, device: A, seq: 2, back: 2 }, Uint8Array.from([0, 0, 0, 1, 0, 0, 0, 0, ...body.subarray(10)]));
+  log.write({ device: 5n }, expiring('k', 'for an hour', START + 3_600_000));
+  log.device.replica.reconnect();
+  assert.equal((await log.stamp())?.isDead, false);
+  assert.equal(await log.get('part'), undefined);
+  assert.equal(await log.device.replica.tables.aside.size, 0);
+});
+
+rule('what comes after a loss arrives', async (log) => {
+  const position = log.write({ device: A }, set('k', 'x'));
+  await log.get();
+  log.server.loseHistory(0);
+  log.device.replica.reconnect();
+  await log.device.sync();
+  log.write({ device: B, base: position }, set('l', 'since'));
+  assert.deepEqual([await log.get('k'), await log.get('l')], ['x', 'since']);
+});
+
+rule('nothing stays pending when a record has come back', async (log) => {
+  const notes = log.device.db.collection('notes');
+  await notes.setMany([['k', 1], ['l', 1], ['m', 1]]);
+  await log.device.sync();
+  await notes.delete('l');
+  await log.device.sync();
+  await notes.clear();
+  await log.device.sync();
+  for await (const [, row] of log.device.replica.tables.byName.get('notes')!.rows.entries()) assert.equal(decodeRow(row).pending, undefined);
+});
+
+rule('an entry that another device wrote with another expiry has that one\'s', async (log) => {
+  await log.device.db.collection('notes').set('k', 'the same', { expireAt: START + 200 * 365 * DAY_MS });
+  while (await log.device.replica.drain());
+  log.write({ device: A, at: START + 1000 }, expiring('k', 'the same', START + 100 * 365 * DAY_MS));
+  await log.device.sync();
+  assert.equal((await log.device.db.collection('notes').getEntry('k'))?.expiresAt, START + 100 * 365 * DAY_MS);
+});

@@ -319,3 +319,22 @@ test('databases that share an object store keep their snapshots', async () => {
   }
   await Promise.all(devices.map((device) => device.stop()));
 });
+
+test('nothing is sent before what follows a snapshot was read', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const [a, b] = [await Device.start(server, { snapshots }), await Device.start(server, { snapshots })];
+  await b.db.collection('notes').set('k', 1);
+  await converge([a, b]);
+  await cutOff(server, b);
+  await a.db.collection('notes').set('mine', 1);
+  while (await a.replica.drain());
+  await a.replica.pull();
+  assert.equal((await a.replica.state()).rejoin, 'reread');
+  const { length } = server.records;
+  assert.equal(await a.replica.publish(), false);
+  assert.equal(server.records.length, length);
+  await converge([a, b]);
+  await equal([a, b]);
+  await stopAll([a, b]);
+});
