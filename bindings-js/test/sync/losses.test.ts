@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { keyCodecs } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
-import { REPAIR, UNBASED, decodeBody, decodeRecord } from '../../src/sync/record.ts';
+import { REPAIR, STRICT, UNBASED, decodeBody, decodeRecord } from '../../src/sync/record.ts';
 import { logUnavailable } from '../../src/sync/remote-log.ts';
 import { decodeOutbox } from '../../src/sync/state.ts';
 import { runStrict } from '../../src/sync/strict.ts';
@@ -298,4 +298,29 @@ test('what a snapshot has and the log has lost is put back by a device that neve
   const fresh = await Device.start(server, options);
   await fresh.sync();
   assert.deepEqual(await notes(fresh).keys().toArray(), ['k', 'l']);
+});
+
+test('a strict record that was on its way when the history was lost is nobody\'s to wait for', async () => {
+  const server = new MemoryServer();
+  let isDown = false;
+  class Log extends MemoryLog {
+    override async append(...args: Parameters<MemoryLog['append']>): ReturnType<MemoryLog['append']> {
+      if (isDown) throw logUnavailable('no answer');
+      return super.append(...args);
+    }
+  }
+  const a = await Device.start(server, { collections: { notes: {}, accounts: { mode: 'strict' } }, log: new Log(server) });
+  await notes(a).set('k', 1);
+  await a.sync();
+  isDown = true;
+  const record = await a.replica.offer(STRICT, [], (await a.replica.state()).cursor.position);
+  assert.ok(record);
+  await assert.rejects(a.replica.outcomeOf(record), { code: 'KV_LOG_UNAVAILABLE' });
+  isDown = false;
+  server.loseHistory(0);
+  a.replica.reconnect();
+  await assert.rejects(a.replica.outcomeOf(record), { code: 'KV_CONFLICT' });
+  await a.sync();
+  assert.equal(await a.replica.pending(), 0);
+  assert.ok(server.records.every((each) => (decodeRecord(each.record).header.flags & STRICT) === 0));
 });
