@@ -174,6 +174,7 @@ test('an entry of sealed records is over when the servers and a writer say so', 
   ahead = 2 * HOUR_MS;
   await notes.set('other', 1);
   assert.ok(await isThere());
+  assert.ok((await b.replica.state()).time <= serverNow);
   serverNow += 2 * HOUR_MS;
   await notes.set('other', 2);
   assert.ok(!await isThere());

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { logUnavailable } from '../../src/sync/remote-log.ts';
+import { decodeRow } from '../../src/sync/row.ts';
 import { Device, converge } from './device.ts';
 import { equal, stopAll } from './helpers.ts';
 
@@ -146,4 +147,23 @@ test('an own large value that comes back while the log is read anew is not taken
   assert.deepEqual(await b.db.collection('notes').entries().toArray(), before);
   await a.replica.compact();
   await stopAll([a, b]);
+});
+
+test('an own large value that comes back is kept where the entry may be something else', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server, { snapshots: new MemorySnapshotStore(), isInMemory: true });
+  const notes = device.db.collection('notes');
+  await device.sync();
+  // It expires, and it was written over.
+  await notes.set('a', value(1), { expireIn: 3_600_000 });
+  await notes.set('b', value(2));
+  while (await device.replica.drain());
+  while (await device.replica.publish());
+  await notes.set('b', 'since');
+  while (await device.replica.drain());
+  while (await device.replica.pull());
+  const rows = await device.replica.tables.byName.get('notes')!.rows.values().toArray();
+  assert.deepEqual(rows.map((row) => (decodeRow(row).base?.kept?.length ?? 0) > SIZE), [true, true]);
+  assert.ok(decodeRow(rows[0] as Uint8Array).base!.stamp.expiresAt > 0);
+  await stopAll([device]);
 });

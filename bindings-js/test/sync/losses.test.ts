@@ -229,6 +229,7 @@ for (const how of ['delete', 'clear'] as const) {
     if (how === 'delete') await notes(a).delete('k');
     else await notes(a).clear({ prefix: 'k' });
     while (await a.replica.drain());
+    await a.sync();
     await reconnect([b]);
     await converge([a, b]);
     assert.deepEqual([await notes(a).keys().toArray(), await notes(b).keys().toArray()], [['x'], ['x']]);

@@ -135,10 +135,10 @@ rule('of the writes of one device the later one wins, whatever its clock says', 
 
 rule('of two writes that did not know each other the greater stamp wins', async (log) => {
   for (const [key, first, second] of [['clock', { device: B, at: START + 1 }, { device: A, at: START + 2 }], ['device', { device: A, at: START }, { device: B, at: START }]] as const) {
-    log.write(first, set(key, 'less'));
-    log.write(second, set(key, 'greater'));
-    log.write(first.device === A ? { ...first, device: 5n } : { ...first, device: 6n }, set(key, 'less again'));
-    assert.equal(await log.get(key), 'greater', key);
+    log.write(first, set(key, 'loses, although it is longer'));
+    log.write(second, set(key, 'wins'));
+    log.write(first.device === A ? { ...first, device: 5n } : { ...first, device: 6n }, set(key, 'loses in the other order'));
+    assert.equal(await log.get(key), 'wins', key);
   }
 });
 
@@ -440,4 +440,11 @@ rule('an entry that another device wrote with another expiry has that one\'s', a
   log.write({ device: A, at: START + 1000 }, expiring('k', 'the same', START + 100 * 365 * DAY_MS));
   await log.device.sync();
   assert.equal((await log.device.db.collection('notes').getEntry('k'))?.expiresAt, START + 100 * 365 * DAY_MS);
+});
+
+rule('a check says nothing to a device that has set records of a newer version aside', async (log) => {
+  const position = log.server.append(newer(), { idempotencyKey: 'newer' });
+  log.write({ device: A, flags: CHECK, base: position, digests: { notes: [1, 1] } });
+  await log.get();
+  assert.deepEqual(log.device.alarms.map(({ code }) => code), ['KV_VERSION_UNSUPPORTED']);
 });
