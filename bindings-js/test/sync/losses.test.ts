@@ -296,6 +296,7 @@ test('what a snapshot has and the log has lost is put back by a device that neve
   await a.replica.compact();
   server.loseHistory(0);
   await reconnect([behind]);
+  assert.deepEqual(await notes(behind).keys().toArray(), ['k', 'l']);
   const fresh = await Device.start(server, options);
   await fresh.sync();
   assert.deepEqual(await notes(fresh).keys().toArray(), ['k', 'l']);

@@ -67,7 +67,6 @@ const isExploring = given.includes('--explore');
 const all = readdirSync(HERE).filter((name) => name.endsWith('.test.ts')).map((name) => name.replace('.test.ts', ''));
 const rest = [...all.filter((name) => !LAST.includes(name)), ...LAST];
 
-
 /** What test files take and have without a mistake. */
 const quiet = new Map();
 const named = new Set(chosen.flatMap(({ tests }) => tests));
@@ -104,7 +103,7 @@ async function look(mistake) {
   console.log(`${found === undefined ? 'MISSED' : 'found'}: ${name}${found === undefined ? '' : ` - ${found}`}`);
 }
 const left = [...chosen];
-await Promise.all(Array.from({ length: Number(process.env.JOBS ?? 1) }, async () => {
+await Promise.all(Array.from({ length: Number(process.env.MANGROVE_JOBS ?? 1) }, async () => {
   for (let next = left.shift(); next !== undefined; next = left.shift()) await look(next);
 }));
 console.log(`${chosen.length - missed.length} of ${chosen.length} mistakes were found`);

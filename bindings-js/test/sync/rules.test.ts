@@ -448,3 +448,13 @@ rule('a check says nothing to a device that has set records of a newer version a
   await log.get();
   assert.deepEqual(log.device.alarms.map(({ code }) => code), ['KV_VERSION_UNSUPPORTED']);
 });
+
+rule('what is pending is counted until it has come back', async ({ device }) => {
+  const counts = [await device.replica.pending()];
+  await device.db.collection('notes').set('k', 1);
+  while (await device.replica.drain());
+  counts.push(await device.replica.pending());
+  await device.sync();
+  counts.push(await device.replica.pending());
+  assert.deepEqual(counts, [0, 1, 0]);
+});
