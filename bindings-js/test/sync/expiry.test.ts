@@ -181,3 +181,18 @@ test('what is written over an entry that comes back stays', async () => {
     await stopAll([a, b]);
   }
 });
+
+test('an expiry that an entry has got while sync did not run is sent, without a feed, too', async () => {
+  const server = new MemoryServer();
+  const options: DeviceOptions = { feed: false };
+  const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+  await notes(a).set('k', 'the same');
+  await converge([a, b]);
+  a.replica.stop();
+  await notes(a).set('k', 'the same', { expireIn: HOUR_MS });
+  const again = await a.restart(server, options);
+  await converge([again, b]);
+  await equal([again, b]);
+  assert.ok((await notes(b).getEntry('k'))?.expiresAt !== undefined);
+  await stopAll([again, b]);
+});

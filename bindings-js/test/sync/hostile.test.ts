@@ -3,12 +3,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { keyCodecs } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
-import { decodeBody, decodeRecord, encodeBody, encodeRecord } from '../../src/sync/record.ts';
+import { decodeBody, decodeRecord, encodeBody, encodeRecord, STRICT } from '../../src/sync/record.ts';
 import type { AppendOptions, LoggedRecord } from '../../src/sync/remote-log.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
 import { equal, stopAll } from './helpers.ts';
+import { decodeRow } from '../../src/sync/row.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -212,4 +213,70 @@ test('nobody writes under the id of another device, where the log knows who writ
   await equal([a, b, victim, copy]);
   assert.equal(await a.db.collection('notes').size, 4);
   await stopAll([a, b, victim, copy]);
+});
+
+test('an entry of sealed records is over when the servers and a writer say so', async () => {
+  let [serverNow, ahead] = [Date.now(), 0];
+  const server = new LyingServer({ serverTime: () => serverNow });
+  const seal = await makeSeal();
+  const [a, b] = [await Device.start(server, { seal, clock: () => Date.now() + ahead }), await Device.start(server, { seal })];
+  const notes = a.db.collection('notes');
+  const isThere = async (): Promise<boolean> => {
+    await converge([a, b]);
+    const [[, row]] = await b.replica.tables.byName.get('notes')!.rows.entries({ limit: 1 }).toArray() as [[Uint8Array, Uint8Array]];
+    return !decodeRow(row).base!.stamp.isDead;
+  };
+  await notes.set('k', 'for an hour', { expireIn: HOUR_MS });
+  assert.ok(await isThere());
+  // The servers alone: a record that they repeat is no new one.
+  serverNow += 2 * HOUR_MS;
+  server.append(server.records[0]!.record, { idempotencyKey: 'again' });
+  assert.ok(await isThere());
+  serverNow -= 2 * HOUR_MS;
+  // A writer alone.
+  ahead = 2 * HOUR_MS;
+  await notes.set('other', 1);
+  assert.ok(await isThere());
+  assert.ok((await b.replica.state()).time <= serverNow);
+  serverNow += 2 * HOUR_MS;
+  await notes.set('other', 2);
+  assert.ok(!await isThere());
+  await stopAll([a, b]);
+});
+
+test('a record at a position that was read has no effect', async () => {
+  const server = new MemoryServer();
+  /** Says at the end of each read that an old position has another record. */
+  class BackwardLog extends MemoryLog {
+    override async read(after: number, limit: number): Promise<readonly LoggedRecord[]> {
+      const records = await super.read(after, limit);
+      const newest = records.at(-1);
+      return newest === undefined ? records : [...records.slice(0, -1), { ...newest, position: after }, newest];
+    }
+  }
+  const [a, b] = [await Device.start(server), await Device.start(server, { log: new BackwardLog(server) })];
+  await a.db.collection('notes').set('k', 1);
+  await a.sync();
+  while (await b.replica.pull());
+  assert.deepEqual(b.alarms.map(({ code }) => code), ['KV_CORRUPT']);
+  assert.equal((await b.replica.state()).cursor.position, 1);
+  assert.equal(await b.db.collection('notes').get('k'), 1);
+  await stopAll([a, b]);
+});
+
+test('a tab learns that its strict record has no effect, from whoever synchronizes then', async () => {
+  const server = new LyingServer();
+  const seal = await makeSeal();
+  const [a, b] = [await Device.start(server, { ...accounts, seal }), await Device.start(server, { ...accounts, seal })];
+  await converge([a, b]);
+  const { cursor } = await a.replica.state();
+  const op = { type: 'delete' as const, collection: 'accounts', key: keyCodecs.any.encode('n').slice() };
+  assert.ok(await a.replica.offer(STRICT, [op], cursor.position, { id: 'tab/1' }));
+  await b.db.collection('notes').set('between', 1);
+  await b.sync();
+  server.ignoresExpect = true;
+  await a.sync();
+  const next = await a.restart(server, { ...accounts, seal });
+  assert.equal(await next.replica.outcomeOfId('tab/1'), false);
+  await stopAll([next, b]);
 });

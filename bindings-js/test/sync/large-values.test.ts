@@ -6,6 +6,7 @@ import { logUnavailable } from '../../src/sync/remote-log.ts';
 import { collect, toStream } from '../../src/sync/wire.ts';
 import { Device, converge } from './device.ts';
 import { cutOff, equal, reconnect, stopAll } from './helpers.ts';
+import { decodeRow } from '../../src/sync/row.ts';
 
 const SIZE = 260 << 10;
 const MAX_BYTES = 16 << 20;
@@ -220,4 +221,36 @@ test('an own large value that was read again from a snapshot on is put back when
   await equal([a, b, fresh]);
   assert.deepEqual(await fresh.db.collection('notes').get('large'), value(1));
   await stopAll([a, b, fresh]);
+});
+
+test('an own large value that comes back is kept where the entry may be something else', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server, { snapshots: new MemorySnapshotStore(), isInMemory: true });
+  const notes = device.db.collection('notes');
+  await device.sync();
+  // It expires, and it was written over.
+  await notes.set('a', value(1), { expireIn: 3_600_000 });
+  await notes.set('b', value(2));
+  while (await device.replica.drain());
+  while (await device.replica.publish());
+  await notes.set('b', 'since');
+  while (await device.replica.drain());
+  while (await device.replica.pull());
+  const rows = await device.replica.tables.byName.get('notes')!.rows.values().toArray();
+  assert.deepEqual(rows.map((row) => (decodeRow(row).base?.kept?.length ?? 0) > SIZE), [true, true]);
+  assert.ok(decodeRow(rows[0] as Uint8Array).base!.stamp.expiresAt > 0);
+  await stopAll([device]);
+});
+
+test('a large value that is not what its name says is not applied', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const [a, b] = [await Device.start(server, { snapshots, isInMemory: true }), await Device.start(server, { snapshots, isInMemory: true })];
+  await write(a, 0, 1);
+  const [key] = await snapshots.list('blob/');
+  await snapshots.delete(key as string);
+  await snapshots.put(key as string, new Blob([value(5) as Uint8Array<ArrayBuffer>]).stream());
+  await assert.rejects(b.replica.pull(), { code: 'KV_CORRUPT' });
+  assert.equal(await b.db.collection('notes').size, 0);
+  await stopAll([a, b]);
 });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
-import { UNBASED, decodeBody } from '../../src/sync/record.ts';
+import { UNBASED, decodeBody, REPAIR, STRICT, decodeRecord } from '../../src/sync/record.ts';
 import { logUnavailable } from '../../src/sync/remote-log.ts';
 import type { LoggedRecord } from '../../src/sync/remote-log.ts';
 import { decodeOutbox } from '../../src/sync/state.ts';
@@ -10,6 +10,7 @@ import { runStrict } from '../../src/sync/strict.ts';
 import { Device, converge } from './device.ts';
 import type { DeviceOptions } from './device.ts';
 import { cutOff, reconnect } from './helpers.ts';
+import { keyCodecs } from 'mangrove-kv';
 
 const notes = ({ db }: Device) => db.collection<string, unknown>('notes');
 const digestsOf = async ({ replica }: Device): Promise<unknown> => (await replica.state()).digests;
@@ -426,4 +427,118 @@ test('a damaged answer is no loss: the device stays who it is', async () => {
   assert.equal((await a.replica.state()).device, device);
   assert.deepEqual(a.repairs, []);
   await a.stop();
+});
+
+for (const how of ['delete', 'clear'] as const) {
+  test(`a ${how} while the log is read once more reaches what is put back behind it`, async () => {
+    const server = new MemoryServer();
+    const [a, b] = [await Device.start(server), await Device.start(server)];
+    await notes(a).set('k', 1);
+    await converge([a, b]);
+    server.loseHistory(0);
+    const fresh = await Device.start(server);
+    await notes(fresh).set('x', 1);
+    await fresh.sync();
+    a.replica.reconnect();
+    await a.replica.pull();
+    assert.equal((await a.replica.state()).rejoin, 'lost', 'it has not seen the end of the log');
+    if (how === 'delete') await notes(a).delete('k');
+    else await notes(a).clear({ prefix: 'k' });
+    while (await a.replica.drain());
+    await a.sync();
+    await reconnect([b]);
+    await converge([a, b]);
+    assert.deepEqual([await notes(a).keys().toArray(), await notes(b).keys().toArray()], [['x'], ['x']]);
+  });
+}
+
+test('what is put back keeps its expiry', async () => {
+  const server = new MemoryServer();
+  const a = await Device.start(server);
+  await notes(a).set('k', 'for an hour', { expireIn: 3_600_000 });
+  await a.sync();
+  const { expiresAt } = await notes(a).getEntry('k') ?? {};
+  server.loseHistory(0);
+  await reconnect([a]);
+  const fresh = await Device.start(server);
+  await fresh.sync();
+  assert.ok(expiresAt !== undefined);
+  assert.equal((await notes(fresh).getEntry('k'))?.expiresAt, expiresAt);
+});
+
+test('an entry whose value came into the log again with another expiry has that', async () => {
+  const server = new MemoryServer();
+  const a = await Device.start(server);
+  await notes(a).set('k', 'the same', { expireIn: 3_600_000 });
+  await a.sync();
+  server.loseHistory(0);
+  const fresh = await Device.start(server, { clock: () => Date.now() + 1000 });
+  await notes(fresh).set('k', 'the same', { expireIn: 7_200_000 });
+  await fresh.sync();
+  await reconnect([a]);
+  assert.equal((await notes(a).getEntry('k'))?.expiresAt, (await notes(fresh).getEntry('k'))?.expiresAt);
+});
+
+test('what the log still has is not put back, and a device that puts something back has another id', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server), await Device.start(server)];
+  for (const key of ['k', 'l', 'm']) {
+    await notes(a).set(key, 1);
+    await a.sync();
+  }
+  await b.sync();
+  const { device } = await b.replica.state();
+  server.loseHistory(2);
+  await reconnect([b]);
+  const { header, body } = decodeRecord(server.records[2]!.record);
+  assert.equal(header.flags & REPAIR, REPAIR);
+  const keys = decodeBody(body).transactions.flatMap(({ ops }) => ops.map((op) => op.type !== 'clear' && keyCodecs.any.decode(op.key)));
+  assert.deepEqual(keys, ['m']);
+  assert.notEqual((await b.replica.state()).device, device);
+  // Both go on.
+  await reconnect([a]);
+  await notes(a).set('n', 1);
+  await converge([a, b]);
+  assert.deepEqual(await notes(b).keys().toArray(), ['k', 'l', 'm', 'n']);
+});
+
+test('what a snapshot has and the log has lost is put back by a device that never read it', async () => {
+  const server = new MemoryServer();
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore() };
+  const [a, behind] = [await Device.start(server, options), await Device.start(server, options)];
+  await notes(a).set('k', 1);
+  await converge([a, behind]);
+  await notes(a).set('l', 1);
+  await a.replica.compact();
+  server.loseHistory(0);
+  await reconnect([behind]);
+  assert.deepEqual(await notes(behind).keys().toArray(), ['k', 'l']);
+  const fresh = await Device.start(server, options);
+  await fresh.sync();
+  assert.deepEqual(await notes(fresh).keys().toArray(), ['k', 'l']);
+});
+
+test('a strict record that was on its way when the history was lost is nobody\'s to wait for', async () => {
+  const server = new MemoryServer();
+  let isDown = false;
+  class Log extends MemoryLog {
+    override async append(...args: Parameters<MemoryLog['append']>): ReturnType<MemoryLog['append']> {
+      if (isDown) throw logUnavailable('no answer');
+      return super.append(...args);
+    }
+  }
+  const a = await Device.start(server, { collections: { notes: {}, accounts: { mode: 'strict' } }, log: new Log(server) });
+  await notes(a).set('k', 1);
+  await a.sync();
+  isDown = true;
+  const record = await a.replica.offer(STRICT, [], (await a.replica.state()).cursor.position);
+  assert.ok(record);
+  await assert.rejects(a.replica.outcomeOf(record), { code: 'KV_LOG_UNAVAILABLE' });
+  isDown = false;
+  server.loseHistory(0);
+  a.replica.reconnect();
+  await assert.rejects(a.replica.outcomeOf(record), { code: 'KV_CONFLICT' });
+  await a.sync();
+  assert.equal(await a.replica.pending(), 0);
+  assert.ok(server.records.every((each) => (decodeRecord(each.record).header.flags & STRICT) === 0));
 });

@@ -380,3 +380,36 @@ test('a strict transaction takes effect once, although the record behind it cann
   assert.ok(damaged >= 6 && a.alarms.every(({ code }) => code === 'KV_CORRUPT'));
   await a.stop();
 });
+
+test('nothing is sent before the log was read', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server);
+  await device.db.collection('notes').set('k', 1);
+  while (await device.replica.drain());
+  assert.equal(await device.replica.publish(), false);
+  assert.equal(server.records.length, 0);
+  await device.sync();
+  device.replica.reconnect();
+  await device.db.collection('notes').set('k', 2);
+  while (await device.replica.drain());
+  assert.equal(await device.replica.publish(), false);
+  assert.equal(server.records.length, 1);
+  await device.stop();
+});
+
+test('settling ends when what was sent again under other numbers has come back', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server);
+  await device.sync();
+  for (const key of ['k', 'l']) {
+    await device.db.collection('notes').set(key, 1);
+    while (await device.replica.drain());
+    while (await device.replica.publish());
+  }
+  // The first one is lost before it was read.
+  (server.records as unknown[]).splice(0, 1);
+  await device.sync();
+  assert.equal(await device.replica.pending(), 0);
+  assert.deepEqual(server.records.map(({ record }) => decodeRecord(record).header.seq), [2, 3]);
+  await device.stop();
+});

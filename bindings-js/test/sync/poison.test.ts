@@ -194,3 +194,20 @@ test('many records that cannot be read are passed over together, and what is bef
   await equal([a, b]);
   await stopAll([a, b]);
 });
+
+test('the records behind one of a newer version are not taken for a gap', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server), await Device.start(server)];
+  for (const key of ['k', 'l', 'm']) {
+    await a.db.collection('notes').set(key, 1);
+    await a.sync();
+  }
+  const records = server.records as unknown as { record: Uint8Array }[];
+  const newer = Uint8Array.from(records[1]!.record.slice(0, -4));
+  newer[0] = 2;
+  records[1]!.record = withChecksum(newer);
+  await b.sync();
+  assert.deepEqual(b.alarms.map(({ code: reason }) => reason), ['KV_VERSION_UNSUPPORTED']);
+  assert.deepEqual(await b.db.collection('notes').keys().toArray(), ['k', 'm']);
+  await stopAll([a, b]);
+});

@@ -1,10 +1,11 @@
 // The bytes of records: golden, because every device reads what any version wrote.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { deflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { crc32c } from '../../src/sync/bytes.ts';
 import { clamp, tick, toHlc, toMs } from '../../src/sync/clock.ts';
-import { FENCE, REPAIR, STRICT, decodeBody, decodeRecord, encodeBody, encodeRecord } from '../../src/sync/record.ts';
+import { COMPRESSED, FENCE, REPAIR, STRICT, decodeBody, decodeRecord, encodeBody, encodeRecord } from '../../src/sync/record.ts';
 import type { SyncOp, SyncTransaction } from '../../src/sync/record.ts';
 import { decodeRow, encodeRow } from '../../src/sync/row.ts';
 import { Wire } from '../../src/sync/wire.ts';
@@ -160,4 +161,13 @@ test('sealed records say nothing, and open with their key, place and database on
   for (const moved of [{ ...header, seq: 6 }, { ...header, back: 1 }, { ...header, device: 1n }, { ...header, flags: header.flags & ~STRICT }]) {
     await assert.rejects(wire.unpack({ ...logged, record: encodeRecord(moved, sealed) }), code('KV_CORRUPT'));
   }
+});
+
+test('a body has nothing behind its transactions, and is at most 1 MiB', async () => {
+  const body = encodeBody({ n: 1, declared: new Map(), transactions: [] });
+  assert.throws(() => decodeBody(Uint8Array.from([...body, 0])), code('KV_CORRUPT'));
+  const bomb = encodeRecord({ flags: COMPRESSED, device, seq: 1, back: 1 }, deflateRawSync(new Uint8Array((1 << 20) + 1)));
+  await assert.rejects(new Wire(undefined).unpack({ position: 1, serverTime: 1, record: bomb }), code('KV_CORRUPT'));
+  const long = encodeRecord({ flags: COMPRESSED, device, seq: 1, back: 1 }, deflateRawSync(new Uint8Array(1 << 20)));
+  assert.equal((await new Wire(undefined).unpack({ position: 1, serverTime: 1, record: long })).body.length, 1 << 20);
 });

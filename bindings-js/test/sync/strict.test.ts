@@ -338,3 +338,26 @@ for (const feed of [true, false]) {
     await Promise.all([a.stop(), b.stop()]);
   });
 }
+
+test('a snapshot that has a write past sync is disturbed, whether that was undone or not', async () => {
+  const device = await Device.start(new MemoryServer(), { collections: { notes: {}, accounts: { mode: 'strict' } } });
+  await device.sync();
+  const versionOf = async (): Promise<number> => {
+    const snapshot = device.db.snapshot();
+    const version = await snapshot.version;
+    await snapshot.close();
+    return version;
+  };
+  const { drained } = await device.replica.state();
+  const before = await versionOf();
+  assert.equal(await device.replica.isDisturbed(before, drained), false);
+  await device.db.collection('notes').set('k', 1);
+  assert.equal(await device.replica.isDisturbed(await versionOf(), drained), false);
+  await device.db.collection('accounts').set('k', 1);
+  assert.equal(await device.replica.isDisturbed(before, drained), false);
+  const since = await versionOf();
+  assert.equal(await device.replica.isDisturbed(since, drained), true);
+  while (await device.replica.drain());
+  assert.equal(await device.replica.isDisturbed(since, drained), true);
+  await device.stop();
+});
