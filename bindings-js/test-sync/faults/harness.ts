@@ -51,6 +51,8 @@ const DATABASE = 'faults';
 const RECOVERY = 240_000;
 /** After so many milliseconds of a step this tells what devices wait for. */
 const PATIENCE = 120_000;
+/** After so many milliseconds without a change, devices that differ do not come together any more; they look at the log every 30 seconds at least. */
+const STANDSTILL = 90_000;
 /** How long a device has to tell what it waits for, in milliseconds. */
 const ANSWER = 10_000;
 
@@ -168,11 +170,17 @@ function stepOf(devices: readonly FleetDevice[], writers: Waits, open: () => Rem
   };
 }
 
-/** Resolves once all devices have the same entries and, what is computed in another way, the same digests of their bases. */
+/**
+ * Resolves once all devices have the same entries and, what is computed in another way, the same digests
+ * of their bases. Rejects if they differ and nothing changes any more.
+ */
 async function agree(devices: readonly FleetDevice[], isEnough: () => Promise<boolean> = async () => true): Promise<void> {
-  for (;;) {
-    const [entries, bases] = await Promise.all((['digest', 'base'] as const).map((what) => Promise.all(devices.map((device) => device.call(what)))));
+  for (let [last, since] = ['', performance.now()]; ;) {
+    const [entries, bases] = await Promise.all((['digest', 'base'] as const).map((what) => Promise.all(devices.map((device) => device.call(what))))) as [string[], string[]];
     if (new Set(entries).size === 1 && new Set(bases).size === 1 && await isEnough()) return;
+    const now = devices.map(({ name }, at) => `${name}: entries ${entries[at]?.slice(0, 8)}, digests ${bases[at]}`).join('; ');
+    if (now !== last) [last, since] = [now, performance.now()];
+    if (performance.now() - since > STANDSTILL) throw new Error(`devices have diverged: ${now}`);
     await pause(500);
   }
 }
