@@ -51,6 +51,8 @@ const DATABASE = 'faults';
 const RECOVERY = 240_000;
 /** After so many milliseconds of a step this tells what devices wait for. */
 const PATIENCE = 120_000;
+/** After so many milliseconds without a change, devices that differ do not come together any more; they look at the log every 30 seconds at least. */
+const STANDSTILL = 90_000;
 /** How long a device has to tell what it waits for, in milliseconds. */
 const ANSWER = 10_000;
 
@@ -168,11 +170,31 @@ function stepOf(devices: readonly FleetDevice[], writers: Waits, open: () => Rem
   };
 }
 
-/** Resolves once all devices have the same entries and, what is computed in another way, the same digests of their bases. */
+/** Entries of which devices have something else than the last one. */
+async function differences(devices: readonly FleetDevice[]): Promise<string> {
+  const contents = await Promise.all(devices.map(async (device) => {
+    const { notes, counted } = await device.call('content');
+    return new Map([...notes, ...counted]);
+  }));
+  const last = contents.at(-1) ?? new Map<string, unknown>();
+  return devices.flatMap(({ name }, at) => {
+    const own = contents[at] ?? new Map<string, unknown>();
+    const keys = [...new Set([...own.keys(), ...last.keys()])].filter((key) => own.get(key) !== last.get(key));
+    return keys.slice(0, 20).map((key) => `${name}: ${key} is ${String(own.get(key))} instead of ${String(last.get(key))}`);
+  }).join('\n');
+}
+
+/**
+ * Resolves once all devices have the same entries and, what is computed in another way, the same digests
+ * of their bases. Rejects if they differ and nothing changes any more.
+ */
 async function agree(devices: readonly FleetDevice[], isEnough: () => Promise<boolean> = async () => true): Promise<void> {
-  for (;;) {
-    const [entries, bases] = await Promise.all((['digest', 'base'] as const).map((what) => Promise.all(devices.map((device) => device.call(what)))));
+  for (let [last, since] = ['', performance.now()]; ;) {
+    const [entries, bases] = await Promise.all((['digest', 'base'] as const).map((what) => Promise.all(devices.map((device) => device.call(what))))) as [string[], string[]];
     if (new Set(entries).size === 1 && new Set(bases).size === 1 && await isEnough()) return;
+    const now = devices.map(({ name }, at) => `${name}: entries ${entries[at]?.slice(0, 8)}, digests ${bases[at]}`).join('; ');
+    if (now !== last) [last, since] = [now, performance.now()];
+    if (performance.now() - since > STANDSTILL) throw new Error(`devices have diverged: ${now}\n${await differences(devices)}`);
     await pause(500);
   }
 }
@@ -200,6 +222,8 @@ async function settle(devices: FleetDevice[], promises: Promises, fleet: FleetOp
   // From here on clocks are right, and the next record says that all has expired which was to.
   await step('setting clocks', Promise.all(devices.map((device) => device.call('clock', 0))));
   await pause(Math.max(0, promises.lastExpiry + 1000 - Date.now()));
+  // What a clock that was ahead has removed comes back with the next commit or record.
+  await step('writing with right clocks', Promise.all(devices.map((device) => device.call('overwrite', `settled/${device.name}`, device.name))));
   await Promise.all(devices.slice(0, 1).map((device) => device.call('spoil')));
   await step('agreeing', agree(devices));
   // A write that has seen the current value wins regardless of clocks.
