@@ -57,8 +57,8 @@ export interface Applied {
   readonly voided: readonly number[];
   /** Position of a check that does not agree with the base. */
   readonly diverged: number | undefined;
-  /** Another device became the only writer. */
-  readonly fencedBy: string | undefined;
+  /** Another device became the only writer, at this time; or this one under an earlier id. */
+  readonly fencedBy: bigint | undefined;
 }
 
 export interface ApplyOptions {
@@ -117,7 +117,7 @@ const MAX_ASIDE = 256;
 interface Pass {
   state: SyncState;
   isRenumbered: boolean;
-  fencedBy: string | undefined;
+  fencedBy: bigint | undefined;
   diverged: number | undefined;
   readonly conflicts: FoundConflict[];
   readonly refused: KvError[];
@@ -225,8 +225,7 @@ async function foldWhole(model: Model, tables: Tables, pass: Pass, record: Folde
   pass.refused.push(...refused);
   if ((record.flags & FENCE) === 0) return;
   const device = toHex(record.device);
-  pass.state = { ...pass.state, fence: device };
-  if (device !== pass.state.device) pass.fencedBy = device;
+  if (device !== pass.state.device) pass.fencedBy = body.transactions[0]?.hlc;
 }
 
 /** Another device says what its base is at this place. */

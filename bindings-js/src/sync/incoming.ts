@@ -142,7 +142,8 @@ export class Incoming {
     for (const { device, from, to } of gaps) {
       this.#parts.events.alarm(new KvError('KV_SYNC_GAP', `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`));
     }
-    if (fencedBy !== undefined && this.#link.isOwner) this.#link.isFenced = true;
+    // Its own one comes again, under an earlier id, when the log is read once more.
+    if (fencedBy !== undefined && this.#link.isOwner && fencedBy !== this.#link.fence) this.#link.isFenced = true;
   }
 
   async #read(logged: LoggedRecord, alarms: Map<Position, KvError>): Promise<ReadRecord> {

@@ -47,6 +47,8 @@ export class Link {
   isCaughtUp = false;
   /** Whether this device became the only writer, and whether another one did since. */
   isOwner = false;
+  /** Time of the fence of this device, to the counter: no other fence has it. */
+  fence: bigint | undefined;
   isFenced = false;
 
   /** The connection to the log was interrupted: its history has to be checked again. */

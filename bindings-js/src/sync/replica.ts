@@ -218,6 +218,7 @@ export class Replica {
     for (let isIn = false; !isIn;) {
       await this.settle(signal);
       const record = await this.offer(FENCE, [], (await this.state()).cursor.position);
+      this.#link.fence = record?.hlc;
       isIn = record !== undefined && await this.outcomeOf(record, signal);
     }
     this.#link.isOwner = true;

@@ -43,7 +43,6 @@ export interface SnapshotHeader {
   readonly cursor: Cursor;
   readonly time: number;
   readonly hlc: string;
-  readonly fence: string | undefined;
   readonly declared: { readonly [name: string]: string };
   readonly digests: { readonly [name: string]: Digest };
   readonly applied: readonly (readonly [device: string, last: AppliedRow])[];
@@ -188,9 +187,9 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
     into.cursor = state.cursor;
     let index = 0;
     const block = async (bytes: Uint8Array): Promise<Uint8Array> => frame(await wire.seal(bytes, about(key, index++)));
-    const { cursor, time, hlc, fence, declared, digests } = state;
+    const { cursor, time, hlc, declared, digests } = state;
     const applied = await snapshot.collection(tables.applied).entries().toArray();
-    const header: SnapshotHeader = { version: 1, cursor, time, hlc, fence, declared, digests, applied };
+    const header: SnapshotHeader = { version: 1, cursor, time, hlc, declared, digests, applied };
     yield await block(utf8.encode(JSON.stringify(header)));
     let sink = new ByteSink();
     let rows = 0;
@@ -495,8 +494,8 @@ async function finish(context: LoadContext, { header, chunks }: ReadSnapshot): P
     await applied.setMany(header.applied);
     await parts.clear();
     await parts.setMany(chunks.map(({ device, seq, part }) => [[device, seq] as const, part] as const));
-    const { cursor, time, fence, declared } = header;
-    let state: SyncState = { ...before, cursor, time, fence, declared, isLoading: false, diverged: cursor.position >= (before.diverged ?? 0) ? undefined : before.diverged };
+    const { cursor, time, declared } = header;
+    let state: SyncState = { ...before, cursor, time, declared, isLoading: false, diverged: cursor.position >= (before.diverged ?? 0) ? undefined : before.diverged };
     for (const name of Object.keys(declared)) checkDigest(name, state.digests[name] ?? [0, 0], header.digests[name], 'rows of a snapshot');
     const model = new Model(tx, tables, state);
     const found: FoundConflict[] = [];

@@ -67,8 +67,6 @@ export interface SyncState {
   /** The history is being read again because of that. */
   readonly isMending: boolean;
   readonly digests: { readonly [name: string]: Digest };
-  /** The device whose fence is the newest. */
-  readonly fence: string | undefined;
   /** Version of the witness row: another one in a database that was restored. 0: there is none yet. */
   readonly witness: number;
   /** Every commit writes another value. */

@@ -22,6 +22,8 @@ export interface StrictRecord {
   readonly device: string;
   /** Under which its outcome is in the database. Without one only the replica that took it knows. */
   readonly id?: string | undefined;
+  /** Its time. */
+  readonly hlc?: bigint;
   /** Something else follows the record that it had to follow. */
   isRefused: boolean;
 }
@@ -69,7 +71,7 @@ export class StrictRecords {
         await offered.set(id, { ticket, device: state.device, isRefused: false });
       }
       await outbox.set(ticket, encodeOutbox({ flags, expect, body }));
-      return { state: { ...state, hlc: toHex(hlc), nextTicket: ticket + 1 }, result: { ticket, device: state.device, id, isRefused: false } };
+      return { state: { ...state, hlc: toHex(hlc), nextTicket: ticket + 1 }, result: { ticket, device: state.device, id, hlc, isRefused: false } };
     });
     // Of an earlier one it has to be known that it was refused.
     if (record !== undefined) this.#offered = record;

@@ -418,8 +418,8 @@ test('so is one that was captured while records were applied', async () => {
   await stopAll([again, other]);
 });
 
-for (const [kept, options] of [[0, {}], [2, { todo: 'it takes its own fence, which it reads once more under another id, for that of another database' }]] as const) {
-  test(`an only writer goes on when the log has lost what came after position ${kept}`, options, async () => {
+for (const kept of [0, 2]) {
+  test(`an only writer goes on when the log has lost what came after position ${kept}`, async () => {
     const server = new MemoryServer();
     const device = await Device.start(server, { isExclusive: true });
     await device.replica.fence();
