@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { keyCodecs, open } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { crc32c } from '../../src/sync/bytes.ts';
-import { decodeBody } from '../../src/sync/record.ts';
+import { decodeBody, decodeRecord } from '../../src/sync/record.ts';
 import { decodeRow } from '../../src/sync/row.ts';
 import { decodeOutbox } from '../../src/sync/state.ts';
 import { runStrict } from '../../src/sync/strict.ts';
@@ -493,6 +493,8 @@ test('a log that lost what both snapshots have gets all of it back, and devices 
   // It does not name all collections of the snapshots.
   const old = await Device.start(server, { snapshots: known.snapshots! });
   await old.sync();
+  const back = server.records.flatMap(({ record }) => decodeBody(decodeRecord(record).body).transactions).flatMap(({ ops }) => ops.map((op) => `${op.collection} ${op.type === 'clear' ? '' : String(keyCodecs.any.decode(op.key))}`));
+  assert.deepEqual(back.sort(), ['notes k', 'notes l', 'tasks t']);
   await reconnect([a]);
   const fresh = await Device.start(server, known);
   await converge([fresh, old, a]);
