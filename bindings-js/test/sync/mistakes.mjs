@@ -1,5 +1,5 @@
-// Mistakes that an engineer could make in `src/sync`, and the test files, fast ones first, of which one has to
-// fail with each. `from` is in the file once.
+// Mistakes that an engineer could make in `src/sync`, and the tests of which one has to fail with each: files of
+// this directory, or `file: words of the test's name`. `from` is in the source once.
 
 const FOLD = [
   { name: 'the writer of a value does not know it', file: 'fold.ts', from: 'if (stamp.position <= write.base) return won(stamp.h + 1n);', to: '', tests: ['rules: a write whose device knew the value wins, whatever the clocks say'] },

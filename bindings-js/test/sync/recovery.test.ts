@@ -420,7 +420,7 @@ for (const [kept, options] of [[0, {}], [2, { todo: 'it takes its own fence, whi
 }
 
 for (const [what, spoil] of [
-  ['cannot be read', (records: readonly LoggedRecord[]) => records.map((each, at) => (at === 0 ? { ...each, record: each.record.map((byte, index) => (index === 14 ? byte ^ 1 : byte)) } : each))],
+  ['cannot be read', (records: readonly LoggedRecord[]) => records.map((each, at) => (at === 1 ? { ...each, record: each.record.map((byte, index) => (index === 14 ? byte ^ 1 : byte)) } : each))],
   ['is missing', (records: readonly LoggedRecord[]) => records.slice(1)],
 ] as const) {
   test(`a record that ${what} at first, as at a server that is behind, is applied when it is there`, async () => {

@@ -393,6 +393,7 @@ test('a transaction of which a snapshot has some parts becomes whole', async () 
   });
   while (await a.replica.drain());
   assert.ok(await a.replica.pending() > 2);
+  const { nextTicket } = await a.replica.state();
   // Not the last ones.
   await a.replica.publish();
   await a.replica.publish();
@@ -403,6 +404,7 @@ test('a transaction of which a snapshot has some parts becomes whole', async () 
   await converge([a, b, fresh]);
   assert.equal(await fresh.db.collection('notes').size, 19);
   await equal([a, b, fresh]);
+  assert.equal((await a.replica.state()).nextTicket, nextTicket, 'nothing is sent again');
   assert.deepEqual([a, b, fresh].flatMap(({ alarms }) => alarms), []);
   await stopAll([a, b, fresh]);
 });
