@@ -119,6 +119,24 @@ for (const how of ['is deleted', 'is over by the log']) {
   });
 }
 
+test('an own write that a clock has removed before it was confirmed is there when the clock is right', async () => {
+  let offset = 0;
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server), await Device.start(server, { clock: () => Date.now() + offset })];
+  await notes(b).set('k', 'for an hour', { expireIn: HOUR_MS });
+  while (await b.replica.drain());
+  offset = 2 * HOUR_MS;
+  await at(2 * HOUR_MS, () => b.db.purgeExpired());
+  while (await b.replica.drain());
+  offset = 0;
+  while (await b.replica.drain());
+  await converge([b, a]);
+  assert.equal(await valueOf(a), 'for an hour');
+  assert.equal(await valueOf(b), 'for an hour');
+  await equal([a, b]);
+  await stopAll([a, b]);
+});
+
 test('by the log, and not by the clock of a device, an entry is over', async () => {
   let serverNow = Date.now();
   const server = new MemoryServer({ serverTime: () => serverNow });

@@ -241,3 +241,15 @@ test('an own large value that comes back is kept where the entry may be somethin
   assert.ok(decodeRow(rows[0] as Uint8Array).base!.stamp.expiresAt > 0);
   await stopAll([device]);
 });
+
+test('devices that write the same large value send both', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const devices = [await Device.start(server, { snapshots, isInMemory: true }), await Device.start(server, { snapshots, isInMemory: true })] as const;
+  for (const [at, { db }] of devices.entries()) await db.collection('notes').set(`of ${at}`, value(7));
+  await converge(devices);
+  await equal(devices);
+  assert.equal(await devices[0].db.collection('notes').size, 2);
+  assert.equal((await snapshots.list('blob/')).length, 1);
+  await stopAll(devices);
+});

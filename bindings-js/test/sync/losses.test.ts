@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
-import { UNBASED, decodeBody, REPAIR, STRICT, decodeRecord } from '../../src/sync/record.ts';
+import { UNBASED, decodeBody, REPAIR, STRICT, decodeRecord, encodeBody, encodeRecord } from '../../src/sync/record.ts';
 import { logUnavailable } from '../../src/sync/remote-log.ts';
 import type { LoggedRecord } from '../../src/sync/remote-log.ts';
 import { decodeOutbox } from '../../src/sync/state.ts';
@@ -541,4 +541,60 @@ test('a strict record that was on its way when the history was lost is nobody\'s
   await a.sync();
   assert.equal(await a.replica.pending(), 0);
   assert.ok(server.records.every((each) => (decodeRecord(each.record).header.flags & STRICT) === 0));
+});
+
+test('a record that came into the log under an earlier id is not sent again', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server), await Device.start(server)];
+  await notes(b).set('x', 1);
+  await b.sync();
+  await a.sync();
+  await notes(a).set('k', 1);
+  await send(a);
+  // The log has another record in the place of the first one, and the second one is still there.
+  const body = encodeBody({ n: 1, declared: new Map([['notes', a.replica.tables.byName.get('notes')!.declaration]]), transactions: [{ base: 0, hlc: 1n << 40n, ops: [{ type: 'delete', collection: 'notes', key: keyCodecs.any.encode('y').slice() }] }] });
+  (server.records as unknown as { record: Uint8Array }[])[0]!.record = encodeRecord({ flags: 0, device: 9n, seq: 1, back: 1 }, body);
+  await reconnect([a]);
+  assert.equal((await a.replica.state()).formers.length, 1);
+  const written = server.records.map(({ record }) => decodeRecord(record)).filter(({ header }) => (header.flags & REPAIR) === 0)
+    .flatMap(({ body }) => decodeBody(body).transactions.flatMap(({ ops }) => ops.map((op) => op.type !== 'clear' && keyCodecs.any.decode(op.key))));
+  assert.deepEqual(written, ['y', 'k']);
+});
+
+test('conflicts are kept until they are removed, those of later records, too', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server, { keepsConflicts: true }), await Device.start(server, { clock: () => Date.now() + 5000 })];
+  for (const key of ['k', 'l']) {
+    await notes(a).set(key, 'mine');
+    await a.sync();
+    await notes(b).set(key, 'theirs');
+    while (await b.replica.drain());
+    await b.sync();
+    await a.sync();
+  }
+  const kept = [];
+  for (let next = await a.replica.firstConflict(); next !== undefined; next = await a.replica.firstConflict()) {
+    kept.push(keyCodecs.any.decode(next.conflict.key));
+    await a.replica.removeConflict(next.id);
+  }
+  assert.deepEqual(kept, ['k', 'l']);
+});
+
+test('what a loss has taken is put back, although the log is cut off while it is read once more', async () => {
+  const server = new MemoryServer();
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore() };
+  const a = await Device.start(server, options);
+  await notes(a).set('k', 1);
+  await a.sync();
+  server.loseHistory(0);
+  const fresh = await Device.start(server, options);
+  await notes(fresh).set('x', 1);
+  await fresh.sync();
+  a.replica.reconnect();
+  await a.replica.pull();
+  assert.equal((await a.replica.state()).rejoin, 'lost');
+  await cutOff(server, fresh);
+  await converge([a, fresh]);
+  assert.equal(await notes(fresh).get('k'), 1);
+  assert.equal(await notes(a).get('k'), 1);
 });

@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open, restore } from 'mangrove-kv';
-import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { decodeRecord, encodeRecord } from '../../src/sync/record.ts';
+import type { LoggedRecord } from '../../src/sync/remote-log.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { Wire } from '../../src/sync/wire.ts';
 import { chance, code, withPath } from '../support/kit.ts';
@@ -77,6 +78,7 @@ test('a database that was restored from a backup goes on, beside the original', 
     await restore(path, backup);
     const db = await open(path, { feed: true });
     const restored = await Device.adopt(server, { collections }, db);
+    assert.notEqual((await restored.replica.state()).device, (await original.replica.state()).device, 'before it reads the log');
     await restored.db.collection('notes').set('new', 1);
     await converge([restored, original]);
     await equal([restored, original]);
@@ -437,3 +439,61 @@ for (const kept of [0, 2]) {
     await stopAll([device, reader]);
   });
 }
+
+for (const [what, spoil] of [
+  ['cannot be read', (records: readonly LoggedRecord[]) => records.map((each, at) => (at === 1 ? { ...each, record: each.record.map((byte, index) => (index === 14 ? byte ^ 1 : byte)) } : each))],
+  ['is missing', (records: readonly LoggedRecord[]) => records.slice(1)],
+] as const) {
+  test(`a record that ${what} at first, as at a server that is behind, is applied when it is there`, async () => {
+    const server = new MemoryServer();
+    let left = 3;
+    class Log extends MemoryLog {
+      override async read(after: number, limit: number): Promise<readonly LoggedRecord[]> {
+        const records = await super.read(after, limit);
+        return records.length > 1 && left-- > 0 ? spoil(records) : records;
+      }
+    }
+    const [a, b] = [await Device.start(server), await Device.start(server, { log: new Log(server) })];
+    for (const key of ['k', 'l']) {
+      await a.db.collection('notes').set(key, 1);
+      await a.sync();
+    }
+    await b.sync();
+    assert.deepEqual(await b.db.collection('notes').keys().toArray(), ['k', 'l']);
+    assert.deepEqual(b.alarms, []);
+    await stopAll([a, b]);
+  });
+}
+
+test('what is pending is not found once more by a comparison', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server, { feed: false });
+  await device.sync();
+  await device.db.collection('notes').set('k', 1);
+  while (await device.replica.drain());
+  assert.equal(await device.replica.pending(), 1);
+  const again = await device.restart(server, { feed: false });
+  await again.sync();
+  assert.equal(server.records.length, 1);
+  await again.stop();
+});
+
+test('a comparison while a loss is read takes no entries for new writes', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server, { feed: false });
+  await device.db.collection('notes').set('k', 1);
+  await device.sync();
+  server.loseHistory(0);
+  const fresh = await Device.start(server);
+  await fresh.db.collection('notes').set('x', 1);
+  await fresh.sync();
+  device.replica.reconnect();
+  await device.replica.pull();
+  assert.equal((await device.replica.state()).rejoin, 'lost');
+  const again = await device.restart(server, { feed: false });
+  while (await again.replica.drain());
+  assert.equal(await again.replica.pending(), 0);
+  await converge([again, fresh]);
+  await equal([again, fresh]);
+  await stopAll([again, fresh]);
+});

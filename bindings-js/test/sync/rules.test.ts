@@ -398,20 +398,23 @@ rule('of the records that have no effect the newest 256 are kept', async (log) =
   assert.deepEqual([positions.length, positions[0], positions.at(-1)], [256, 5, 260]);
 });
 
-rule('a history that takes the place of another has its own time, parts, and records without effect', async (log) => {
+rule('a history that takes the place of another has its own time, parts, declarations, and records without effect', async (log) => {
   log.now = START + DAY_MS;
   log.append({ flags: 0, device: B, seq: 1, back: 1 }, new Uint8Array([1, 2, 3]));
   const body = encodeBody({ n: 1, declared: new Map([['notes', log.device.replica.tables.byName.get('notes')!.declaration]]), transactions: [{ base: 0, hlc: toHlc(START), ops: [set('part', 'x')('notes')] }] });
   log.append({ flags: CHUNK, device: A, seq: 1, back: 1 }, Uint8Array.from([0, 0, 0, 0, 0, 0, 0, 1, ...body.subarray(0, 10)]));
+  log.write({ device: 6n, name: 'tasks', declaration: MERGE }, set('t', 'x'));
   await log.get();
   log.server.loseHistory(0);
   log.now = START;
+  log.write({ device: 4n, name: 'tasks', declaration: MERGE.replace('"any"', '"string"') }, set('t', 'x'));
   log.append({ flags: CHUNK, device: A, seq: 2, back: 2 }, Uint8Array.from([0, 0, 0, 1, 0, 0, 0, 0, ...body.subarray(10)]));
   log.write({ device: 5n }, expiring('k', 'for an hour', START + 3_600_000));
   log.device.replica.reconnect();
   assert.equal((await log.stamp())?.isDead, false);
   assert.equal(await log.get('part'), undefined);
   assert.equal(await log.device.replica.tables.aside.size, 0);
+  assert.equal((await log.device.replica.state()).declared['tasks'], MERGE.replace('"any"', '"string"'));
 });
 
 rule('what comes after a loss arrives', async (log) => {

@@ -10,7 +10,7 @@ import { Device, converge } from './device.ts';
 import type { DeviceOptions } from './device.ts';
 import { collections, cutOff, equal, reconnect, stopAll } from './helpers.ts';
 import { crc32c } from '../../src/sync/bytes.ts';
-import { decodeBody } from '../../src/sync/record.ts';
+import { decodeBody, decodeRecord } from '../../src/sync/record.ts';
 import { decodeOutbox } from '../../src/sync/state.ts';
 import { collect, toStream } from '../../src/sync/wire.ts';
 
@@ -413,6 +413,7 @@ test('a transaction of which a snapshot has some parts becomes whole', async () 
   });
   while (await a.replica.drain());
   assert.ok(await a.replica.pending() > 2);
+  const { nextTicket } = await a.replica.state();
   // Not the last ones.
   await a.replica.publish();
   await a.replica.publish();
@@ -423,6 +424,7 @@ test('a transaction of which a snapshot has some parts becomes whole', async () 
   await converge([a, b, fresh]);
   assert.equal(await fresh.db.collection('notes').size, 19);
   await equal([a, b, fresh]);
+  assert.equal((await a.replica.state()).nextTicket, nextTicket, 'nothing is sent again');
   assert.deepEqual([a, b, fresh].flatMap(({ alarms }) => alarms), []);
   await stopAll([a, b, fresh]);
 });
@@ -513,6 +515,8 @@ test('a log that lost what both snapshots have gets all of it back, and devices 
   // It does not name all collections of the snapshots.
   const old = await Device.start(server, { snapshots: known.snapshots! });
   await old.sync();
+  const back = server.records.flatMap(({ record }) => decodeBody(decodeRecord(record).body).transactions).flatMap(({ ops }) => ops.map((op) => `${op.collection} ${op.type === 'clear' ? '' : String(keyCodecs.any.decode(op.key))}`));
+  assert.deepEqual(back.sort(), ['notes k', 'notes l', 'tasks t']);
   await reconnect([a]);
   const fresh = await Device.start(server, known);
   await converge([fresh, old, a]);
