@@ -18,6 +18,8 @@ export interface FormerId {
   /** Hexadecimal. */
   readonly device: string;
   readonly last: AppliedRow;
+  /** The log has lost nothing since: what was sent under this id is in it, or never will be. */
+  readonly isKept?: boolean;
 }
 
 /** The row that every commit of sync writes; by it the feed tells them from the application's. */

@@ -116,7 +116,11 @@ export class StrictRecords {
       await this.#checkDevice(record);
       const isDone = await this.finish(record.ticket, signal);
       await this.#checkDevice(record);
-      if (isDone) return true;
+      if (isDone) {
+        // Its writes are entries at the log's end.
+        if ((await this.#local.state()).rejoin !== undefined) await this.#parts.catchUp(signal);
+        return true;
+      }
       // The log has refused it and does not show why yet.
       if (!await this.#isRefused(record)) await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
     }
@@ -126,9 +130,12 @@ export class StrictRecords {
     return isRefused || (id !== undefined && (await this.#local.tables.offered.get(id))?.isRefused === true);
   }
 
-  /** Fails if the device began to read the log again under a new id: then its records are another's. */
+  /** Fails if the device has another id since, unless the log still has all that was sent under the one before. */
   async #checkDevice(record: StrictRecord): Promise<void> {
-    if ((await this.#local.state()).device === record.device) return;
+    const { device, formers } = await this.#local.state();
+    if (device === record.device) return;
+    const at = formers.findIndex((former) => former.device === record.device);
+    if (at >= 0 && formers.slice(at).every(({ isKept }) => isKept)) return;
     throw new KvError('KV_CONFLICT', 'the log lost its history while this transaction was sent, which may have taken effect; read what it should have written before you call it again');
   }
 

@@ -305,8 +305,8 @@ function newState(): SyncState {
 const MAX_FORMERS = 8;
 
 /** The device takes another id: a copy of the file has used this one, or the log forgot what it sent. */
-export function withNewId(state: SyncState, last: AppliedRow): SyncState {
-  return { ...state, device: randomId(), formers: [...state.formers.slice(1 - MAX_FORMERS), { device: state.device, last }] };
+export function withNewId(state: SyncState, last: AppliedRow, isKept = false): SyncState {
+  return { ...state, device: randomId(), formers: [...state.formers.slice(1 - MAX_FORMERS), { device: state.device, last, isKept }] };
 }
 
 export const deviceOf = (state: SyncState): bigint => fromHex(state.device);

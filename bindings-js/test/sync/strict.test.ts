@@ -5,14 +5,18 @@ import { test } from 'node:test';
 import { inflateRawSync } from 'node:zlib';
 import { valueCodecs } from 'mangrove-kv';
 import type { Collection, Database } from 'mangrove-kv';
-import { MemoryServer } from '../../src/sync/memory-log.ts';
+import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import type { MemoryFaults } from '../../src/sync/memory-log.ts';
 import { COMPRESSED, STRICT, decodeBody, decodeRecord } from '../../src/sync/record.ts';
+import { logUnavailable } from '../../src/sync/remote-log.ts';
 import type { KvError } from '../../src/base/errors.ts';
+import type { StrictRecord } from '../../src/sync/strict-records.ts';
 import { runStrict } from '../../src/sync/strict.ts';
+import type { Sent, StrictTransaction } from '../../src/sync/strict.ts';
 import { chance, code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
 import type { DeviceOptions } from './device.ts';
+import { cutOff, equal, stopAll } from './helpers.ts';
 
 const collections = { accounts: { mode: 'strict' }, notes: {} } as const;
 const NAMES = ['a', 'b', 'c', 'd'];
@@ -361,3 +365,34 @@ test('a snapshot that has a write past sync is disturbed, whether that was undon
   assert.equal(await device.replica.isDisturbed(since, drained), true);
   await device.stop();
 });
+
+for (const isIn of [true, false]) {
+  test(`the outcome of a transaction is known, although the log was cut off behind it: it is ${isIn ? '' : 'not '}in`, async () => {
+    const server = new MemoryServer();
+    const snapshots = new MemorySnapshotStore();
+    const log = new MemoryLog(server);
+    const append = log.append.bind(log);
+    let isBroken = false;
+    log.append = async (...given) => {
+      if (!isBroken) return append(...given);
+      if (isIn) await append(...given);
+      throw logUnavailable('the connection broke');
+    };
+    const [a, b] = [await Device.start(server, { collections, snapshots, log }), await Device.start(server, { collections, snapshots })];
+    const increment = (tx: StrictTransaction): Promise<unknown> => tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1);
+    await runStrict(a.replica, increment, {});
+    await b.sync();
+    isBroken = true;
+    const sent: Sent<unknown, StrictRecord> = {};
+    await assert.rejects(runStrict(a.replica, increment, {}, sent), { code: 'KV_LOG_UNAVAILABLE' });
+    await cutOff(server, b);
+    isBroken = false;
+    a.replica.reconnect();
+    await runStrict(a.replica, increment, {}, sent);
+    assert.equal(await a.db.collection('accounts').get('n'), 2);
+    await converge([a, b]);
+    await equal([a, b]);
+    assert.equal(await b.db.collection('accounts').get('n'), 2);
+    await stopAll([a, b]);
+  });
+}
