@@ -234,7 +234,7 @@ async function settle(devices: FleetDevice[], promises: Promises, fleet: FleetOp
       return notes.some(([key, value]) => key === 'shared/0' && value === `last ${at}`);
     }));
   }
-  const fresh = await step('starting a new device', ProcessDevice.start('fresh', fleet));
+  const fresh = await step('starting a new device', ProcessDevice.start('fresh', fleet, 0));
   devices.push(fresh);
   await step('agreeing with a new device', agree(devices));
   say('all devices agree, a new one, too');
