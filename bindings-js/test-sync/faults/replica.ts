@@ -209,8 +209,8 @@ export class Replica {
 
   /** What sync itself says of its base. */
   async base(): Promise<string> {
-    const { digests } = await this.#db.collection(STATE, STATE_CODECS).get('state') as State;
-    return JSON.stringify(Object.entries(digests).sort(([a], [b]) => (a < b ? -1 : 1)));
+    const state = await this.#db.collection(STATE, STATE_CODECS).get('state');
+    return JSON.stringify(Object.entries(state?.digests ?? {}).sort(([a], [b]) => (a < b ? -1 : 1)));
   }
 
   /** Of sync, and what this waits for. */
