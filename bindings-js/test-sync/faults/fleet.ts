@@ -90,9 +90,10 @@ export class ProcessDevice implements FleetDevice {
     this.#fleet = fleet;
   }
 
-  static async start(name: string, fleet: FleetOptions): Promise<ProcessDevice> {
+  /** `clock`: by how much its clock is wrong. */
+  static async start(name: string, fleet: FleetOptions, clock = wrongClock(fleet)): Promise<ProcessDevice> {
     const device = new ProcessDevice(name, fleet);
-    await device.#start();
+    await device.#start(clock);
     return device;
   }
 
@@ -143,9 +144,9 @@ export class ProcessDevice implements FleetDevice {
     }
   }
 
-  async #start(): Promise<void> {
+  async #start(clock = wrongClock(this.#fleet)): Promise<void> {
     const { program, directory, isOld, credentials, tell, counted } = this.#fleet;
-    const options = replicaOptions(this.#fleet, this.name, join(directory, this.name));
+    const options = { ...replicaOptions(this.#fleet, this.name, join(directory, this.name)), clock };
     const child = fork(program, [JSON.stringify({ options, isOld, hasAccounts: credentials !== undefined })], {
       execArgv: ['--experimental-websocket', '--no-warnings'], stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     });

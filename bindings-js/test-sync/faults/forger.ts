@@ -27,7 +27,7 @@ async function forge(logged: LoggedRecord, random: Random, foreign: CryptoKey): 
 /** Forges until it is over; resolves to how many records it got into the log. */
 export async function forgeRecords(log: RemoteLog, random: Random, isOver: () => boolean): Promise<number> {
   const foreign = await crypto.subtle.generateKey({ name: 'AES-GCM', length: 256 }, false, ['encrypt', 'decrypt']);
-  let [position, forged] = [0, 0];
+  let [position, forged, tries] = [0, 0, 0];
   const known: LoggedRecord[] = [];
   while (!isOver()) {
     await pause(random.between(300, 2000));
@@ -37,7 +37,7 @@ export async function forgeRecords(log: RemoteLog, random: Random, isOver: () =>
         position = records.at(-1)?.position ?? position;
       }
       if (known.length === 0) continue;
-      await log.append(await forge(random.of(known.slice(-200)), random, foreign), { idempotencyKey: `forger:${forged + 1}` });
+      await log.append(await forge(random.of(known.slice(-200)), random, foreign), { idempotencyKey: `forger:${++tries}` });
       forged++;
     } catch (error) {
       const { code } = error as { readonly code?: string };

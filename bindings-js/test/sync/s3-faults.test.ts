@@ -5,7 +5,7 @@ import { MemoryServer } from '../../src/sync/memory-log.ts';
 import { probeBucket, s3Archive, s3Log, s3Snapshots } from '../../src/sync/s3/index.ts';
 import type { RemoteLog } from '../../src/sync/remote-log.ts';
 import { bytesOf, hasCode, readAll, testLog, textOf } from '../../test-sync/support/log-contract.ts';
-import { streamOf } from '../../test-sync/support/store-contract.ts';
+import { bytesIn, streamOf } from '../../test-sync/support/store-contract.ts';
 import { code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
 import { equal, stopAll } from './helpers.ts';
@@ -90,6 +90,26 @@ test('a record is an object, an append takes two requests, and a purge deletes r
   assert.equal(noted.length, 1);
   assert.deepEqual(names(), [...others, ...noted, ...records.slice(4)].sort());
   for (const [key, bytes] of bucket.objects) if (before.has(key)) assert.deepEqual(bytes, before.get(key), `${key} was changed`);
+});
+
+test('an upload that was interrupted shows nothing, leaves its parts, and can be repeated', async () => {
+  const bucket = new S3Memory();
+  const send = bucket.options.fetch as (request: Request) => Promise<Response>;
+  const object = new Uint8Array(9 * 1024 * 1024).fill(7);
+  let left = 2;
+  const dying = s3Snapshots({ ...bucket.options, probe: false, fetch: async (request) => {
+    if (--left < 0) throw new Error('the power is gone');
+    return send(request);
+  } });
+  await assert.rejects(dying.put('snapshot/x', streamOf(object)), hasCode('KV_LOG_UNAVAILABLE'));
+  const store = s3Snapshots({ ...bucket.options, probe: false });
+  assert.equal(await store.get('snapshot/x'), undefined);
+  assert.deepEqual(await store.list(''), []);
+  const keys = [...bucket.objects.keys()];
+  assert.ok(keys.length > 0 && keys.every((key) => key.startsWith('snapshots/part/')), keys.join());
+  await store.put('snapshot/x', streamOf(object));
+  assert.ok(Buffer.from(await bytesIn(await store.get('snapshot/x')) as Uint8Array).equals(Buffer.from(object)));
+  assert.deepEqual(await store.list(''), ['snapshot/x']);
 });
 
 test('devices over such a bucket have everything, also after compactions', async () => {
