@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::testing::sim::SimRng;
-use mangrove_engine::{Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Transaction};
+use mangrove_engine::{
+    Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Transaction,
+};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -567,10 +569,22 @@ fn a_delete_removes_a_record_that_has_expired() {
     transaction.commit(Durability::Strict).expect("memory works");
     time.store(200, Ordering::Relaxed);
     let mut transaction = database.transaction(Isolation::Serializable).expect("it is open");
-    assert_eq!(transaction.delete("c", b"deleted"), Ok(false), "an expired record is none");
-    transaction.set_until("c", b"removed", b"2", Some(120)).expect("memory works");
-    assert_eq!(transaction.delete("c", b"removed"), Ok(false), "an expired record is none");
-    transaction.clear("c", included_to_excluded(b"cleared", b"d")).expect("memory works");
+    assert_eq!(
+        transaction.delete("c", b"deleted"),
+        Ok(false),
+        "an expired record is none"
+    );
+    transaction
+        .set_until("c", b"removed", b"2", Some(120))
+        .expect("memory works");
+    assert_eq!(
+        transaction.delete("c", b"removed"),
+        Ok(false),
+        "an expired record is none"
+    );
+    transaction
+        .clear("c", included_to_excluded(b"cleared", b"d"))
+        .expect("memory works");
     assert_eq!(transaction.delete("c", b"cleared"), Ok(false));
     assert_eq!(transaction.delete("c", b"missing"), Ok(false));
     transaction.commit(Durability::Strict).expect("memory works");
