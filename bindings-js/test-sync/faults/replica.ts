@@ -278,8 +278,7 @@ export class Replica {
         await notes.set(key, name, { expireAt: at });
         await tell({ type: 'expiring', key, at });
       } else if (nth % 32 === 9) {
-        // With a clock that is ahead this would be over already. Where servers and writers lie about the time it is over early,
-        // and a device whose clock is ahead does not see that there is something to delete: a known limit.
+        // With a clock that is ahead this would be over already, as where servers lie about the time and a writer's clock is ahead.
         const at = now() + EXPIRY;
         if (seal !== undefined || Date.now() > at - EXPIRY / 2) continue;
         await notes.set(key, name, { expireAt: at });
