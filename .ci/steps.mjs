@@ -54,7 +54,7 @@ export const STEPS = [
   { name: 'fmt', suite: 'quick', command: ['cargo', 'fmt', '--all', '--check'] },
   { name: 'clippy', suite: 'quick', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, suite: 'quick', command: ['tsc', '--noEmit', '--project', project] })),
-  // Whether each deliberate mistake is still at one place of the sources.
+  // Whether each deliberate mistake is still at one place of the sources; `npm run mutations:sync` makes them.
   { name: 'sync mutations places', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync:mutations', '--', '--check'] },
   // Warnings, such as an export without documentation, are errors.
   { name: 'docs reference', suite: 'quick', command: ['npm', 'run', '--silent', 'build', '--workspace', 'mangrove-reference'] },
@@ -88,8 +88,6 @@ export const STEPS = [
   // The protocol between tabs: random schedules, and whether they find deliberate mistakes.
   { name: 'tabs', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs'] },
   { name: 'tabs mutations', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
-  // Whether the tests of sync find deliberate mistakes.
-  { name: 'sync mutations', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync:mutations'] },
   { name: 'deno', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
   { name: 'bun', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun', '--', ...NOT_IN_BUN.map((name) => `--path-ignore-patterns=**/${name}.test.ts`)] },
   // Runs the native tool's tests on the package's tool, then tests the locks between the two. The
