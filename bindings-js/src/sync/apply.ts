@@ -237,6 +237,8 @@ function compare(model: Model, pass: Pass, previous: number, position: number, b
   const mine = model.digests(state);
   const names = [...new Set([...Object.keys(digests), ...Object.keys(mine)])];
   const isSame = names.every((name) => [0, 1].every((at) => (digests[name]?.[at] ?? 0) === (mine[name]?.[at] ?? 0)));
+  // An older check, read once more, takes nothing of a later one back: the log is read again once for each.
+  if (position < (state.diverged ?? 0)) return;
   pass.state = { ...state, diverged: isSame ? undefined : position };
   if (!isSame) pass.diverged = position;
 }

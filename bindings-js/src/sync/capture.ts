@@ -192,7 +192,7 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
           continue;
         }
         if (row.isStrict) {
-          if (table.data === undefined || (change.type === 'delete' && !row.isLive)) continue;
+          if (table.data === undefined || (change.type === 'delete' && !isThere(row))) continue;
           violated = { table, key: change.key };
           row.restore();
         } else if (change.type === 'set') capture.set(row, { value: change.value, expiresAt: change.expiresAt ?? 0 });
@@ -203,7 +203,7 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
       if (table.modes.has('merge')) capture.clear(table, lower, upper, await writtenBehind(model, table, lower, upper, commit.version, commits));
       for (const row of table.data === undefined ? [] : model.within(table, lower, upper)) {
         if (!row.isStrict) continue;
-        if (row.isLive) violated = { table, key: undefined };
+        if (isThere(row)) violated = { table, key: undefined };
         row.restore();
       }
     }

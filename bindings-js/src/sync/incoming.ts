@@ -54,16 +54,19 @@ export class Incoming {
   /** Reads and applies what the log has, up to a limit; resolves to whether there may be more. */
   async pull(signal?: AbortSignal): Promise<boolean> {
     this.#isAtEnd = false;
+    const { connections } = this.#link;
     if (!this.#link.isChecked) await this.#checkHistory();
+    if (connections !== this.#link.connections) return true;
     const { cursor } = await this.#local.recall();
     const logged = await this.#parts.log.read(cursor.position, READ_RECORDS, signal).catch(async (error: unknown) => {
       if (!isTruncated(error)) throw error;
       await this.#loadSnapshot();
       return undefined;
     });
-    if (logged === undefined) return true;
+    if (logged === undefined || connections !== this.#link.connections) return true;
     if (logged.length === 0) {
       if ((await this.#local.recall()).rejoin !== undefined) await conclude(this.#parts);
+      if (connections !== this.#link.connections) return true;
       this.#link.isCaughtUp = this.#isAtEnd = true;
       if (await this.#local.pending() === 0) {
         this.#unseen = 0;
@@ -98,7 +101,8 @@ export class Incoming {
       records = records.slice(step.count);
     }
     // Others may write without pause: then no read finds nothing. What ends a rejoin has to be certain.
-    if (logged.length < READ_RECORDS && (await this.#local.recall()).rejoin === undefined) this.#link.isCaughtUp = this.#isAtEnd = true;
+    const isEnd = logged.length < READ_RECORDS && failure === undefined && (await this.#local.recall()).rejoin === undefined;
+    if (isEnd && connections === this.#link.connections) this.#link.isCaughtUp = this.#isAtEnd = true;
     return true;
   }
 
@@ -155,7 +159,7 @@ export class Incoming {
       const isUnknown = code === 'KV_VERSION_UNSUPPORTED';
       if (!isUnknown && code !== 'KV_CORRUPT') throw error;
       // Another server may have it undamaged; a copy is what it is.
-      if (!isUnknown && !this.#isLastAttempt(`unreadable ${position}`)) throw this.#options.isCopy === true ? error : logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
+      if (!isUnknown && !this.#isLastAttempt(`unreadable ${position}`)) throw this.#options.isCopy ? error : logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
       alarms.set(position, error as KvError);
       return { raw: record, unread: error as KvError, position, serverTime, crc: crcOf(record), flags: 0, device: 0n, seq: 0, back: 0, isSealed: false, body: new Uint8Array(0) };
     }
@@ -219,6 +223,7 @@ export class Incoming {
 
   /** Looks whether the log still has what this device read last. */
   async #checkHistory(): Promise<void> {
+    const { connections } = this.#link;
     const { cursor } = await this.#local.state();
     if (cursor.position === 0) {
       if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
@@ -236,7 +241,7 @@ export class Incoming {
         await this.#loadSnapshot();
       }
     }
-    this.#link.isChecked = true;
+    this.#link.isChecked = connections === this.#link.connections;
   }
 
   /** If a check does not agree with this base, the log is read once more: once for each check. `before` is the one before. */
@@ -258,6 +263,7 @@ export class Incoming {
   async #rejoin(work: (tx: Transaction, state: SyncState) => Promise<SyncState>): Promise<void> {
     // What was committed before has its base in the history that ends here.
     await this.#parts.advance('strict', async (tx, state) => ({ state: await work(tx, state), result: undefined }));
+    this.#attempts.clear();
     this.#link.sendAgain();
     this.#link.isCaughtUp = false;
   }

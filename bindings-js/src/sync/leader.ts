@@ -1,8 +1,8 @@
 // Sync in the background: follows the log, sends local commits, and calls `resolve`, until it is
 // told to end.
-import { abortable } from '../base/async.ts';
+import { attempt } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
-import { AbortController } from '../base/platform.ts';
+import { AbortController, ReadableStream } from '../base/platform.ts';
 import type { Database } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
 import { Bell } from './bell.ts';
@@ -45,12 +45,12 @@ export function decodeConflict(tables: Tables, { collection, key, mine, theirs }
 /** A log whose calls end with sync, also those that would never answer. */
 function logUntil(signal: AbortSignal, log: RemoteLog): RemoteLog {
   return {
-    append: (...given) => abortable(log.append(...given), signal),
-    read: (...given) => abortable(log.read(...given), signal),
-    at: (...given) => abortable(log.at(...given), signal),
-    manifest: () => abortable(log.manifest(), signal),
-    replaceManifest: (...given) => abortable(log.replaceManifest(...given), signal),
-    purge: (...given) => abortable(log.purge(...given), signal),
+    append: (...given) => attempt(() => log.append(...given), signal),
+    read: (...given) => attempt(() => log.read(...given), signal),
+    at: (...given) => attempt(() => log.at(...given), signal),
+    manifest: () => attempt(() => log.manifest(), signal),
+    replaceManifest: (...given) => attempt(() => log.replaceManifest(...given), signal),
+    purge: (...given) => attempt(() => log.purge(...given), signal),
     wake: (...given) => log.wake(...given),
     close: () => log.close(),
   };
@@ -59,11 +59,32 @@ function logUntil(signal: AbortSignal, log: RemoteLog): RemoteLog {
 /** The same for an object store. */
 function storeUntil(signal: AbortSignal, store: SnapshotStore): SnapshotStore {
   return {
-    put: (...given) => abortable(store.put(...given), signal),
-    get: async (...given) => (await abortable(store.get(...given), signal))?.pipeThrough(new TransformStream(), { signal }),
-    list: (...given) => abortable(store.list(...given), signal),
-    delete: (...given) => abortable(store.delete(...given), signal),
+    put: (key, stream, given) => attempt(() => store.put(key, streamUntil(signal, stream), given), signal),
+    get: async (...given) => {
+      const stream = await attempt(() => store.get(...given), signal);
+      return stream && streamUntil(signal, stream);
+    },
+    list: (...given) => attempt(() => store.list(...given), signal),
+    delete: (...given) => attempt(() => store.delete(...given), signal),
   };
+}
+
+/** A stream that fails when sync ends, and lets its source go then. */
+function streamUntil(signal: AbortSignal, stream: ReadableStream<Uint8Array>): ReadableStream<Uint8Array> {
+  const reader = stream.getReader();
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const step = await attempt(() => reader.read(), signal);
+        if (step.done) controller.close();
+        else controller.enqueue(step.value);
+      } catch (error) {
+        reader.cancel(error).catch(() => undefined);
+        throw error;
+      }
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
 }
 
 export class Leader {

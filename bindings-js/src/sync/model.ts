@@ -174,7 +174,6 @@ export class Model implements View {
 
   // Writing.
 
-
   /** Writes what changed. Returns the state with the digests of it. */
   async save(state: SyncState): Promise<SyncState> {
     for (const row of this.#expiring) if (row.mayBeRemoved && row.entry === undefined && await this.versionOf(row) === undefined) row.revive();

@@ -161,6 +161,7 @@ export class Outgoing {
   async #change<T>(durability: 'strict' | 'relaxed', commits: (tx: Transaction) => Promise<readonly LocalCommit[]>, work: Work<T>): Promise<T> {
     let captured: Captured | undefined;
     let taken: readonly LocalCommit[] = [];
+    let base = 0;
     const result = await this.#local.change(durability, async (tx, state) => {
       taken = await commits(tx);
       // Commits that were looked at since, and needed no commit themselves.
@@ -173,9 +174,11 @@ export class Outgoing {
       if (captured.state.nextTicket !== state.nextTicket && durability === 'relaxed') this.#isRelaxed = true;
       const { state: next, result: done } = await work(tx, captured.state);
       // What the work changes is not what those commits have met: after a restart they must not be looked at again.
-      return { state: next === from ? state : { ...next, drained: Math.max(captured.drained, this.#version), drainedBase: captured.base }, result: done };
+      // What is committed beside the beginning of another history has met nothing of that.
+      base = next.rejoin === 'lost' && next.history !== captured.state.history ? 0 : captured.base;
+      return { state: next === from ? state : { ...next, drained: Math.max(captured.drained, this.#version), drainedBase: base }, result: done };
     });
-    const { count, drained, base, violations } = captured as unknown as Captured;
+    const { count, drained, violations } = captured as unknown as Captured;
     this.#base = base;
     this.#version = Math.max(this.#version, drained);
     for (const { isOwn } of taken) if (isOwn !== true) this.#drained++;
@@ -234,8 +237,9 @@ export class Outgoing {
 
   /** Sends the next record of the outbox; resolves to whether there was one. */
   async publish(signal?: AbortSignal): Promise<boolean> {
-    if (!this.#link.isCaughtUp) return false;
+    if (!this.#link.isCaughtUp || !this.#link.isChecked) return false;
     if (this.#link.isFenced) throw fenced();
+    const { connections } = this.#link;
     if (!await this.#strict.finishOpen(signal)) return false;
     // Nothing has a ticket after the one that was sent.
     if ((await this.#local.recall()).nextTicket <= this.#link.sent + 1) return false;
@@ -262,7 +266,7 @@ export class Outgoing {
     if (position === undefined) return true;
     this.#link.end = Math.max(this.#link.end, position);
     // Meanwhile the device may have got another id, under which the record has not been sent.
-    if ((await this.#local.recall()).device !== stored.device) return true;
+    if ((await this.#local.recall()).device !== stored.device || connections !== this.#link.connections) return true;
     this.#link.sent = ticket;
     this.#link.acknowledged.set(ticket, position);
     return true;

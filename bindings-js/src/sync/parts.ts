@@ -38,6 +38,8 @@ export class Link {
   readonly acknowledged = new Map<number, Position>();
   /** Strict records of this device that the log has at another place than they were meant for: they have no effect. */
   readonly voided = new Set<number>();
+  /** Counts connections: what was learnt over an earlier one may be over. */
+  connections = 0;
   /** Counts when records may have got other numbers. */
   renumbered = 0;
   /** The newest position known to be the log's end, for an exclusive writer. */
@@ -53,6 +55,7 @@ export class Link {
 
   /** The connection to the log was interrupted: its history has to be checked again. */
   reconnect(): void {
+    this.connections++;
     this.isChecked = false;
     this.isCaughtUp = false;
     // What was acknowledged and not read yet may be lost.

@@ -88,24 +88,24 @@ export function streamOf(blocks: AsyncGenerator<Uint8Array, undefined>): Readabl
       if (step.done) controller.close();
       else controller.enqueue(step.value);
     },
-    cancel: () => void blocks.return(undefined),
+    cancel: async () => void await blocks.return(undefined),
   });
 }
 
 /** Whether there is nothing in the log that the newest snapshot lacks. */
 export async function isCompact({ log, store, wire }: Pick<SnapshotContext, 'log' | 'store' | 'wire'>, { cursor }: SyncState): Promise<boolean> {
   const manifest = (await readManifest(log, wire))?.content;
-  return manifest !== undefined && manifest.cursor.position >= cursor.position && await isThere(log, manifest.cursor) && (await store.list(manifest.key)).includes(manifest.key);
+  return manifest !== undefined && manifest.cursor.position >= cursor.position && await hasRecord(log, manifest.cursor) && (await store.list(manifest.key)).includes(manifest.key);
 }
 
 /** Whether the log has lost what the newest snapshot has. */
 export async function isSnapshotOfLost({ log, wire }: Pick<SnapshotContext, 'log' | 'wire'>): Promise<boolean> {
   const manifest = (await readManifest(log, wire))?.content;
-  return manifest !== undefined && !await isThere(log, manifest.cursor);
+  return manifest !== undefined && !await hasRecord(log, manifest.cursor);
 }
 
 /** Whether the log has, or had, the record at which a snapshot was taken: otherwise it has lost that. */
-async function isThere(log: RemoteLog, cursor: Cursor): Promise<boolean> {
+async function hasRecord(log: RemoteLog, cursor: Cursor): Promise<boolean> {
   try {
     return isRead(cursor, await log.at(cursor.position));
   } catch (error) {
@@ -137,7 +137,7 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
     }
     const { cursor = { position: 0, serverTime: 0, crc: 0 } } = state;
     const { position } = cursor;
-    const isKept = previous !== undefined && await isThere(log, previous.content.cursor);
+    const isKept = previous !== undefined && await hasRecord(log, previous.content.cursor);
     if (position === 0 || (isKept && previous.content.cursor.position >= position)) {
       await store.delete(key);
       return undefined;

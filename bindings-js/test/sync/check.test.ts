@@ -109,3 +109,28 @@ test('if the one that compacts is wrong, the others keep what the log says and d
   assert.equal(server.records.length, length + 1, 'and no check either');
   await stopAll(devices);
 });
+
+test('the log is read again once for each of several wrong checks', async () => {
+  const { server, devices } = await start(2);
+  const [a, b] = devices as [Device, Device];
+  await withhold(a, 'k07');
+  await a.stop();
+  class Full extends MemorySnapshotStore {
+    override async put(): Promise<void> {
+      throw new Error('there is no room');
+    }
+  }
+  const wrong = await Device.start(server, { snapshots: new Full() }, a.disk);
+  await assert.rejects(wrong.replica.compact());
+  // More than are applied at once.
+  for (let at = 0; at < 300; at++) {
+    await wrong.db.collection('notes').set('many', at);
+    await wrong.sync();
+  }
+  await assert.rejects(wrong.replica.compact());
+  for (let round = 0; round < 3; round++) await b.sync();
+  assert.ok(b.alarms.length <= 4, `${b.alarms.length} alarms`);
+  assert.equal(await b.db.collection('notes').get('k07'), 7);
+  assert.equal(await b.db.collection('notes').get('many'), 299);
+  await stopAll([wrong, b]);
+});

@@ -598,3 +598,23 @@ test('what a loss has taken is put back, although the log is cut off while it is
   assert.equal(await notes(fresh).get('k'), 1);
   assert.equal(await notes(a).get('k'), 1);
 });
+
+for (const how of ['delete', 'clear'] as const) {
+  test(`a ${how} past sync of a strict entry that is being put back is undone`, async () => {
+    const server = new MemoryServer();
+    const options = { collections: { accounts: { mode: 'strict' } } } as const;
+    const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+    const accounts = ({ db }: Device) => db.collection<string, number>('accounts');
+    await runStrict(a.replica, (tx) => tx.collection<string, number>('accounts').set('k', 1), {});
+    server.loseHistory(0);
+    a.replica.reconnect();
+    while (await a.replica.pull());
+    assert.equal(await a.replica.pending(), 1);
+    if (how === 'delete') await accounts(a).delete('k');
+    else await accounts(a).clear();
+    await converge([a, b]);
+    assert.deepEqual(a.alarms.map(({ code }) => code), ['KV_SYNC_MODE']);
+    for (const device of [a, b]) assert.equal(await accounts(device).get('k'), 1);
+    await Promise.all([a, b].map((device) => device.stop()));
+  });
+}

@@ -24,7 +24,6 @@ const BATCH = 100;
 /** How often a segment is asked for, and how long the first wait is, half of it. */
 const TRIES = 5;
 const WAIT_MS = 100;
-/** What a record's frame begins with: position, time. */
 
 const digits = (position: Position): string => String(position).padStart(16, '0');
 const snapshotName = (position: Position): string => `snapshot/${digits(position)}`;

@@ -312,7 +312,7 @@ impl Transaction {
     /// Storage errors and corruption.
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
         let found = self.entry(collection, key)?.is_some();
-        if found || self.has_expired(collection, key)? {
+        if found || self.is_stored(collection, key)? {
             if self.has_indexes(collection) {
                 self.unindex_key(collection, key)?;
             }
@@ -321,9 +321,9 @@ impl Transaction {
         Ok(found)
     }
 
-    /// Whether there is a record that has expired and was not purged. It would be visible again on a
-    /// device whose clock is put back.
-    fn has_expired(&self, collection: &str, key: &[u8]) -> Result<bool> {
+    /// Whether there is a record, also one that has expired and was not purged: it would be visible
+    /// again if the clock was put back.
+    fn is_stored(&self, collection: &str, key: &[u8]) -> Result<bool> {
         let (overlay, base) = self.view(collection);
         if let Some(overlay) = overlay {
             if let Some(written) = overlay.writes.get(key) {
