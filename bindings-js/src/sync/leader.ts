@@ -225,7 +225,8 @@ export class Leader {
     this.#pauses.delete(pause);
   }
 
-  async #refresh(change: Partial<SyncProgress>): Promise<void> {
+  /** Tells how far sync is now. */
+  async refresh(change: Partial<SyncProgress> = {}): Promise<void> {
     const [pending, { cursor }] = await Promise.all([this.replica.pending(), this.replica.recall()]);
     if (!this.#isStopped) this.#events.state({ ...change, pending, position: cursor.position });
   }
@@ -234,10 +235,10 @@ export class Leader {
     let hasMore = true;
     while (!this.#isStopped && (hasMore = await this.replica.pull(this.#stop.signal)) && !this.replica.isAtEnd) {
       onProgress();
-      await this.#refresh({ status: 'catching-up' });
+      await this.refresh({ status: 'catching-up' });
     }
     if (this.#isStopped) return;
-    await this.#refresh({ status: 'live', lastError: undefined });
+    await this.refresh({ status: 'live', lastError: undefined });
     // Sending waits until the log was read.
     this.#outgoing.ring();
     if (hasMore) this.#incoming.ring();

@@ -258,7 +258,10 @@ export class Sync extends EventTarget {
       each.addEventListener('abort', abort);
     }
     try {
-      return await perform(leader.replica, verb, args, stop.signal);
+      const result = await perform(leader.replica, verb, args, stop.signal);
+      // Whoever has waited for it finds what is pending, and the position, in the state.
+      await leader.refresh().catch(() => undefined);
+      return result;
     } catch (error) {
       signal.throwIfAborted();
       // Another tab takes over.
