@@ -54,12 +54,15 @@ export const STEPS = [
   { name: 'fmt', suite: 'quick', command: ['cargo', 'fmt', '--all', '--check'] },
   { name: 'clippy', suite: 'quick', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, suite: 'quick', command: ['tsc', '--noEmit', '--project', project] })),
+  // Whether each deliberate mistake is still at one place of the sources; `npm run mutations:sync` makes them.
+  { name: 'sync mutations places', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync:mutations', '--', '--check'] },
   // Warnings, such as an export without documentation, are errors.
   { name: 'docs reference', suite: 'quick', command: ['npm', 'run', '--silent', 'build', '--workspace', 'mangrove-reference'] },
   { name: 'docs links', suite: 'quick', command: ['npm', 'run', '--silent', 'check', '--workspace', 'mangrove-reference'] },
   // Cuts the power at each tenth operation; the step `crash` does so at all of them.
   { name: 'rust', suite: 'quick', command: ['cargo', 'test', '--no-fail-fast', ...RUST], env: { MANGROVE_CRASH_STRIDE: '10' } },
-  { name: 'node', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
+  // Of random histories of sync, 2,000 in all; elsewhere a few.
+  { name: 'node', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'], env: { SYNC_RUNS: '152' } },
   { name: 'examples', suite: 'quick', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
   { name: 'workerd', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:workerd'] },
   // Test suites of the packages whose interfaces the adapters implement; they need vitest.

@@ -1,6 +1,6 @@
 // Encrypted databases: they open with their key only, wherever and however they are opened, and give away nothing.
 import assert from 'node:assert/strict';
-import { readFileSync, readdirSync } from 'node:fs';
+import { cpSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { open, openSync, recover, restore, valueCodecs } from 'mangrove-kv';
@@ -125,6 +125,64 @@ test('CryptoKeys that cannot be extracted open it', () => withPath(async (path) 
     await crypto.subtle.generateKey({ name: 'HMAC', hash: 'SHA-256' }, false, ['verify']),
   ] as CryptoKey[];
   for (const each of unfit) await rejects(open(`${path}-unfit`, { encryption: { key: each } }), 'KV_INVALID_ARGUMENT');
+}));
+
+test('whoever may use a CryptoKey that cannot be extracted takes the key of the database away, until everything is encrypted anew', () => withPath(async (path) => {
+  const hmac = await crypto.subtle.generateKey({ name: 'HMAC', hash: 'SHA-256' }, false, ['sign']);
+  await assert.rejects(crypto.subtle.exportKey('raw', hmac));
+  await fill(path, { key: hmac });
+  // What an injected script could do, and send to somebody who has a copy of the files.
+  const stolen = { key: new Uint8Array(await crypto.subtle.sign('HMAC', hmac, new TextEncoder().encode('mangrove-kv: key of a database'))) };
+  await assertFilled(path, stolen);
+  const copy = `${path}-copy`;
+  cpSync(path, copy, { recursive: true });
+  const next = await crypto.subtle.generateKey({ name: 'HMAC', hash: 'SHA-256' }, false, ['sign']);
+  const db = await open(path, { encryption: { key: hmac } });
+  await db.changeKey({ key: next });
+  await db.reencrypt();
+  await db.close();
+  await rejects(open(path, { encryption: stolen }), 'KV_WRONG_KEY');
+  await assertFilled(path, { key: next });
+  // The copy of before still opens.
+  await assertFilled(copy, stolen);
+}));
+
+test('an old state as a whole opens: files that were put back, and a log without its end', () => withPath(async (path) => {
+  const [first, second] = [`${path}-first`, `${path}-second`];
+  const db = await open(path, { encryption: key(1) });
+  await db.set('first', 1);
+  cpSync(path, first, { recursive: true });
+  await db.set('second', 2);
+  cpSync(path, second, { recursive: true });
+  await db.close();
+  const has = async (from: string, keys: readonly string[]): Promise<void> => {
+    const opened = await open(from, { encryption: key(1), create: false });
+    assert.deepEqual(await opened.keys().toArray(), keys);
+    assert.equal((await opened.verify()).ok, true);
+    await opened.close();
+  };
+  // A log ends where the next record is none.
+  const [short, long] = [first, second].map((from) => readFileSync(join(from, 'log')));
+  const end = long!.findIndex((byte, at) => byte !== short![at]);
+  assert.ok(end > 0);
+  for (const name of ['cut', 'zeroed']) {
+    const copy = `${path}-${name}`;
+    cpSync(second, copy, { recursive: true });
+    writeFileSync(join(copy, 'log'), name === 'cut' ? long!.subarray(0, end) : long!.fill(0, end));
+    await has(copy, ['first']);
+  }
+  rmSync(path, { recursive: true });
+  cpSync(first, path, { recursive: true });
+  await has(path, ['first']);
+  await has(second, ['first', 'second']);
+}));
+
+test('a passphrase is its bytes: the same text in another form of Unicode is another one', () => withPath(async (path) => {
+  const [composed, decomposed] = ['\u00e9t\u00e9', 'e\u0301te\u0301'];
+  assert.equal(composed.normalize('NFD'), decomposed);
+  await fill(path, { passphrase: composed, ...CHEAP });
+  await rejects(open(path, { encryption: { passphrase: decomposed } }), 'KV_WRONG_KEY');
+  await assertFilled(path, { passphrase: decomposed.normalize('NFC') });
 }));
 
 test('a changed key is the only one, also for the same handle', () => withPath(async (path) => {

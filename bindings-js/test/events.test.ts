@@ -205,7 +205,7 @@ test('watches see what was removed in the background', { skip: !hasClock }, () =
     const next = commits.next();
     await db.count();
     pass(SWEEP_EVERY_MS);
-    assert.deepEqual((await next).value?.changes, [{ type: 'delete', collection: '', key: 0 }]);
+    assert.deepEqual((await next).value?.changes, [{ type: 'delete', collection: '', key: 0, expired: true }]);
     await commits.return();
   }));
 

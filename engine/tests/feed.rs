@@ -42,7 +42,7 @@ fn apply(copy: &mut Copy, change: Change) {
         } => {
             copy.get_mut(&collection).expect("it was created").insert(key, value);
         }
-        Change::Delete { collection, key } => {
+        Change::Delete { collection, key, .. } => {
             copy.get_mut(&collection).expect("it was created").remove(&key);
         }
         Change::Clear {

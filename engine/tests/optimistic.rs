@@ -5,10 +5,13 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::testing::sim::SimRng;
-use mangrove_engine::{Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Transaction};
+use mangrove_engine::{
+    Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Transaction,
+};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -548,6 +551,48 @@ fn own_writes_that_have_expired_are_invisible() {
     assert_eq!(transaction.delete("c", b"new"), Ok(false), "an expired record is none");
     transaction.commit(Durability::Strict).expect("memory works");
     assert_eq!(get(&database, b"old"), None);
+}
+
+#[test]
+fn a_delete_removes_a_record_that_has_expired() {
+    let time = Arc::new(AtomicU64::new(50));
+    let now = Arc::clone(&time);
+    let options = Options {
+        clock: Clock::new(move || now.load(Ordering::Relaxed)),
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works");
+    let mut transaction = database.begin().expect("it is open");
+    for key in [b"deleted", b"removed", b"cleared", b"replays"] {
+        transaction.set_until("c", key, b"1", Some(100)).expect("memory works");
+    }
+    transaction.commit(Durability::Strict).expect("memory works");
+    time.store(200, Ordering::Relaxed);
+    let mut transaction = database.transaction(Isolation::Serializable).expect("it is open");
+    assert_eq!(
+        transaction.delete("c", b"deleted"),
+        Ok(false),
+        "an expired record is none"
+    );
+    transaction
+        .set_until("c", b"removed", b"2", Some(120))
+        .expect("memory works");
+    assert_eq!(
+        transaction.delete("c", b"removed"),
+        Ok(false),
+        "an expired record is none"
+    );
+    transaction
+        .clear("c", included_to_excluded(b"cleared", b"d"))
+        .expect("memory works");
+    assert_eq!(transaction.delete("c", b"cleared"), Ok(false));
+    assert_eq!(transaction.delete("c", b"missing"), Ok(false));
+    transaction.commit(Durability::Strict).expect("memory works");
+    time.store(50, Ordering::Relaxed);
+    assert_eq!(get(&database, b"deleted"), None);
+    assert_eq!(get(&database, b"removed"), None);
+    assert_eq!(get(&database, b"cleared"), None);
+    assert_eq!(get(&database, b"replays"), Some(b"1".to_vec()));
 }
 
 fn included_to_excluded<'k>(lower: &'k [u8], upper: &'k [u8]) -> KeyRange<'k> {

@@ -72,6 +72,21 @@ test('the files do not hold what was stored, and those of a plain database do', 
   }
 });
 
+test('the engine with encryption is loaded by a page that gives a key, and by no other', async ({ profile }) => {
+  const context = await profile.launch();
+  const loaded: string[] = [];
+  context.on('request', (request) => {
+    if (request.url().includes('encrypted')) loaded.push(request.url());
+  });
+  const page = await newTab(await context.newPage());
+  expect(await openWith(page, undefined, 'memory')).toBe('open');
+  await put(page, 'a', 'plain');
+  await page.evaluate(() => window.db.close());
+  expect(loaded).toEqual([]);
+  expect(await openWith(page, 1, 'memory')).toBe('open');
+  await expect.poll(() => loaded.length).toBeGreaterThan(0);
+});
+
 test('a tab with another key, or none, is refused beside one that has the database open', async ({ profile }) => {
   const context = await profile.launch();
   const [first, second] = [await newTab(await context.newPage()), await newTab(await context.newPage())];

@@ -8,21 +8,25 @@ import type { ReplicaOptions, Told } from '../../bindings-js/test-sync/faults/re
 declare global {
   interface Window {
     replica: Replica;
-    startReplica(options: ReplicaOptions, isOld: boolean): Promise<void>;
+    startReplica(options: ReplicaOptions, isOld: boolean, hasAccounts: boolean): Promise<void>;
     tellHarness(device: string, told: Told): Promise<void>;
+    countedSoFar(): Promise<number>;
     credentialsOf(device: string): Promise<NatsCredentials | undefined>;
   }
 }
 
-window.startReplica = async (options, isOld) => {
+window.startReplica = async (options, isOld, hasAccounts) => {
   window.replica = await Replica.start(options, {
     tell: (told) => window.tellHarness(options.name, told),
+    counted: () => window.countedSoFar(),
     connect: isOld ? connectToAny : wsconnect,
-    credentials: async () => {
-      const found = await window.credentialsOf(options.name);
-      if (found === undefined) throw new Error('the application\'s server does not answer');
-      return found;
-    },
+    ...(hasAccounts && {
+      credentials: async () => {
+        const found = await window.credentialsOf(options.name);
+        if (found === undefined) throw new Error('the application\'s server does not answer');
+        return found;
+      },
+    }),
   });
 };
 document.title = 'ready';

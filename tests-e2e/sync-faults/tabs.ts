@@ -5,10 +5,11 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { BrowserContext, Page } from '@playwright/test';
 import { build } from 'vite';
-import { pause, replicaOptions, wrongClock } from '../../bindings-js/test-sync/faults/fleet.ts';
+import { replicaOptions, wrongClock } from '../../bindings-js/test-sync/faults/fleet.ts';
 import type { FleetDevice, FleetOptions, Method } from '../../bindings-js/test-sync/faults/fleet.ts';
 import type { Replica, Told } from '../../bindings-js/test-sync/faults/replica.ts';
 import { Waits } from '../../bindings-js/test-sync/faults/waits.ts';
+import { pause } from '../../bindings-js/test-sync/faults/world.ts';
 import { launchProfile } from '../browser.ts';
 import { serve } from '../http.ts';
 import type { Server } from '../http.ts';
@@ -81,6 +82,7 @@ class Browser {
       const context = await launchProfile('chromium', this.#profile, { timeout: 120_000 });
       context.setDefaultTimeout(300_000);
       await context.exposeFunction('tellHarness', (device: string, told: Told) => this.#fleet.tell(device, told));
+      await context.exposeFunction('countedSoFar', () => this.#fleet.counted());
       await context.exposeFunction('credentialsOf', (device: string) => this.#fleet.credentials?.(device));
       this.#context = context;
       return context;
@@ -191,7 +193,9 @@ class TabDevice implements FleetDevice {
   }
 
   async #begin(page: Page): Promise<void> {
-    await page.evaluate(([options, isOld]) => window.startReplica(options, isOld), [replicaOptions(this.#fleet, this.name, this.name), this.#fleet.isOld] as const);
+    const { isOld, credentials } = this.#fleet;
+    const options = replicaOptions(this.#fleet, this.name, this.name);
+    await page.evaluate((given) => window.startReplica(...given), [options, isOld, credentials !== undefined] as const);
   }
 }
 

@@ -96,6 +96,7 @@ fn compare(
             give(Change::Delete {
                 collection: name.to_owned(),
                 key: old.key().to_vec(),
+                expired: false,
             });
         } else if let Some(new) = &new
             && (order.is_gt() || !is_same(old.as_ref(), new).map_err(|_| truncated())?)

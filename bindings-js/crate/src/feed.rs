@@ -18,6 +18,7 @@ const CLEAR: u8 = 3;
 const CODECS: u8 = 4;
 const DROP: u8 = 5;
 const RENAME: u8 = 6;
+const EXPIRE: u8 = 7;
 
 /// Read position of a follower.
 enum Position {
@@ -229,10 +230,14 @@ fn write(version: u64, changes: &[Change], names: &mut Names, out: &mut Writer) 
                 out.uv(expires_at.unwrap_or(0));
                 SET
             }
-            Change::Delete { collection, key } => {
+            Change::Delete {
+                collection,
+                key,
+                expired,
+            } => {
                 names.write(collection, out);
                 out.bytes(key);
-                DELETE
+                if *expired { EXPIRE } else { DELETE }
             }
             Change::Clear {
                 collection,

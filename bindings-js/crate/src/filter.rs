@@ -27,7 +27,7 @@ impl Filter {
     /// follower cannot decode what comes after it.
     pub(crate) fn touches(&self, change: &Change) -> Result<bool> {
         Ok(match change {
-            Change::Set { collection, key, .. } | Change::Delete { collection, key } => {
+            Change::Set { collection, key, .. } | Change::Delete { collection, key, .. } => {
                 *collection == self.name && range::contains(&self.range(), key)
             }
             Change::Clear {

@@ -281,7 +281,7 @@ impl Ranges {
     fn find(&self, change: &Change, ids: &mut Vec<u64>) {
         let whole = (Bound::Unbounded, Bound::Unbounded);
         match change {
-            Change::Set { collection, key, .. } | Change::Delete { collection, key } => {
+            Change::Set { collection, key, .. } | Change::Delete { collection, key, .. } => {
                 self.find_in(collection, (Bound::Included(key), Bound::Included(key)), change, ids);
             }
             Change::Clear {
@@ -382,6 +382,7 @@ mod tests {
             .map(|key| Change::Delete {
                 collection: collection(),
                 key,
+                expired: false,
             })
             .collect();
         for lower in bounds() {

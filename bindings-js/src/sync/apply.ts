@@ -1,32 +1,37 @@
-// Applies records of the log to the base, in the log's order. What becomes of the base depends on
-// the records and the log's clock alone: all devices get the same.
+// Applies records of the log: tells whose they are, joins their parts, and folds them into the base.
 import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
-import { compareBytes, concat, crc32c, fromHex, toHex } from './bytes.ts';
-import { clamp, toHlc } from './clock.ts';
+import { ByteSink, ByteSource, fromHex, toHex, toHexBytes } from './bytes.ts';
+import { OFFLINE_LIMIT_MS, advance, fold, isInPlace, timeOf } from './fold.ts';
+import type { FoldedRecord, FoundConflict } from './fold.ts';
+import { isDeclaration, isSyncName } from './modes.ts';
 import { Model } from './model.ts';
-import type { Row } from './model.ts';
-import { CHUNK, FENCE, REPAIR, STRICT, decodeTransactions } from './record.ts';
-import type { OpStamp, SyncOp, SyncTransaction } from './record.ts';
-import { NOTHING_APPLIED, decodeOutbox, follow } from './rows.ts';
-import type { AppliedRow, BaseValue, SyncState } from './rows.ts';
-import { deviceOf, withNewId } from './tables.ts';
+import { partOf, readChunk, renumber, ticketOf, wholeBody } from './outbox.ts';
+import { CHECK, CHUNK, FENCE, INCOMPLETE, REPAIR, UNDERSTANDING, decodeBody } from './record.ts';
+import type { RecordBody, SyncOp } from './record.ts';
+import { checkOfBytes } from './row.ts';
+import type { BaseValue } from './row.ts';
+import { NOTHING_APPLIED, decodeOutbox, follow } from './state.ts';
+import type { AppliedRow, SyncState } from './state.ts';
+import { mismatch, withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
-import type { Unread } from './unread.ts';
 
-/** Tombstones older than this are forgotten: how long a device may be offline. */
-export const OFFLINE_LIMIT_MS = 90 * 24 * 3600 * 1000;
-
-/** A record as it was read from the log, without seal and compression, its blobs fetched. */
+/** A record as it was read from the log, without seal and compression. */
 export interface ReadRecord {
   readonly position: number;
   readonly serverTime: number;
   readonly crc: number;
-  /** It cannot be read: nothing but the cursor changes. */
-  readonly isPassedOver?: boolean;
+  /** As it came from the log. */
+  readonly raw: Bytes;
+  /** Why it cannot be read: nothing but the cursor changes. */
+  readonly unread?: KvError;
   readonly flags: number;
   readonly device: bigint;
   readonly seq: number;
+  readonly back: number;
+  readonly isSealed: boolean;
+  /** See `LoggedRecord`. */
+  readonly sender?: string | undefined;
   /** As its writer has it in the outbox. */
   readonly body: Bytes;
 }
@@ -42,23 +47,27 @@ export interface RawConflict {
 
 export interface Applied {
   readonly conflicts: readonly RawConflict[];
-  /** The id is another one now: a record under it was not this device's, or the log has lost one of its own. */
+  /** The id is another one now: a record under it was not this device's. Or records that the log has lost have other numbers. */
   readonly isRenumbered: boolean;
   /** Records that were missing; they were passed over. */
   readonly gaps: readonly { readonly device: string; readonly from: number; readonly to: number }[];
-  /** Why records have no effect, whose checksums are right. */
+  /** Why records, or some of their operations, have no effect, although their checksums are right. */
   readonly refused: readonly KvError[];
-  /** Another device became the only writer. */
-  readonly fencedBy: string | undefined;
+  /** Tickets of this device's records that have no effect, because the servers took them at another place. */
+  readonly voided: readonly number[];
+  /** Position of a check that does not agree with the base. */
+  readonly diverged: number | undefined;
+  /** Another device became the only writer, at this time; or this one under an earlier id. */
+  readonly fencedBy: bigint | undefined;
 }
 
 export interface ApplyOptions {
-  readonly now: number;
-  readonly unread: Unread;
   /** Pass over missing records instead of failing with KV_SYNC_GAP. */
   readonly isGapAccepted?: boolean;
-  /** Large values that were fetched, by hexadecimal hash. */
-  readonly blobs?: ReadonlyMap<string, Bytes> | undefined;
+  /** Large values that were fetched, by hexadecimal hash. Gets those that entries have. */
+  readonly blobs?: Map<string, Bytes> | undefined;
+  /** Why large values of records cannot be had, by position. */
+  readonly unusable?: ReadonlyMap<number, KvError> | undefined;
 }
 
 /** An operation with a large value. */
@@ -77,341 +86,287 @@ export class MissingBlobs extends Error {
   }
 }
 
-/** Large values of collections that this device has. */
-export function blobsIn(tables: Tables, transactions: readonly SyncTransaction[]): BlobOp[] {
-  return transactions.flatMap(({ ops }) => ops.filter((op) => op.type === 'blob' && tables.find(op.collection) !== undefined) as BlobOp[]);
+/** Large values that a record refers to. */
+export const blobsIn = ({ transactions }: RecordBody): BlobOp[] => transactions.flatMap(({ ops }) => ops.filter((op) => op.type === 'blob') as BlobOp[]);
+
+/** A collection that a record names, unless its declaration means nothing. */
+function tableOf(tables: Tables, state: SyncState, { declared }: RecordBody, name: string): Table | undefined {
+  const declaration = state.declared[name] ?? declared.get(name) ?? '';
+  return isSyncName(name) && isDeclaration(declaration) ? tables.table(name, declaration) : undefined;
 }
 
-interface Pass {
-  readonly tables: Tables;
-  readonly model: Model;
-  readonly now: number;
-  readonly blobs: ReadonlyMap<string, Bytes>;
-  state: SyncState;
-  hlc: bigint;
-  readonly conflicts: RawConflict[];
-}
-
-/** What one operation is, independent of the record that it is in. */
-interface Write {
-  readonly h: bigint;
-  readonly device: bigint;
-  readonly base: number;
-  readonly position: number;
-  readonly isStrict: boolean;
-  /** The stamp is the operation's own: nothing but stamps decides. */
-  readonly isRepair: boolean;
-  readonly isOwn: boolean;
-  readonly horizon: bigint;
-}
-
-export const toBase = (op: SyncOp): BaseValue => (op.type === 'set' ? { value: op.value, expiresAt: op.expiresAt } : null);
-
-function isForgotten(row: Row, horizon: bigint): boolean {
-  return row.stamp?.isDead === true && row.stamp.h < horizon;
-}
-
-/** Whether a write takes the place of the base's value, and with which stamp. */
-function decide(row: Row, write: Write, epoch: number, value: BaseValue): OpStamp | 'same' | undefined {
-  const { h, device, isStrict } = write;
-  const { stamp } = row;
-  const won = (least: bigint): OpStamp => ({ h: h > least ? h : least, device, isStrict });
-  if (stamp === undefined || isForgotten(row, write.horizon)) return won(0n);
-  const isKnown = stamp.epoch === epoch;
-  if (!write.isRepair) {
-    // What the log has lost does not count against what it has.
-    if (isStrict) return won(isKnown ? stamp.h + 1n : 0n);
-    // The writer knew the value: its write is newer, whatever the clocks say.
-    if (isKnown && (stamp.device === device || stamp.position <= write.base)) return won(stamp.h + 1n);
-  }
-  if (h !== stamp.h) return h > stamp.h ? won(0n) : undefined;
-  if (device !== stamp.device) return device > stamp.device ? won(0n) : undefined;
-  if (!write.isRepair || !row.isClean) return 'same';
-  const order = compareBytes(value?.value ?? new Uint8Array(0), row.entry?.value ?? new Uint8Array(0));
-  return order > 0 ? won(0n) : 'same';
-}
-
-/** Applies one write to one key. */
-function applyWrite(pass: Pass, row: Row, value: BaseValue, write: Write): void {
-  const { state, now } = pass;
-  const { stamp: previous } = row;
-  const outcome = decide(row, write, state.epoch, value);
-  if (outcome === undefined) return;
-  if (outcome === 'same') {
-    if (previous !== undefined && previous.epoch !== state.epoch) row.setStamp({ ...previous, position: write.position, epoch: state.epoch });
-    return;
-  }
-  if (outcome.h > pass.hlc) pass.hlc = outcome.h;
-  const isMineLost = previous !== undefined && previous.device === deviceOf(state) && !write.isOwn && !write.isRepair
-    && previous.epoch === state.epoch && write.base < previous.position;
-  if (isMineLost && row.isClean && !isSameValue(row.entry, value)) {
-    pass.conflicts.push({ collection: row.table.name, key: row.key, mine: row.entry, theirs: value });
-  }
-  row.setStamp({ ...outcome, position: write.position, isDead: value === null, expiresAt: value?.expiresAt ?? 0, epoch: state.epoch, check: checkOf(value) });
-  if (write.isOwn && row.overlay !== undefined) {
-    // The entry has this value, or that of a later local write: `settle` finds out.
-    row.setOverlay({ ...row.overlay, base: undefined });
-    return;
-  }
-  putBase(row, value, now);
-}
-
-/** See `Stamp.check`. Large values of this device's own records are not there to be looked at. */
-export function checkOf(value: BaseValue): number {
-  return value === null || value.value === UNKNOWN_BYTES ? 0 : crc32c(value.value) + 1;
-}
-
-/** Makes a value the base's: at once, or under a local write. */
-export function putBase(row: Row, value: BaseValue, now: number): void {
-  if (row.isStrict || row.isClean) {
-    row.setEntry(isExpired(value, now) ? null : value);
-    row.isClean = true;
-  } else {
-    row.setOverlay({ ...(row.overlay ?? NEVER_READ), base: value });
-  }
-}
-
-const NEVER_READ = { ticket: 0, captured: 0, isDelete: false, expiresAt: 0 } as const;
-
-const isExpired = (value: BaseValue, now: number): boolean => value !== null && value.expiresAt !== 0 && value.expiresAt <= now;
-
-export function isSameValue(a: BaseValue, b: BaseValue): boolean {
-  if (a === null || b === null) return a === b;
-  return a.expiresAt === b.expiresAt && compareBytes(a.value, b.value) === 0;
-}
-
-/** Whether the entry is what the record in the outbox says, not a later local write. */
-function isEntryCaptured(row: Row, now: number): boolean {
-  const overlay = row.overlay;
-  if (overlay === undefined) return true;
-  if (row.isUnread) return false;
-  if (row.entry === null) return overlay.isDelete || (overlay.expiresAt !== 0 && overlay.expiresAt <= now);
-  return !overlay.isDelete && row.entryVersion === (overlay.captured || row.overlayVersion);
-}
-
-/**
- * A key that the confirmed record `ticket` of this device writes: the entry leaves the overlay
- * unless there are later local writes. `lost` is called if another device's write is the base's.
- */
-export function settle(row: Row, ticket: number, now: number, lost: (mine: BaseValue, theirs: BaseValue) => void): void {
-  const { overlay } = row;
-  if (overlay === undefined || overlay.ticket > ticket) return;
-  const { base } = overlay;
-  if (!isEntryCaptured(row, now)) {
-    if (overlay.ticket !== 0) row.setOverlay({ ...overlay, ticket: 0 });
-    return;
-  }
-  if (base === undefined) return row.becomeClean();
-  // Another device's write came first and won.
-  const mine = row.entry;
-  if (!isSameValue(mine, base)) {
-    row.setEntry(isExpired(base, now) ? null : base);
-    lost(mine, base);
-  }
-  row.becomeClean();
-}
-
-async function loadAll(pass: Pass, transactions: readonly SyncTransaction[]): Promise<void> {
+/** Reads the rows that a record may change. */
+async function loadWritten(model: Model, tables: Tables, state: SyncState, body: RecordBody): Promise<void> {
   const points: { table: Table; key: Bytes }[] = [];
-  for (const { ops } of transactions) {
+  for (const { ops } of body.transactions) {
     for (const op of ops) {
-      if (pass.tables.pace.isDue) await pass.tables.pace.rest();
-      const table = pass.tables.find(op.collection);
+      if (tables.pace.isDue) await tables.pace.rest();
+      const table = tableOf(tables, state, body, op.collection);
       if (table === undefined) continue;
-      if (op.type === 'clear') await pass.model.loadRange(table, op.lower, op.upper);
+      if (op.type === 'clear') await model.loadRange(table, op.lower, op.upper);
       else points.push({ table, key: op.key });
     }
   }
-  await pass.model.load(points);
+  await model.load(points);
 }
 
-const UNKNOWN_BYTES: Bytes = new Uint8Array(0);
+/** So many records are kept that have no effect: the newest ones. */
+const MAX_ASIDE = 256;
 
-function withBlob(op: SyncOp, blobs: ReadonlyMap<string, Bytes>): SyncOp {
-  if (op.type !== 'blob') return op;
-  return { type: 'set', collection: op.collection, key: op.key, value: blobs.get(toHexBytes(op.hash)) ?? UNKNOWN_BYTES, expiresAt: op.expiresAt, ...(op.stamp && { stamp: op.stamp }) };
-}
-
-export const toHexBytes = (bytes: Bytes): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
-
-async function applyTransactions(pass: Pass, record: ReadRecord, transactions: readonly SyncTransaction[], ticket: number | undefined): Promise<void> {
-  const { model, tables, now } = pass;
-  const isRepair = (record.flags & REPAIR) !== 0;
-  const isOwn = ticket !== undefined && !isRepair;
-  const mode = record.flags & STRICT ? 'strict' : 'merge';
-  const horizon = toHlc(pass.state.highTime - OFFLINE_LIMIT_MS);
-  const touched = new Set<Row>();
-  for (const { base, hlc, ops } of transactions) {
-    const write = { h: clamp(hlc, record.serverTime), device: record.device, base, position: record.position, isStrict: mode === 'strict', isRepair, isOwn, horizon };
-    for (const given of ops) {
-      if (tables.pace.isDue) await tables.pace.rest();
-      const table = tables.find(given.collection);
-      // Repairs have stamps of both modes.
-      if (table === undefined || !(isRepair || tables.takes(table, mode, given.type === 'clear' ? undefined : given.key))) continue;
-      if (given.type === 'clear') {
-        for (const row of model.within(table, given.lower, given.upper)) {
-          if (!isRepair && row.isStrict !== write.isStrict) continue;
-          if (row.overlay !== undefined) touched.add(row);
-          if (row.stamp === undefined || row.stamp.isDead) continue;
-          applyWrite(pass, row, null, write);
-          touched.add(row);
-        }
-        continue;
-      }
-      const op = withBlob(given, pass.blobs);
-      if (op.type === 'clear') continue;
-      const row = model.row(table, op.key);
-      const stamped = isRepair && op.stamp !== undefined ? { ...write, h: clamp(op.stamp.h, record.serverTime), device: op.stamp.device, isStrict: op.stamp.isStrict } : write;
-      applyWrite(pass, row, toBase(op), stamped);
-      touched.add(row);
-    }
-  }
-  if (!isOwn) return;
-  for (const row of touched) {
-    if (tables.pace.isDue) await tables.pace.rest();
-    if (row.isStrict) continue;
-    settle(row, ticket, now, (mine, theirs) => pass.conflicts.push({ collection: row.table.name, key: row.key, mine, theirs }));
-  }
+/** What a batch of records changes, beside rows. */
+interface Pass {
+  state: SyncState;
+  isRenumbered: boolean;
+  fencedBy: bigint | undefined;
+  diverged: number | undefined;
+  readonly conflicts: FoundConflict[];
+  readonly refused: KvError[];
+  readonly voided: number[];
+  readonly gaps: { device: string; from: number; to: number }[];
 }
 
 /** Applies records that follow the cursor. One commit: all of it or nothing, and once. */
 export async function applyRecords(tx: Transaction, tables: Tables, before: SyncState, records: readonly ReadRecord[], options: ApplyOptions): Promise<{ readonly state: SyncState; readonly result: Applied }> {
-  const { now, unread, isGapAccepted = false, blobs = new Map<string, Bytes>() } = options;
-  const pass: Pass = { tables, model: new Model(tx, tables, now, unread), now, blobs, state: before, hlc: fromHex(before.hlc), conflicts: [] };
-  const [applied, outbox, chunks] = [tx.collection(tables.applied), tx.collection(tables.outbox), tx.collection(tables.chunks)];
-  const gaps: { device: string; from: number; to: number }[] = [];
-  const refused: KvError[] = [];
-  let [isRenumbered, fencedBy]: [boolean, string | undefined] = [false, undefined];
+  const { isGapAccepted = false, blobs = new Map<string, Bytes>(), unusable } = options;
+  const model = new Model(tx, tables, before, blobs);
+  const [applied, outbox] = [tx.collection(tables.applied), tx.collection(tables.outbox)];
+  const pass: Pass = { state: before, isRenumbered: false, fencedBy: undefined, diverged: undefined, conflicts: [], refused: [], voided: [], gaps: [] };
   const lasts = new Map<string, AppliedRow>();
+  await model.loadDue(records.reduce((time, { serverTime }) => Math.max(time, serverTime), before.time), before);
   for (const [index, record] of records.entries()) {
     await tables.pace.rest();
     const device = toHex(record.device);
     const known = lasts.get(device) ?? await applied.get(device) ?? NOTHING_APPLIED;
     const [last] = known;
     const { position, serverTime, crc } = record;
-    const moved: SyncState = { ...pass.state, cursor: { position, serverTime, crc }, highTime: Math.max(pass.state.highTime, serverTime) };
-    if (record.isPassedOver === true || record.seq <= last) {
-      pass.state = moved;
+    const previous = pass.state.cursor.position;
+    const moved = { ...pass.state, cursor: { position, serverTime, crc } };
+    if (record.unread !== undefined) {
+      pass.state = await setAside(tx, tables, moved, record, record.unread);
       continue;
     }
-    if (record.seq > last + 1) {
+    if (record.seq <= last) {
+      pass.state = record.isSealed ? moved : advance(model, moved, serverTime);
+      continue;
+    }
+    if (position <= previous) {
+      pass.refused.push(new KvError('KV_CORRUPT', `the log has a record at position ${position} behind position ${previous}; it has no effect`));
+      continue;
+    }
+    const refused = pass.refused.length;
+    if (known[2] !== undefined && record.sender !== undefined && record.sender !== known[2]) {
+      pass.refused.push(new KvError('KV_CORRUPT', `the record at position ${position} has no effect: ${record.sender} has sent it under the id ${device}, which is that of ${known[2]}`));
+      pass.state = await setAside(tx, tables, moved, record, pass.refused.at(-1) as KvError);
+      if (device !== pass.state.device) continue;
+      // A copy of this file uses the id under other credentials, and it was faster.
+      pass.state = withNewId(pass.state, known);
+      pass.isRenumbered = true;
+      continue;
+    }
+    const before = record.seq - record.back;
+    if (before > last && pass.state.aside === undefined) {
       if (!isGapAccepted) {
-        throw new KvError('KV_SYNC_GAP', `the log has no record ${last + 1} of device ${device}, but record ${record.seq} at position ${position}; records are missing`, { retryable: true });
+        throw new KvError('KV_SYNC_GAP', `the log has record ${record.seq} of device ${device} at position ${position}, but not record ${before} before it; records are missing`, { retryable: true });
       }
-      gaps.push({ device, from: last + 1, to: record.seq - 1 });
+      pass.gaps.push({ device, from: last + 1, to: before });
     }
     pass.state = moved;
-    lasts.set(device, follow(known, record.seq, record.body));
     const ticket = await ticketOf(pass.state, record, (at) => outbox.get(at));
-    if (ticket !== undefined) {
-      // Parts stay until all of them are there: under another id, all of them are sent again.
-      const part = partOf(record);
-      if (part.left === 0) tables.defer(outbox.clear({ gte: ticket - part.index, lte: ticket }));
-      // The log has lost one before it, which can have no number after this one's but under another id.
-      if (record.seq > last + 1 && await outbox.first({ gte: ticket - (record.seq - last - 1), lt: ticket - part.index }) !== undefined) {
-        pass.state = withNewId(pass.state);
-        isRenumbered = true;
-      }
-    } else if (device === pass.state.device) {
-      pass.state = withNewId(pass.state);
-      isRenumbered = true;
+    const isMine = ticket !== undefined;
+    if (!isMine && device === pass.state.device) {
+      pass.state = withNewId(pass.state, known);
+      pass.isRenumbered = true;
     }
-    if (record.flags & FENCE) {
-      pass.state = { ...pass.state, fence: device };
-      if (device !== pass.state.device) fencedBy = device;
+    const { body, isCut } = await bodyOf(tx, tables, pass.state, device, record, pass.refused);
+    lasts.set(device, follow(known, record.seq, record.body, { sender: record.sender, isCut }));
+    // A check is of the time before it.
+    if (record.flags & CHECK && body !== undefined && !isMine) compare(model, pass, previous, position, body);
+    pass.state = advance(model, pass.state, timeOf({ serverTime, isSealed: record.isSealed, body }));
+    if (body !== undefined) {
+      const whole = { position, serverTime, flags: record.flags, device: record.device, body, previous, isSealed: record.isSealed, isMine };
+      if (record.flags & REPAIR) await confirmRepaired(tx, tables, pass.state, body);
+      if (!isInPlace(whole)) await refuse(tx, tables, pass, whole, ticket);
+      else if ((record.flags & CHECK) === 0) await foldWhole(model, tables, pass, whole, index, blobs, unusable?.get(position));
     }
-    let transactions: readonly SyncTransaction[] | undefined;
-    try {
-      transactions = await transactionsIn(tables, chunks, device, record);
-    } catch (error) {
-      const { code, message } = error as KvError;
-      if (code !== 'KV_CORRUPT' && code !== 'KV_KEY_TOO_LARGE') throw error;
-      refused.push(new KvError(code, `the record at position ${position}, number ${record.seq} of device ${device}, has no effect here: ${message}`));
+    for (const error of pass.refused.slice(refused)) {
+      if (isMine && error.code === 'KV_VERSION_UNSUPPORTED') throw new KvError(error.code, `this version of the package does not understand record ${record.seq}, which a newer one has sent from this database: use that one`);
+      pass.state = await setAside(tx, tables, pass.state, record, error);
     }
-    if (transactions === undefined) continue;
-    // The device that wrote a value has it as its entry.
-    const missing = ticket !== undefined ? [] : blobsIn(tables, transactions).filter(({ hash }) => !blobs.has(toHexBytes(hash)));
-    if (missing.length > 0) throw new MissingBlobs(index, missing);
-    await loadAll(pass, transactions);
-    await applyTransactions(pass, record, transactions, ticket);
+    if (isMine) await confirm(tx, tables, pass, record, ticket, isCut === true);
   }
   tables.defer(applied.setMany([...lasts]));
-  await pass.model.save();
-  return { state: { ...pass.state, hlc: toHex(pass.hlc) }, result: { conflicts: pass.conflicts, isRenumbered, gaps, refused, fencedBy } };
+  const conflicts: RawConflict[] = [];
+  // Entries are still what this device wrote.
+  for (const { row, theirs } of pass.conflicts) conflicts.push({ collection: row.table.name, key: row.key, mine: await model.entryOf(row), theirs });
+  const { isRenumbered, gaps, refused, voided, diverged, fencedBy } = pass;
+  return { state: await model.save(pass.state), result: { conflicts, isRenumbered, gaps, refused, voided, diverged, fencedBy } };
 }
 
-/** The transactions that a record has or completes; undefined: more parts follow, or one is missing. */
-async function transactionsIn(tables: Tables, chunks: Chunks, device: string, record: ReadRecord): Promise<readonly SyncTransaction[] | undefined> {
-  const body = record.flags & CHUNK ? await joinChunks(chunks, device, record) : record.body;
-  if (body === undefined) return undefined;
-  await tables.pace.rest();
-  const transactions = decodeTransactions(body);
+async function foldWhole(model: Model, tables: Tables, pass: Pass, record: FoldedRecord, index: number, blobs: Map<string, Bytes>, unusable: KvError | undefined): Promise<void> {
+  const { body, isMine } = record;
+  await loadWritten(model, tables, pass.state, body);
+  const needed = blobsIn(body).filter((op) => !blobs.has(toHexBytes(op.hash)) && isNeeded(model, tables, pass.state, body, op, isMine));
+  const missing: BlobOp[] = [];
+  for (const op of needed) {
+    const value = isMine ? await ownValue(model, tables, pass.state, body, op) : undefined;
+    if (value === undefined) missing.push(op);
+    else blobs.set(toHexBytes(op.hash), value);
+  }
+  if (missing.length > 0) {
+    if (unusable === undefined) throw new MissingBlobs(index, missing);
+    pass.refused.push(unusable);
+    return;
+  }
+  const mine = new Set([pass.state, ...pass.state.formers].map(({ device }) => fromHex(device)));
+  const { state, conflicts, refused } = fold(model, pass.state, record, mine);
+  checkDeclared(tables, state, body);
+  pass.state = state;
+  pass.conflicts.push(...conflicts);
+  pass.refused.push(...refused);
+  if ((record.flags & FENCE) === 0) return;
+  const device = toHex(record.device);
+  if (device !== pass.state.device) pass.fencedBy = body.transactions[0]?.hlc;
+}
+
+/** Another device says what its base is at this place. */
+function compare(model: Model, pass: Pass, previous: number, position: number, body: RecordBody): void {
+  const { digests = {} } = body;
+  const { state } = pass;
+  // What was set aside is not in this base.
+  if (state.aside !== undefined || !isInPlace({ flags: CHECK, body, previous })) return;
+  const mine = model.digests(state);
+  const names = [...new Set([...Object.keys(digests), ...Object.keys(mine)])];
+  const isSame = names.every((name) => [0, 1].every((at) => (digests[name]?.[at] ?? 0) === (mine[name]?.[at] ?? 0)));
+  // An older check, read once more, takes nothing of a later one back: the log is read again once for each.
+  if (position < (state.diverged ?? 0)) return;
+  pass.state = { ...state, diverged: isSame ? undefined : position };
+  if (!isSame) pass.diverged = position;
+}
+
+/** The servers have taken a record that had to follow another one than it does. */
+async function refuse(tx: Transaction, tables: Tables, pass: Pass, { position, device, previous }: FoldedRecord, ticket: number | undefined): Promise<void> {
+  pass.refused.push(new KvError('KV_CORRUPT', `the record at position ${position} of device ${toHex(device)} has no effect: it follows position ${previous}, which its writer had not read. The servers should have refused it`));
+  if (ticket === undefined) return;
+  pass.voided.push(ticket);
+  const offered = tx.collection(tables.offered);
+  for (const [id, row] of await offered.entries().toArray()) if (row.ticket === ticket) await offered.set(id, { ...row, isRefused: true });
+}
+
+/**
+ * Keeps a record without effect, or with one that is not whole. If a later program may understand it, or a
+ * later start has its large values, that one reads the log again; until then nobody may take this device's
+ * base for what the log says.
+ */
+async function setAside(tx: Transaction, tables: Tables, state: SyncState, { position, raw }: ReadRecord, { code, message }: KvError): Promise<SyncState> {
+  const rows = tx.collection(tables.aside);
+  await rows.set(position, { code, message, record: raw });
+  if (await rows.size > MAX_ASIDE) await rows.deleteMany(await rows.keys({ limit: 1 }).toArray());
+  if (code === 'KV_NOT_FOUND') return { ...state, aside: INCOMPLETE };
+  return code === 'KV_VERSION_UNSUPPORTED' ? { ...state, aside: state.aside ?? UNDERSTANDING } : state;
+}
+
+/** A record of this device has come back: it leaves the outbox. What the log has lost before it is to be sent again. */
+async function confirm(tx: Transaction, tables: Tables, pass: Pass, record: ReadRecord, ticket: number, isCut: boolean): Promise<void> {
+  const outbox = tx.collection(tables.outbox);
+  // Parts stay until all of them are there: if one is lost, all of them are sent again.
+  const { index, left } = partOf(record);
+  const first = ticket - index;
+  if (left === 0 && !isCut) await outbox.clear({ gte: first, lte: ticket });
+  const [oldest] = await outbox.first() ?? [ticket];
+  const last = isCut ? ticket : first - 1;
+  if (oldest > last) return;
+  pass.state = await renumber(tx, tables, pass.state, oldest, last);
+  pass.isRenumbered = true;
+}
+
+/** A strict record that was in the log until that lost it, and that another device has put back: it has its effect. */
+async function confirmRepaired(tx: Transaction, tables: Tables, { device, formers }: SyncState, { transactions }: RecordBody): Promise<void> {
+  const outbox = tx.collection(tables.outbox);
+  const [ticket, bytes] = await outbox.first() ?? [];
+  if (ticket === undefined || bytes === undefined || decodeOutbox(bytes).expect === undefined) return;
+  const isMine = (id: bigint): boolean => [device, ...formers.map((former) => former.device)].includes(toHex(id));
+  const isBack = transactions.some(({ ops }) => ops.some((op) => op.type !== 'clear' && op.stamp?.isStrict === true && op.stamp.n === ticket && isMine(op.stamp.device)));
+  if (isBack) await outbox.delete(ticket);
+}
+
+/** The device that wrote a value has it as its entry, until it writes another one. */
+async function ownValue(model: Model, tables: Tables, state: SyncState, body: RecordBody, op: BlobOp): Promise<Bytes | undefined> {
+  const table = tableOf(tables, state, body, op.collection);
+  const row = table && model.row(table, op.key);
+  const entry = row?.pending?.n === body.n ? await model.entryOf(row) : null;
+  return entry !== null && checkOfBytes(entry.value) === op.check ? entry.value : undefined;
+}
+
+/** Whether a value has to be kept, or become the entry. */
+function isNeeded(model: Model, tables: Tables, state: SyncState, body: RecordBody, op: BlobOp, isMine: boolean): boolean {
+  const table = tableOf(tables, state, body, op.collection);
+  if (table === undefined) return false;
+  return !isMine || op.expiresAt !== 0 || table.data === undefined || state.history !== state.settled || model.row(table, op.key).pending?.n !== body.n;
+}
+
+/** This program would take the bytes of others for something else, and they its own. */
+function checkDeclared(tables: Tables, { declared }: SyncState, body: RecordBody): void {
+  for (const name of body.declared.keys()) {
+    const [mine, theirs] = [tables.byName.get(name)?.declaration, declared[name]];
+    if (mine === undefined || theirs === undefined || mine === theirs) continue;
+    throw mismatch(name, theirs, mine);
+  }
+}
+
+/** A part as it is stored: with the log's time, some time after which it is of no use to anybody; 0 if that was not known. */
+const encodePart = (time: number, part: Bytes): Bytes => new ByteSink().u64(BigInt(time)).raw(part).done();
+
+function readPart(bytes: Bytes, time: number): Bytes | undefined {
+  const source = new ByteSource(bytes);
+  const kept = Number(source.u64());
+  return kept > 0 && kept < time - OFFLINE_LIMIT_MS ? undefined : source.rest();
+}
+
+/** Parts stay until the last one comes. Those whose writer is gone are forgotten. */
+async function forgetParts(tx: Transaction, tables: Tables, time: number): Promise<void> {
+  const chunks = tx.collection(tables.chunks);
+  for (const [at, bytes] of await chunks.entries().toArray()) if (readPart(bytes, time) === undefined) await chunks.delete(at);
+}
+
+/** What a record says, or completes; no body: more parts follow, the record `isCut` because one is missing, or it means nothing. */
+async function bodyOf(tx: Transaction, tables: Tables, state: SyncState, device: string, record: ReadRecord, refused: KvError[]): Promise<{ readonly body?: RecordBody; readonly isCut?: true }> {
+  const chunks = tx.collection(tables.chunks);
+  // What the servers say of a sealed part nothing but the whole body could confirm.
+  const time = record.isSealed ? state.time : Math.max(state.time, record.serverTime);
+  try {
+    if (record.flags & CHUNK) {
+      const { index, left, part } = readChunk(record.body);
+      if (left > 0) {
+        if (index === 0) await forgetParts(tx, tables, time);
+        await chunks.set([device, record.seq], encodePart(time, part));
+        return {};
+      }
+    }
+    const bytes = await wholeBody(record, async (back) => {
+      const at = [device, record.seq - back] as const;
+      const part = await chunks.get(at);
+      await chunks.delete(at);
+      return part && readPart(part, time);
+    });
+    if (bytes === undefined) return { isCut: true };
+    await tables.pace.rest();
+    const body = decodeBody(bytes, record.flags);
+    await checkKeys(tables, body);
+    return { body };
+  } catch (error) {
+    const { code, message } = error as KvError;
+    if (code !== 'KV_CORRUPT' && code !== 'KV_KEY_TOO_LARGE' && code !== 'KV_VERSION_UNSUPPORTED') throw error;
+    refused.push(new KvError(code, `the record at position ${record.position}, number ${record.seq} of device ${device}, has no effect here: ${message}`));
+    return {};
+  }
+}
+
+async function checkKeys(tables: Tables, { transactions }: RecordBody): Promise<void> {
   const maxBytes = await tables.maxKeyBytes();
   for (const { ops } of transactions) {
     for (const op of ops) {
-      if (op.type === 'clear' || op.key.length <= maxBytes || tables.find(op.collection) === undefined) continue;
+      if (op.type === 'clear' || op.key.length <= maxBytes) continue;
       throw new KvError('KV_KEY_TOO_LARGE', `a key of ${op.key.length} bytes in collection ${JSON.stringify(op.collection)}, and this database takes ${maxBytes}; a larger \`nodeBytes\` takes longer ones`);
     }
   }
-  return transactions;
-}
-
-/** The ticket of a record if this device wrote it, under its present id or an earlier one. */
-async function ticketOf(state: SyncState, record: ReadRecord, rowAt: (ticket: number) => Promise<Bytes | undefined>): Promise<number | undefined> {
-  const device = toHex(record.device);
-  for (const id of [{ device: state.device, offset: state.offset }, ...state.formers]) {
-    if (id.device !== device || id.offset === undefined) continue;
-    const ticket = record.seq + id.offset;
-    const row = await rowAt(ticket);
-    if (row !== undefined && compareBytes(decodeOutbox(row).body, record.body) === 0) return ticket;
-  }
-  return undefined;
-}
-
-interface Chunks {
-  set(key: readonly [string, number], part: Bytes): Promise<void>;
-  get(key: readonly [string, number]): Promise<Bytes | undefined>;
-  delete(key: readonly [string, number]): Promise<boolean>;
-}
-
-/** Keeps a part; returns the whole with the last one. A part begins with its number and how many follow it. */
-async function joinChunks(chunks: Chunks, device: string, record: ReadRecord): Promise<Bytes | undefined> {
-  const { index, left, part } = readChunk(record.body);
-  if (left > 0) {
-    await chunks.set([device, record.seq], part);
-    return undefined;
-  }
-  const parts: Bytes[] = [];
-  for (let seq = record.seq - index; seq < record.seq; seq++) {
-    const each = await chunks.get([device, seq]);
-    // Passed over as missing: without it the rest is useless.
-    if (each === undefined) return undefined;
-    parts.push(each);
-    await chunks.delete([device, seq]);
-  }
-  return concat([...parts, part]);
-}
-
-/** Which part of a body a record has, and how many follow it. */
-export function partOf({ flags, body }: { readonly flags: number; readonly body: Bytes }): { readonly index: number; readonly left: number } {
-  return flags & CHUNK ? readChunk(body) : { index: 0, left: 0 };
-}
-
-function readChunk(body: Bytes): { readonly index: number; readonly left: number; readonly part: Bytes } {
-  if (body.length < 8) throw new KvError('KV_CORRUPT', 'a part of a sync record is too short');
-  const view = new DataView(body.buffer, body.byteOffset);
-  return { index: view.getUint32(0), left: view.getUint32(4), part: body.slice(8) };
-}
-
-export function chunksOf(body: Bytes, maxBytes: number): Bytes[] {
-  const count = Math.ceil(body.length / maxBytes);
-  return Array.from({ length: count }, (_, index) => {
-    const part = body.subarray(index * maxBytes, (index + 1) * maxBytes);
-    const chunk = new Uint8Array(8 + part.length);
-    const view = new DataView(chunk.buffer);
-    view.setUint32(0, index);
-    view.setUint32(4, count - 1 - index);
-    chunk.set(part, 8);
-    return chunk;
-  });
 }

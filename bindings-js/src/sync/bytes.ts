@@ -176,3 +176,6 @@ export function concat(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
 
 export const toHex = (id: bigint): string => id.toString(16).padStart(16, '0');
 export const fromHex = (text: string): bigint => BigInt(`0x${text}`);
+
+export const toHexBytes = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+export const fromHexBytes = (text: string): Uint8Array<ArrayBuffer> => Uint8Array.from({ length: text.length / 2 }, (_, at) => Number.parseInt(text.slice(2 * at, 2 * at + 2), 16));

@@ -2,7 +2,7 @@
 
 const COUNTER_BITS = 16n;
 /** A record counts as written at most this long after the log received it. */
-const MAX_AHEAD_MS = 60_000;
+export const MAX_AHEAD_MS = 60_000;
 
 export const toHlc = (ms: number): bigint => BigInt(Math.max(0, Math.floor(ms))) << COUNTER_BITS;
 export const toMs = (hlc: bigint): number => Number(hlc >> COUNTER_BITS);

@@ -5,15 +5,15 @@ import { MissingBlobs, applyRecords } from './apply.ts';
 import type { Applied, RawConflict, ReadRecord } from './apply.ts';
 import { fetchBlobs } from './large-values.ts';
 import type { LocalCommits } from './local-commits.ts';
+import { partOf, renumber } from './outbox.ts';
 import type { Link, Parts } from './parts.ts';
-import { crcOf, isRead } from './record.ts';
-import { reconcile, rejoin } from './rejoin.ts';
-import { isTruncated } from './remote-log.ts';
+import { crcOf, isIntact, isRead } from './record.ts';
+import { conclude, rejoin } from './rejoin.ts';
+import { isTruncated, logUnavailable } from './remote-log.ts';
 import type { LoggedRecord, Position } from './remote-log.ts';
-import { NOTHING_APPLIED, decodeOutbox } from './rows.ts';
-import type { SyncState } from './rows.ts';
+import { NOTHING_APPLIED, decodeOutbox } from './state.ts';
+import type { SyncState } from './state.ts';
 import { loadSnapshot, readManifest } from './snapshot.ts';
-import { withNewId } from './tables.ts';
 import type { Bytes } from './tables.ts';
 
 const READ_RECORDS = 256;
@@ -37,6 +37,7 @@ export class Incoming {
   /** How often the log had nothing more, although acknowledged records had not appeared. */
   #unseen = 0;
   readonly #attempts = new Map<string, number>();
+  #isAtEnd = false;
 
   constructor(parts: Parts, options: IncomingOptions) {
     this.#parts = parts;
@@ -45,19 +46,28 @@ export class Incoming {
     this.#options = options;
   }
 
+  /** Whether the log had nothing more when it was read last; there may be something new since. */
+  get isAtEnd(): boolean {
+    return this.#isAtEnd;
+  }
+
   /** Reads and applies what the log has, up to a limit; resolves to whether there may be more. */
   async pull(signal?: AbortSignal): Promise<boolean> {
+    this.#isAtEnd = false;
+    const { connections } = this.#link;
     if (!this.#link.isChecked) await this.#checkHistory();
+    if (connections !== this.#link.connections) return true;
     const { cursor } = await this.#local.recall();
     const logged = await this.#parts.log.read(cursor.position, READ_RECORDS, signal).catch(async (error: unknown) => {
       if (!isTruncated(error)) throw error;
       await this.#loadSnapshot();
       return undefined;
     });
-    if (logged === undefined) return true;
+    if (logged === undefined || connections !== this.#link.connections) return true;
     if (logged.length === 0) {
-      if ((await this.#local.recall()).rejoin !== undefined) await reconcile(this.#parts);
-      this.#link.isCaughtUp = true;
+      if ((await this.#local.recall()).rejoin !== undefined) await conclude(this.#parts);
+      if (connections !== this.#link.connections) return true;
+      this.#link.isCaughtUp = this.#isAtEnd = true;
       if (await this.#local.pending() === 0) {
         this.#unseen = 0;
         this.#link.acknowledged.clear();
@@ -67,7 +77,17 @@ export class Incoming {
     this.#unseen = 0;
     const alarms = new Map<Position, KvError>();
     let records: ReadRecord[] = [];
-    for (const each of logged) records.push(await this.#read(each, alarms));
+    let failure: unknown;
+    for (const each of logged) {
+      try {
+        const read = await this.#read(each, alarms);
+        if (failure === undefined) records.push(read);
+      } catch (error) {
+        // The others behind it are tried, too: if each was read again for itself, a few of them would stop sync for minutes.
+        failure ??= error;
+      }
+    }
+    if (records.length === 0) throw failure;
     for (let after = cursor.position; records.length > 0;) {
       const step = await this.#apply(after, records, signal);
       if (step === undefined) return true;
@@ -77,20 +97,26 @@ export class Incoming {
         after = position;
       }
       this.#tell(step.applied);
+      if (await this.#mend(step.applied, step.diverged)) return true;
       records = records.slice(step.count);
     }
+    // Others may write without pause: then no read finds nothing. What ends a rejoin has to be certain.
+    const isEnd = logged.length < READ_RECORDS && failure === undefined && (await this.#local.recall()).rejoin === undefined;
+    if (isEnd && connections === this.#link.connections) this.#link.isCaughtUp = this.#isAtEnd = true;
     return true;
   }
 
   /**
    * Looks for acknowledged records that the log, read up to `end`, does not show. One behind `end` may
    * just be late: sending it again locates it or is harmless. A record that is lost for certain goes out
-   * under a new id, because servers may deduplicate its old number.
+   * under another number, because servers may take the old one for one that they have.
    */
   async #findLost(end: Position): Promise<void> {
     this.#unseen++;
     const { outbox, applied } = this.#local.tables;
-    const [oldest] = await outbox.first() ?? [];
+    // Parts that have come back stay in the outbox until all of them have.
+    const [last] = await applied.get((await this.#local.recall()).device) ?? NOTHING_APPLIED;
+    const [oldest] = await outbox.first({ gt: last }) ?? [];
     if (oldest === undefined) return;
     const isLong = this.#unseen % (3 * MAX_UNSEEN) === 0;
     if (!isLong && (this.#link.positionOf(oldest) ?? Infinity) > end) {
@@ -98,35 +124,44 @@ export class Incoming {
       return;
     }
     const isLost = await this.#local.change('strict', async (tx, state) => {
-      const { offset, device } = state;
-      const [last] = await tx.collection(applied).get(device) ?? NOTHING_APPLIED;
-      // Parts that the log has confirmed stay in the outbox, too.
-      const first = offset === undefined ? undefined : await tx.collection(outbox).first({ gt: last + offset });
-      if (first === undefined || decodeOutbox(first[1]).expect !== undefined) return { state, result: false };
-      if (!isLong && (this.#link.acknowledged.get(first[0]) ?? Infinity) > end) return { state, result: false };
-      return { state: withNewId(state), result: true };
+      const rows = await tx.collection(outbox).entries({ gt: last, lte: this.#link.sent }).toArray();
+      const [first, bytes] = rows[0] ?? [];
+      // It may have come back, or been refused.
+      if (first !== oldest || first === undefined) return { state, result: false };
+      const row = decodeOutbox(bytes as Bytes);
+      if (row.expect !== undefined) return { state, result: false };
+      const isBack = (ticket: number): boolean => (this.#link.acknowledged.get(ticket) ?? Infinity) > end;
+      const kept = isLong ? -1 : rows.findIndex(([ticket]) => isBack(ticket));
+      const [to, newest] = rows.at(kept < 0 ? -1 : kept - 1) as readonly [number, Bytes];
+      return { state: await renumber(tx, this.#local.tables, state, first - partOf(row).index, to + partOf(decodeOutbox(newest)).left), result: true };
     });
     if (isLost) this.#link.sendAgain();
   }
 
-  #tell({ isRenumbered, conflicts, gaps, refused, fencedBy }: Applied): void {
+  #tell({ isRenumbered, conflicts, gaps, refused, voided, fencedBy }: Applied): void {
+    for (const ticket of voided) this.#link.voided.add(ticket);
     for (const error of refused) this.#parts.events.alarm(error);
     if (isRenumbered) this.#link.sendAgain();
     if (conflicts.length > 0) this.#parts.events.conflicts(conflicts);
     for (const { device, from, to } of gaps) {
       this.#parts.events.alarm(new KvError('KV_SYNC_GAP', `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`));
     }
-    if (fencedBy !== undefined && this.#link.isOwner) this.#link.isFenced = true;
+    // Its own one comes again, under an earlier id, when the log is read once more.
+    if (fencedBy !== undefined && this.#link.isOwner && fencedBy !== this.#link.fence) this.#link.isFenced = true;
   }
 
   async #read(logged: LoggedRecord, alarms: Map<Position, KvError>): Promise<ReadRecord> {
     try {
       return await this.#parts.wire.unpack(logged);
     } catch (error) {
-      if ((error as Partial<KvError>).code !== 'KV_CORRUPT' || !this.#isLastAttempt(`unreadable ${logged.position}`)) throw error;
+      const { code } = error as Partial<KvError>;
       const { position, serverTime, record } = logged;
+      const isUnknown = code === 'KV_VERSION_UNSUPPORTED';
+      if (!isUnknown && code !== 'KV_CORRUPT') throw error;
+      // Another server may have it undamaged; a copy is what it is.
+      if (!isUnknown && !this.#isLastAttempt(`unreadable ${position}`)) throw this.#options.isCopy ? error : logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
       alarms.set(position, error as KvError);
-      return { position, serverTime, crc: crcOf(record), isPassedOver: true, flags: 0, device: 0n, seq: 0, body: new Uint8Array(0) };
+      return { raw: record, unread: error as KvError, position, serverTime, crc: crcOf(record), flags: 0, device: 0n, seq: 0, back: 0, isSealed: false, body: new Uint8Array(0) };
     }
   }
 
@@ -134,24 +169,29 @@ export class Incoming {
    * Applies records after a position, in one commit: all, or as many as there is memory for their
    * large values. Undefined if the cursor is not there any more: another tab took over.
    */
-  async #apply(after: Position, records: readonly ReadRecord[], signal: AbortSignal | undefined): Promise<{ readonly applied: Applied; readonly count: number } | undefined> {
+  async #apply(after: Position, records: readonly ReadRecord[], signal: AbortSignal | undefined): Promise<{ readonly applied: Applied; readonly count: number; readonly diverged: Position | undefined } | undefined> {
     const { tables } = this.#local;
     const blobs = new Map<string, Bytes>();
+    const unusable = new Map<Position, KvError>();
     let batch = records;
     for (let isGapAccepted = false; ;) {
       try {
-        return await this.#local.change('relaxed', async (tx, state) => {
+        return await this.#parts.advance('relaxed', async (tx, state) => {
           if (state.cursor.position !== after) return { state, result: undefined };
-          const unread = await this.#parts.unread(await tx.baseVersion);
-          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { now: this.#parts.clock(), unread, blobs, isGapAccepted });
+          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { blobs, unusable, isGapAccepted });
           await this.#keepConflicts(tx, state, applied.conflicts);
-          return { state: next, result: { applied, count: batch.length } };
+          return { state: next, result: { applied, count: batch.length, diverged: state.diverged } };
         });
       } catch (error) {
         if (error instanceof MissingBlobs) {
           const fetch = (hash: Bytes): Promise<Bytes> => this.#parts.wire.fetchBlob(this.#parts.snapshots, hash, signal);
           // The records before come first: once they are applied, they are not applied again.
-          batch = batch.slice(0, error.index || await fetchBlobs(tables, await this.#local.state(), batch, error.ops, fetch, blobs));
+          const count = error.index || await fetchBlobs(await this.#local.state(), batch, error.ops, fetch, blobs).catch((failure: unknown) => {
+            const { position } = batch[0] as ReadRecord;
+            unusable.set(position, this.#unusable(position, failure));
+            return batch.length;
+          });
+          batch = batch.slice(0, count);
         } else {
           if ((error as Partial<KvError>).code !== 'KV_SYNC_GAP' || isGapAccepted) throw error;
           const { cursor } = await this.#local.state();
@@ -160,6 +200,14 @@ export class Incoming {
         }
       }
     }
+  }
+
+  /** A large value that the object store has lost or damaged must not stop what is behind it. */
+  #unusable(position: Position, failure: unknown): KvError {
+    const { code, message } = failure as KvError;
+    if ((code !== 'KV_NOT_FOUND' && code !== 'KV_CORRUPT') || this.#options.isCopy) throw failure;
+    if (!this.#isLastAttempt(`value at ${position}`)) throw logUnavailable(`a large value of the record at position ${position} cannot be read; it is read again`, failure);
+    return new KvError('KV_NOT_FOUND', `the record at position ${position} has no effect here until its large value can be read: ${message}; put it there and start sync again`);
   }
 
   async #keepConflicts(tx: Transaction, { serial }: SyncState, conflicts: readonly RawConflict[]): Promise<void> {
@@ -175,37 +223,59 @@ export class Incoming {
 
   /** Looks whether the log still has what this device read last. */
   async #checkHistory(): Promise<void> {
+    const { connections } = this.#link;
     const { cursor } = await this.#local.state();
     if (cursor.position === 0) {
       if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
     } else {
       try {
-        if (!isRead(cursor, await this.#parts.log.at(cursor.position))) await this.#rejoinLost();
+        const there = await this.#parts.log.at(cursor.position);
+        if (!isRead(cursor, there)) {
+          // Another server may have it undamaged.
+          if (there !== undefined && !isIntact(there.record) && !this.#isLastAttempt(`history ${cursor.position}`)) throw logUnavailable(`the record at position ${cursor.position} of the log cannot be read; it is read again`);
+          await this.rejoinLost();
+        }
       } catch (error) {
         // Only the log says whether a record was purged or lost: a manifest can lag behind it.
         if (!isTruncated(error)) throw error;
         await this.#loadSnapshot();
       }
     }
-    this.#link.isChecked = true;
+    this.#link.isChecked = connections === this.#link.connections;
   }
 
-  async #rejoinLost(): Promise<void> {
-    await this.#local.change('strict', async (tx, state) => ({ state: await rejoin(this.#local.tables, tx, state, 'lost'), result: undefined }));
+  /** If a check does not agree with this base, the log is read once more: once for each check. `before` is the one before. */
+  async #mend({ diverged }: Applied, before: Position | undefined): Promise<boolean> {
+    if (diverged === undefined) return false;
+    this.#parts.events.alarm(new KvError('KV_SYNC_DIVERGED', `this database is not what the device that compacted had at position ${diverged} of the log${before === diverged ? ', although all of it was read once more: that device has something else than the log says' : '; the log is read once more'}`));
+    if (before === diverged || this.#options.isCopy) return false;
+    // From its start, if it is there: the newest snapshot may be of the device that is wrong.
+    await this.#rejoin(async (tx, state) => ({ ...await rejoin(this.#local.tables, tx, state, 'reread'), isMending: true }));
+    return true;
+  }
+
+  /** Reads the log anew after it has lost its history, and puts back what this device, or the newest snapshot, has of it. */
+  async rejoinLost(): Promise<void> {
+    await this.#rejoin((tx, state) => rejoin(this.#local.tables, tx, state, 'lost'));
+    if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
+  }
+
+  async #rejoin(work: (tx: Transaction, state: SyncState) => Promise<SyncState>): Promise<void> {
+    // What was committed before has its base in the history that ends here.
+    await this.#parts.advance('strict', async (tx, state) => ({ state: await work(tx, state), result: undefined }));
+    this.#attempts.clear();
     this.#link.sendAgain();
     this.#link.isCaughtUp = false;
-    if (await readManifest(this.#parts.log, this.#parts.wire) !== undefined) await this.#loadSnapshot();
   }
 
   async #loadSnapshot(): Promise<void> {
     const snapshots = this.#parts.snapshots;
     if (snapshots === undefined) throw new KvError('KV_LOG_TRUNCATED', 'the log begins with a snapshot, which the option `snapshots` has to provide');
     await loadSnapshot({
-      tables: this.#local.tables, log: this.#parts.log, store: snapshots, wire: this.#parts.wire, now: this.#parts.clock, isCopy: this.#options.isCopy,
-      unread: this.#parts.unread,
-      change: (work) => this.#local.change('relaxed', work),
+      tables: this.#local.tables, log: this.#parts.log, store: snapshots, wire: this.#parts.wire, isCopy: this.#options.isCopy,
+      change: (work) => this.#parts.advance('relaxed', work),
       conflicts: (conflicts) => this.#parts.events.conflicts(conflicts),
-      rejoin: (tx, state) => rejoin(this.#local.tables, tx, state, 'lost'),
+      rejoin: (tx, state, kind) => rejoin(this.#local.tables, tx, state, kind),
     });
     // What is still pending may have another number now.
     this.#link.sendAgain();

@@ -1,11 +1,11 @@
 // Large values of records that are about to be applied.
-import { blobsIn, toHexBytes } from './apply.ts';
+import { blobsIn } from './apply.ts';
 import type { BlobOp, ReadRecord } from './apply.ts';
-import { toHex } from './bytes.ts';
+import { toHex, toHexBytes } from './bytes.ts';
 import { inParallel } from './parallel.ts';
-import { CHUNK, decodeTransactions } from './record.ts';
-import type { SyncState } from './rows.ts';
-import type { Bytes, Tables } from './tables.ts';
+import { CHUNK, decodeBody } from './record.ts';
+import type { SyncState } from './state.ts';
+import type { Bytes } from './tables.ts';
 
 /** So much is in memory at a time, or what one record refers to. */
 const MAX_BYTES = 16 << 20;
@@ -15,11 +15,11 @@ const PARALLEL = 4;
  * Fetches `missing`, which the first record needs, and what those after it need as far as it fits
  * into memory. Returns how many records have what they need: at least the first one.
  */
-export async function fetchBlobs(tables: Tables, state: SyncState, records: readonly ReadRecord[], missing: readonly BlobOp[], fetch: (hash: Bytes) => Promise<Bytes>, into: Map<string, Bytes>): Promise<number> {
+export async function fetchBlobs(state: SyncState, records: readonly ReadRecord[], missing: readonly BlobOp[], fetch: (hash: Bytes) => Promise<Bytes>, into: Map<string, Bytes>): Promise<number> {
   const wanted = new Map<string, { readonly hash: Bytes; readonly index: number }>();
   let [end, bytes] = [records.length, 0];
   for (const [index, record] of records.entries()) {
-    const ops = index === 0 ? missing : blobsAhead(tables, state, record);
+    const ops = index === 0 ? missing : blobsAhead(state, record);
     const added = ops?.filter(({ hash }) => !wanted.has(toHexBytes(hash)));
     if (added !== undefined) bytes += added.reduce((sum, { size }) => sum + size, 0);
     if (index > 0 && (added === undefined || (added.length > 0 && bytes > MAX_BYTES))) {
@@ -42,12 +42,12 @@ export async function fetchBlobs(tables: Tables, state: SyncState, records: read
 }
 
 /** What a record needs, as far as can be told before its transaction; undefined if it cannot. */
-function blobsAhead(tables: Tables, { device, formers }: SyncState, record: ReadRecord): BlobOp[] | undefined {
+function blobsAhead({ device, formers }: SyncState, record: ReadRecord): BlobOp[] | undefined {
   const writer = toHex(record.device);
-  if (record.isPassedOver === true || writer === device || formers.some((former) => former.device === writer)) return [];
+  if (record.unread !== undefined || writer === device || formers.some((former) => former.device === writer)) return [];
   if ((record.flags & CHUNK) !== 0) return undefined;
   try {
-    return blobsIn(tables, decodeTransactions(record.body));
+    return blobsIn(decodeBody(record.body));
   } catch {
     return undefined;
   }

@@ -1,14 +1,16 @@
 // Sync in the background: follows the log, sends local commits, and calls `resolve`, until it is
 // told to end.
+import { attempt } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
-import { AbortController } from '../base/platform.ts';
+import { AbortController, ReadableStream } from '../base/platform.ts';
 import type { Database } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
 import { Bell } from './bell.ts';
 import { toKvError } from './failures.ts';
 import { GATHER_MS } from './local-feed.ts';
 import type { SyncConflict, SyncOptions, SyncProgress } from './options.ts';
-import type { RemoteLog } from './remote-log.ts';
+import type { RawDivergence } from './parts.ts';
+import type { RemoteLog, SnapshotStore } from './remote-log.ts';
 import { Replica } from './replica.ts';
 import type { Tables } from './tables.ts';
 import { isHidden } from './visibility.ts';
@@ -18,6 +20,7 @@ export interface LeaderEvents {
   state(change: Partial<SyncProgress>): void;
   conflicts(conflicts: readonly RawConflict[]): void;
   repaired(records: number): void;
+  diverged(divergences: readonly RawDivergence[]): void;
   alarm(error: KvError): void;
 }
 
@@ -37,6 +40,51 @@ export function decodeConflict(tables: Tables, { collection, key, mine, theirs }
   if (table === undefined) return undefined;
   const { key: keys, value: values } = table;
   return { collection, key: keys.decode(key), mine: mine ? values.decode(mine.value) : undefined, theirs: theirs ? values.decode(theirs.value) : undefined };
+}
+
+/** A log whose calls end with sync, also those that would never answer. */
+function logUntil(signal: AbortSignal, log: RemoteLog): RemoteLog {
+  return {
+    append: (...given) => attempt(() => log.append(...given), signal),
+    read: (...given) => attempt(() => log.read(...given), signal),
+    at: (...given) => attempt(() => log.at(...given), signal),
+    manifest: () => attempt(() => log.manifest(), signal),
+    replaceManifest: (...given) => attempt(() => log.replaceManifest(...given), signal),
+    purge: (...given) => attempt(() => log.purge(...given), signal),
+    wake: (...given) => log.wake(...given),
+    close: () => log.close(),
+  };
+}
+
+/** The same for an object store. */
+function storeUntil(signal: AbortSignal, store: SnapshotStore): SnapshotStore {
+  return {
+    put: (key, stream, given) => attempt(() => store.put(key, streamUntil(signal, stream), given), signal),
+    get: async (...given) => {
+      const stream = await attempt(() => store.get(...given), signal);
+      return stream && streamUntil(signal, stream);
+    },
+    list: (...given) => attempt(() => store.list(...given), signal),
+    delete: (...given) => attempt(() => store.delete(...given), signal),
+  };
+}
+
+/** A stream that fails when sync ends, and lets its source go then. */
+function streamUntil(signal: AbortSignal, stream: ReadableStream<Uint8Array>): ReadableStream<Uint8Array> {
+  const reader = stream.getReader();
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const step = await attempt(() => reader.read(), signal);
+        if (step.done) controller.close();
+        else controller.enqueue(step.value);
+      } catch (error) {
+        reader.cancel(error).catch(() => undefined);
+        throw error;
+      }
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
 }
 
 export class Leader {
@@ -60,13 +108,16 @@ export class Leader {
     this.#options = options;
     this.#events = events;
     const { snapshots, collections, mode, seal, exclusive, resolve } = options;
-    this.replica = new Replica(db, { log, snapshots, collections, mode, seal, tables, isExclusive: exclusive, keepsConflicts: resolve !== undefined }, {
+    const { signal } = this.#stop;
+    const services = { log: logUntil(signal, log), snapshots: snapshots && storeUntil(signal, snapshots) };
+    this.replica = new Replica(db, { ...services, collections, mode, seal, tables, isExclusive: exclusive, keepsConflicts: resolve !== undefined }, {
       conflicts: (conflicts) => {
         events.conflicts(conflicts);
         this.#conflicted.ring();
       },
       alarm: (error) => events.alarm(error),
       repaired: (records) => events.repaired(records),
+      diverged: (divergences) => events.diverged(divergences),
       changed: () => this.#outgoing.ring(),
     });
     this.started = this.#start();
@@ -119,7 +170,7 @@ export class Leader {
   }
 
   async #run(): Promise<void> {
-    await Promise.all([this.#loop(this.#incoming, () => this.#receive()), this.#loop(this.#outgoing, () => this.#send()), this.#loop(this.#conflicted, () => this.#resolveConflicts())]);
+    await Promise.all([this.#loop(this.#incoming, (onProgress) => this.#receive(onProgress)), this.#loop(this.#outgoing, () => this.#send()), this.#loop(this.#conflicted, () => this.#resolveConflicts())]);
     if (this.#failure !== undefined) throw this.#failure;
   }
 
@@ -140,12 +191,15 @@ export class Leader {
   }
 
   /** Does work when the bell rings, and again, later and later, after failures. */
-  async #loop(bell: Bell, work: () => Promise<void>): Promise<void> {
+  async #loop(bell: Bell, work: (onProgress: () => void) => Promise<void>): Promise<void> {
     let [backoff, poll] = [MIN_BACKOFF_MS, MIN_POLL_MS];
+    const onProgress = (): void => {
+      backoff = MIN_BACKOFF_MS;
+    };
     while (!this.#isStopped) {
       try {
-        await work();
-        backoff = MIN_BACKOFF_MS;
+        await work(onProgress);
+        onProgress();
         if (!this.#isStopped) poll = await bell.wait(poll) ? MIN_POLL_MS : Math.min(poll * 2, MAX_POLL_MS);
       } catch (error) {
         if (this.#isStopped) return;
@@ -171,17 +225,23 @@ export class Leader {
     this.#pauses.delete(pause);
   }
 
-  async #refresh(change: Partial<SyncProgress>): Promise<void> {
+  /** Tells how far sync is now. */
+  async refresh(change: Partial<SyncProgress> = {}): Promise<void> {
     const [pending, { cursor }] = await Promise.all([this.replica.pending(), this.replica.recall()]);
     if (!this.#isStopped) this.#events.state({ ...change, pending, position: cursor.position });
   }
 
-  async #receive(): Promise<void> {
-    while (!this.#isStopped && await this.replica.pull(this.#stop.signal)) await this.#refresh({ status: 'catching-up' });
+  async #receive(onProgress: () => void): Promise<void> {
+    let hasMore = true;
+    while (!this.#isStopped && (hasMore = await this.replica.pull(this.#stop.signal)) && !this.replica.isAtEnd) {
+      onProgress();
+      await this.refresh({ status: 'catching-up' });
+    }
     if (this.#isStopped) return;
-    await this.#refresh({ status: 'live', lastError: undefined });
+    await this.refresh({ status: 'live', lastError: undefined });
     // Sending waits until the log was read.
     this.#outgoing.ring();
+    if (hasMore) this.#incoming.ring();
   }
 
   async #send(): Promise<void> {

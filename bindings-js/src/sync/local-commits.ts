@@ -2,11 +2,12 @@
 import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
 import { Mutex } from './mutex.ts';
-import type { SyncState } from './rows.ts';
+import type { SyncState } from './state.ts';
 import type { Tables } from './tables.ts';
 
 export class LocalCommits {
   readonly tables: Tables;
+  readonly #alarm: (error: KvError) => void;
   readonly #turns = new Mutex();
   #isStopped = false;
   /** As of the last commit; undefined if that is not known. */
@@ -15,8 +16,9 @@ export class LocalCommits {
   #pending: number | undefined;
   #changes = 0;
 
-  constructor(tables: Tables) {
+  constructor(tables: Tables, alarm: (error: KvError) => void) {
     this.tables = tables;
+    this.#alarm = alarm;
   }
 
   async state(): Promise<SyncState> {
@@ -50,8 +52,9 @@ export class LocalCommits {
           this.#checkRunning();
           next = changed.state;
           return changed;
-        }, { durability });
+        }, durability);
         this.#state = next;
+        for (const error of this.tables.leftOut) this.#alarm(error);
         return result;
       } finally {
         this.#pending = undefined;

@@ -2,7 +2,7 @@
 import { KvError } from '../base/errors.ts';
 import { valueCodecs } from '../codec/values.ts';
 import type { Commit, CommitIterator, Database } from '../types/index.ts';
-import type { SyncState } from './rows.ts';
+import type { SyncState } from './state.ts';
 import { STATE_COLLECTION } from './tables.ts';
 import { isHidden } from './visibility.ts';
 
@@ -15,7 +15,7 @@ export type LocalCommit =
 
 /** Commits of sync that are kept until the application commits. */
 const MAX_OWN_COMMITS = 256;
-/** Commits of which `peek` knows at least, if there are so many. */
+/** `peek` reads no further than so many. */
 export const MAX_COMMITS = 1024;
 /**
  * Commits of a burst gather for so long. After a commit of the application nothing is read either,
@@ -85,13 +85,13 @@ export class LocalFeed {
     return this.hasCommits || this.#queue.length >= MAX_OWN_COMMITS || this.#failure !== undefined;
   }
 
-  /** What is there now, or the front of it; with a version, all up to it. A view: `taken` removes from its front. */
+  /** What is there now, or up to a version; if that are many, the front of it. A view: `taken` removes from its front. */
   async peek(version?: number): Promise<readonly LocalCommit[]> {
     this.#peeks++;
     if (this.#rest !== undefined) this.#readOn();
     try {
       const newest = version ?? await this.#newest();
-      const isEnough = (): boolean => this.#failure !== undefined || (version === undefined && this.#queue.length >= MAX_COMMITS);
+      const isEnough = (): boolean => this.#failure !== undefined || this.#queue.length >= MAX_COMMITS;
       // Replies come in order: commits that there are come before these. Those without changes never do.
       for (let quiet = 0; this.#read < newest && quiet < 3 && !isEnough();) {
         const before = this.#read;

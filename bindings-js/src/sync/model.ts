@@ -1,135 +1,18 @@
-// The rows of keys that a commit of sync looks at, read once, changed in memory, and written at the
-// end: entry, stamp and overlay of each.
+// The rows that a commit of sync looks at, read once, changed in memory, and written at the end.
+import { KvError } from '../base/errors.ts';
+import { keyText } from '../codec/key-text.ts';
 import type { Reader, Transaction, Writer } from '../types/index.ts';
+import { toHexBytes } from './bytes.ts';
+import type { View } from './fold.ts';
 import { isWithin, keyId, toRange } from './key-ranges.ts';
 import type { KeyBound } from './record.ts';
-import { copyOf, decodeOverlay, decodeStamp, encodeOverlay, encodeStamp } from './rows.ts';
-import type { BaseValue, Overlay, Stamp } from './rows.ts';
-import type { Bytes, Rows, Table, Tables } from './tables.ts';
-import { Unread } from './unread.ts';
+import { Row, checkOf, decodeRow, hashOf, replaceHash } from './row.ts';
+import type { Base, BaseValue, Histories } from './row.ts';
+import type { Digest, SyncState } from './state.ts';
+import { expiryEnd, expiryOf, expiryRow, readExpiryRow } from './tables.ts';
+import type { Bytes, KnownTable, Rows, Table, Tables } from './tables.ts';
 
 type RowsIn = Reader<Bytes, Bytes> & Writer<Bytes, Bytes>;
-
-export class Row {
-  readonly table: Table;
-  readonly key: Bytes;
-  readonly isStrict: boolean;
-  /** The entry, as the application sees it. */
-  entry: BaseValue;
-  /** Version of the entry; 0 if this commit writes it. */
-  entryVersion: number;
-  stamp: Stamp | undefined;
-  overlay: Overlay | undefined;
-  /** Version of the commit that wrote the overlay. */
-  readonly overlayVersion: number;
-  /** Version that the entry has if it is the base's. */
-  #cleanVersion: number;
-  /** Whether the application wrote the entry since, in a commit that is not in the outbox yet. */
-  readonly isUnread: boolean;
-  /** Whether the entry is the base's value. */
-  isClean: boolean;
-  /** In strict mode: the base's value, whatever the entry is. */
-  readonly copy: BaseValue;
-  #isEntryChanged = false;
-  #isStampChanged = false;
-  #isOverlayChanged = false;
-
-  constructor(table: Table, key: Bytes, read: RowParts, now: number, isUnread: boolean) {
-    const { entry, stamp, overlay } = read;
-    this.table = table;
-    this.key = key;
-    this.isStrict = table.modes.isStrict(key);
-    this.entry = entry === undefined ? null : { value: entry.value, expiresAt: entry.expiresAt ?? 0 };
-    this.entryVersion = entry?.version ?? 0;
-    this.stamp = stamp && decodeStamp(stamp.value);
-    this.overlay = !this.isStrict && overlay !== undefined ? decodeOverlay(overlay.value) : undefined;
-    this.copy = this.isStrict && overlay !== undefined ? decodeOverlay(overlay.value).base ?? null : null;
-    this.overlayVersion = overlay?.version ?? 0;
-    this.#cleanVersion = this.stamp?.dataVersion || (stamp?.version ?? 0);
-    this.isUnread = isUnread;
-    this.isClean = !isUnread && this.overlay === undefined && this.#isEntryTheBase(now);
-  }
-
-  #isEntryTheBase(now: number): boolean {
-    if (this.entry === null) return !this.isLive(now);
-    return this.stamp !== undefined && this.entryVersion === this.#cleanVersion;
-  }
-
-  /** Whether the base has a value that is not expired. */
-  isLive(now: number): boolean {
-    const { stamp } = this;
-    return stamp !== undefined && !stamp.isDead && (stamp.expiresAt === 0 || stamp.expiresAt > now);
-  }
-
-  /** In a restored database: the entry is the base's value if it looks like it. */
-  recognize(checkOf: (value: BaseValue) => number): void {
-    const { stamp, entry, overlay } = this;
-    if (stamp === undefined) return;
-    if (overlay !== undefined) {
-      // Whether the entry is the write that was sent or a later one cannot be told: it is sent again.
-      this.setOverlay({ ...overlay, ticket: 0, captured: 0 });
-      return;
-    }
-    const isSame = entry === null ? stamp.isDead || stamp.expiresAt !== 0 : stamp.check === 0 || stamp.check === checkOf(entry);
-    if (!isSame || (entry !== null && stamp.isDead)) return;
-    if (this.isStrict && checkOf(this.copy) !== checkOf(entry)) return;
-    this.becomeClean();
-  }
-
-  setEntry(value: BaseValue): void {
-    this.entry = value;
-    this.entryVersion = 0;
-    this.#isEntryChanged = true;
-  }
-
-  setStamp(stamp: Omit<Stamp, 'dataVersion'>): void {
-    this.stamp = { ...stamp, dataVersion: 0 };
-    this.#isStampChanged = true;
-  }
-
-  /** The base has nothing of the key any more, not even a tombstone. */
-  forget(): void {
-    if (this.isClean) this.setEntry(null);
-    else if (this.overlay !== undefined) this.setOverlay({ ...this.overlay, base: null });
-    this.stamp = undefined;
-    this.#isStampChanged = true;
-  }
-
-  setOverlay(overlay: Overlay | undefined): void {
-    this.overlay = overlay;
-    this.#isOverlayChanged = true;
-    if (overlay !== undefined) this.isClean = false;
-  }
-
-  /** The entry, as it is or is written by this commit, is the base's value from now on. */
-  becomeClean(): void {
-    this.setOverlay(undefined);
-    this.isClean = true;
-    this.#isStampChanged = this.#isStampChanged || this.stamp !== undefined;
-    if (!this.#isEntryChanged) this.#cleanVersion = this.entryVersion;
-  }
-
-  /** The rows to write, by collection. */
-  changes(): Change[] {
-    const { table, key, entry, stamp, overlay } = this;
-    const list: Change[] = [];
-    if (this.#isEntryChanged) list.push({ rows: table.data, key, value: entry });
-    if (this.#isStampChanged && stamp === undefined) list.push({ rows: table.stamps, key, value: null });
-    if (this.#isStampChanged && stamp !== undefined) {
-      const dataVersion = this.#isEntryChanged && this.isClean ? 0 : this.#cleanVersion;
-      list.push({ rows: table.stamps, key, value: { value: encodeStamp({ ...stamp, dataVersion }), expiresAt: 0 } });
-    }
-    if (this.isStrict) {
-      if (this.#isEntryChanged) {
-        const copy = entry && copyOf(entry);
-        list.push({ rows: table.overlay, key, value: copy && { value: copy, expiresAt: 0 } });
-      }
-    } else if (this.#isOverlayChanged) {
-      list.push({ rows: table.overlay, key, value: overlay ? { value: encodeOverlay(overlay), expiresAt: 0 } : null });
-    }
-    return list;
-  }
-}
 
 /** A row to write, or to delete. */
 export interface Change {
@@ -138,51 +21,69 @@ export interface Change {
   readonly value: BaseValue;
 }
 
-interface Stored {
-  readonly value: Bytes;
-  readonly version: number;
-  readonly expiresAt?: number;
-}
-
-interface RowParts {
-  readonly entry: Stored | undefined;
-  readonly stamp: Stored | undefined;
-  readonly overlay: Stored | undefined;
-}
-
 /** With so many keys it pays to ask first which of them are there. */
 const MANY_KEYS = 16;
 /** Keys that are read at once. */
 const READ_KEYS = 128;
 /** Rows that are written at once. */
 const WRITE_ROWS = 256;
-const NOTHING: RowParts = { entry: undefined, stamp: undefined, overlay: undefined };
 
-export class Model {
+export class Model implements View {
   readonly #tx: Transaction;
-  readonly #now: number;
   readonly #tables: Tables;
-  readonly #unread: Unread;
-  readonly #rows = new Map<string, Map<string, Row>>();
+  readonly #histories: Histories;
+  readonly #blobs: ReadonlyMap<string, Bytes>;
+  readonly #rows = new Map<Table, Map<string, Row>>();
   readonly #handles = new Map<Rows, RowsIn>();
+  readonly #expiring = new Set<Row>();
+  /** Rows of the expiry index whose time may have come. */
+  readonly #due: { readonly at: Bytes; readonly expiresAt: number }[] = [];
 
-  /** `now` decides which entries are expired. `unread` has all commits of the application that are in the transaction's snapshot and not in the outbox. */
-  constructor(tx: Transaction, tables: Tables, now: number, unread = new Unread()) {
+  /** `blobs` has large values, by hexadecimal hash. */
+  constructor(tx: Transaction, tables: Tables, { history, settled }: SyncState, blobs: ReadonlyMap<string, Bytes> = new Map<string, Bytes>()) {
     this.#tx = tx;
-    this.#now = now;
     this.#tables = tables;
-    this.#unread = unread;
-    for (const name of tables.byName.keys()) this.#rows.set(name, new Map());
+    this.#histories = { current: history, settled };
+    this.#blobs = blobs;
   }
 
-  /** Reads rows of keys. */
+  // What a fold sees.
+
+  table(name: string, declaration: string): Table {
+    return this.#tables.table(name, declaration);
+  }
+
+  /** A row that was loaded. */
+  row(table: Table, key: Bytes): Row {
+    return this.#rows.get(table)?.get(keyId(key)) as Row;
+  }
+
+  /** The loaded rows of a range; all there are after `loadRange`. */
+  * within(table: Table, lower: KeyBound, upper: KeyBound): Iterable<Row> {
+    for (const row of this.#rows.get(table)?.values() ?? []) if (isWithin(row.key, lower, upper)) yield row;
+  }
+
+  /** After `loadDue` up to that time. */
+  * due(time: number): Iterable<Row> {
+    for (const row of this.#expiring) {
+      const expiresAt = row.stamp?.expiresAt ?? 0;
+      if (expiresAt !== 0 && expiresAt <= time) yield row;
+    }
+  }
+
+  value(hash: Bytes): Bytes | undefined {
+    return this.#blobs.get(toHexBytes(hash));
+  }
+
+  // Reading.
+
   async load(wanted: Iterable<{ readonly table: Table; readonly key: Bytes }>): Promise<void> {
     const byTable = new Map<Table, Map<string, Bytes>>();
     const { pace } = this.#tables;
     for (const { table, key } of wanted) {
       if (pace.isDue) await pace.rest();
       const id = keyId(key);
-      if (this.#rows.get(table.name)?.has(id) === true) continue;
+      if (this.#rows.get(table)?.has(id) === true) continue;
       let keys = byTable.get(table);
       if (keys === undefined) byTable.set(table, keys = new Map());
       keys.set(id, key);
@@ -197,37 +98,72 @@ export class Model {
   }
 
   async #loadKeys(table: Table, keys: readonly (readonly [id: string, key: Bytes])[]): Promise<void> {
-    const rows = this.#rows.get(table.name) as Map<string, Row>;
-    const froms = [table.data, table.stamps, table.overlay] as const;
-    const found = keys.length < MANY_KEYS ? undefined : await Promise.all(froms.map((from) => this.#in(from).hasMany(keys.map(([, key]) => key))));
+    const rows = this.#rowsOf(table);
+    const from = this.#in(table.rows);
+    const found = keys.length < MANY_KEYS ? undefined : await from.hasMany(keys.map(([, key]) => key));
     await Promise.all(keys.map(async ([id, key], at) => {
-      const get = (nth: 0 | 1 | 2): Promise<Stored | undefined> | undefined => found?.[nth]?.[at] === false ? undefined : this.#in(froms[nth]).getEntry(key);
-      const [entry, stamp, overlay] = await Promise.all([get(0), get(1), get(2)]);
-      rows.set(id, new Row(table, key, { entry, stamp, overlay }, this.#now, this.#unread.has(table.name, key)));
+      const bytes = found?.[at] === false ? undefined : await from.get(key);
+      rows.set(id, new Row(table, key, this.#histories, bytes && decodeRow(bytes), this.#expiring));
     }));
   }
 
-  /** Reads all rows of a range, and has empty ones for those of `expected` that are not there. */
-  async loadRange(table: Table, lower: KeyBound, upper: KeyBound, expected: readonly Bytes[] = []): Promise<void> {
-    const keys = new Map<string, Bytes>();
-    for (const from of [table.data, table.stamps, table.overlay]) {
-      for await (const key of this.#in(from).keys(toRange(lower, upper))) keys.set(keyId(key), key);
-    }
-    const others = expected.filter((key) => !isWithin(key, lower, upper));
-    await this.load([...keys.values(), ...others].map((key) => ({ table, key })));
-    const rows = this.#rows.get(table.name) as Map<string, Row>;
-    for (const key of expected) {
+  #rowsOf(table: Table): Map<string, Row> {
+    let rows = this.#rows.get(table);
+    if (rows === undefined) this.#rows.set(table, rows = new Map());
+    return rows;
+  }
+
+  /** Reads all rows of a range. */
+  async loadRange(table: Table, lower: KeyBound, upper: KeyBound): Promise<void> {
+    const rows = this.#rowsOf(table);
+    const { pace } = this.#tables;
+    for await (const [key, bytes] of this.#in(table.rows).entries(toRange(lower, upper))) {
+      if (pace.isDue) await pace.rest();
       const id = keyId(key);
-      if (!rows.has(id)) rows.set(id, new Row(table, key, NOTHING, this.#now, this.#unread.has(table.name, key)));
+      if (!rows.has(id)) rows.set(id, new Row(table, key, this.#histories, decodeRow(bytes), this.#expiring));
     }
   }
 
-  /** Whether a range has no rows at all. */
+  /** Reads the rows with values that expire up to a time. */
+  async loadDue(time: number, { declared }: SyncState): Promise<void> {
+    const points: { table: Table; key: Bytes }[] = [];
+    for await (const [at, named] of this.#in(this.#tables.expiring).entries({ lt: expiryEnd(time) })) {
+      const { name, key } = readExpiryRow(named);
+      this.#due.push({ at, expiresAt: expiryOf(at) });
+      const declaration = declared[name];
+      if (declaration !== undefined) points.push({ table: this.table(name, declaration), key });
+    }
+    await this.load(points);
+  }
+
+  /** The rows with values that expire after a time and up to another one. */
+  async loadExpiring(after: number, until: number, { declared }: SyncState): Promise<Row[]> {
+    const points: { table: Table; key: Bytes }[] = [];
+    for await (const named of this.#in(this.#tables.expiring).values({ gte: expiryEnd(after), lt: expiryEnd(until) })) {
+      const { name, key } = readExpiryRow(named);
+      const declaration = declared[name];
+      if (declaration !== undefined) points.push({ table: this.table(name, declaration), key });
+    }
+    await this.load(points);
+    return points.map(({ table, key }) => this.row(table, key));
+  }
+
+  /** Whether a range has neither rows nor entries. */
   async isBare(table: Table, lower: KeyBound, upper: KeyBound): Promise<boolean> {
-    if (this.#unread.touches(table.name)) return false;
     const range = toRange(lower, upper);
-    const first = await Promise.all([table.data, table.stamps, table.overlay].map((from) => this.#in(from).first(range)));
+    const from = table.data === undefined ? [table.rows] : [table.rows, table.data];
+    const first = await Promise.all(from.map((rows) => this.#in(rows).first(range)));
     return first.every((entry) => entry === undefined);
+  }
+
+  async entryOf({ table, key }: Row): Promise<BaseValue> {
+    const entry = await this.#in(this.#tables.entriesOf(table)).getEntry(key);
+    return entry === undefined ? null : { value: entry.value, expiresAt: entry.expiresAt ?? 0 };
+  }
+
+  /** Version of the commit that wrote the entry. */
+  async versionOf({ table, key }: Row): Promise<number | undefined> {
+    return (await this.#in(this.#tables.entriesOf(table)).getEntry(key))?.version;
   }
 
   #in(rows: Rows): RowsIn {
@@ -236,23 +172,58 @@ export class Model {
     return handle;
   }
 
-  /** A row that was loaded. */
-  row(table: Table, key: Bytes): Row {
-    return this.#rows.get(table.name)?.get(keyId(key)) as Row;
+  // Writing.
+
+  /** Writes what changed. Returns the state with the digests of it. */
+  async save(state: SyncState): Promise<SyncState> {
+    for (const row of this.#expiring) if (row.mayBeRemoved && row.entry === undefined && await this.versionOf(row) === undefined) row.revive();
+    await this.write(this.#changes(state.time));
+    return { ...state, digests: this.digests(state) };
   }
 
-  /** The loaded rows of a range; all there are after `loadRange`. */
-  * within(table: Table, lower: KeyBound, upper: KeyBound): Iterable<Row> {
-    for (const row of this.#rows.get(table.name)?.values() ?? []) if (isWithin(row.key, lower, upper)) yield row;
+  /** Those of the state, with what changed since. */
+  digests(state: SyncState): SyncState['digests'] {
+    const digests: { [name: string]: Digest } = { ...state.digests };
+    for (const [{ name }, rows] of this.#rows) {
+      for (const { key, before, base } of rows.values()) if (before !== base) digests[name] = replaceDigest(digests[name], key, before, base);
+    }
+    return digests;
   }
 
-  /** Writes what changed. */
-  save(): Promise<void> {
-    return this.write(this.#changes());
+  * #changes(time: number): Iterable<Change> {
+    const { expiring } = this.#tables;
+    for (const { at, expiresAt } of this.#due) if (expiresAt <= time) yield { rows: expiring, key: at, value: null };
+    for (const [table, rows] of this.#rows) {
+      for (const row of rows.values()) {
+        if (!row.isChanged) continue;
+        const { key, before, base, entry } = row;
+        if (table.data !== undefined && entry !== undefined) yield { rows: table.data, key, value: entry };
+        const value = row.encode();
+        yield { rows: table.rows, key, value: value === undefined ? null : { value, expiresAt: 0 } };
+        if (before === base) continue;
+        const [from, to] = [before?.stamp.expiresAt ?? 0, base?.stamp.expiresAt ?? 0];
+        if (from !== to) {
+          if (from !== 0) yield { rows: expiring, key: expiryRow(from, table, key)[0], value: null };
+          if (to !== 0) yield this.expiry(table, key, to);
+        }
+      }
+    }
   }
 
-  * #changes(): Iterable<Change> {
-    for (const rows of this.#rows.values()) for (const row of rows.values()) yield* row.changes();
+  expiry(table: Table, key: Bytes, expiresAt: number): Change {
+    const [at, named] = expiryRow(expiresAt, table, key);
+    return { rows: this.#tables.expiring, key: at, value: { value: named, expiresAt: 0 } };
+  }
+
+  /** Leaves out entries that are what they are to become. */
+  async compare(): Promise<void> {
+    for (const rows of this.#rows.values()) {
+      for (const row of rows.values()) {
+        if (row.entry === undefined) continue;
+        const entry = await this.entryOf(row);
+        if (checkOf(entry) === checkOf(row.entry) && entry?.expiresAt === row.entry?.expiresAt) row.entry = undefined;
+      }
+    }
   }
 
   /** Writes rows, whether they were loaded or not. */
@@ -272,9 +243,40 @@ export class Model {
     const isDeferred = count <= WRITE_ROWS;
     for (const [into, { sets, deletes, expiring }] of batches) {
       const rows = this.#in(into);
-      await this.#inSlices(sets, isDeferred, (slice) => rows.setMany(slice));
       await this.#inSlices(deletes, isDeferred, (slice) => rows.deleteMany(slice));
+      if (this.#tables.isLeavingOut) {
+        const table = [...this.#tables.byName.values()].find(({ data, unique }) => data === into && unique.length > 0);
+        if (table !== undefined) {
+          await this.#leaveOut(table, [...sets.map(([key, value]) => ({ key, value, expiresAt: 0 })), ...expiring.map(([key, entry]) => ({ key, ...entry }))]);
+          continue;
+        }
+      }
+      await this.#inSlices(sets, isDeferred, (slice) => rows.setMany(slice));
       await this.#inSlices(expiring, isDeferred, (slice) => Promise.all(slice.map(([key, { value, expiresAt }]) => rows.set(key, value, { expireAt: expiresAt }))));
+    }
+  }
+
+  /**
+   * Writes entries, but leaves those out of a unique index whose keys belong to other entries. First none of
+   * them has any: keys may have gone from one to another.
+   */
+  async #leaveOut(table: KnownTable, entries: readonly { readonly key: Bytes; readonly value: Bytes; readonly expiresAt: number }[]): Promise<void> {
+    const data = this.#tx.collection(table.data);
+    const set = ({ key, value, expiresAt }: (typeof entries)[number]): Promise<void> => data.set(key, value, expiresAt === 0 ? {} : { expireAt: expiresAt });
+    try {
+      for (const { apart } of table.unique) for (const { key } of entries) apart.add(keyId(key));
+      for (const entry of entries) await set(entry);
+      for (const entry of entries) {
+        for (const { name, apart, keysOf } of table.unique) {
+          const keys = keysOf(entry.value, entry.key);
+          const counts = await Promise.all(keys.map((eq) => data.index(name).count({ eq })));
+          if (counts.every((count) => count === 0)) apart.delete(keyId(entry.key));
+          else this.#tables.leftOut.push(new KvError('KV_UNIQUE', `an entry of collection ${JSON.stringify(table.name)} is left out of the unique index ${JSON.stringify(name)}, where another one has its key ${keys.map(keyText).join(' or ')}: the log has lost its history, and both were written; write one of them anew`));
+        }
+        await set(entry);
+      }
+    } finally {
+      for (const { apart } of table.unique) apart.clear();
     }
   }
 
@@ -286,4 +288,12 @@ export class Model {
       await this.#tables.pace.rest();
     }
   }
+}
+
+const isCounted = (base: Base | undefined): base is Base => base !== undefined && !base.stamp.isDead;
+
+/** The digest of a collection after a key got another value. */
+export function replaceDigest(digest: Digest = [0, 0], key: Bytes, before: Base | undefined, after: Base | undefined): Digest {
+  const hash = (base: Base | undefined): number => (isCounted(base) ? hashOf(key, base) : 0);
+  return [digest[0] + Number(isCounted(after)) - Number(isCounted(before)), replaceHash(digest[1], hash(before), hash(after))];
 }

@@ -77,6 +77,12 @@ export interface SyncEventMap {
   conflict: Event & { readonly conflict: SyncConflict };
   /** The log had lost history; this device put back what it has of it, in so many records. */
   repair: Event & { readonly records: number };
+  /**
+   * Entries of a collection were not what the log says, from one key to another: a check that another
+   * device wrote did not agree with them. The log was read once more, and they are now. Keys are
+   * undefined if this program does not know the collection.
+   */
+  diverged: Event & { readonly collection: string; readonly entries: number; readonly from: unknown; readonly to: unknown };
   /** Something is wrong: sync goes on unless the state is "stopped". */
   error: Event & { readonly error: KvError };
 }

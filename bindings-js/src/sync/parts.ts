@@ -1,11 +1,21 @@
 // What the steps of a replica share.
 import type { KvError } from '../base/errors.ts';
+import type { Transaction } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
-import type { BlobMaker } from './drain.ts';
 import type { LocalCommits } from './local-commits.ts';
+import type { BlobMaker } from './outbox.ts';
 import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
-import type { Unread } from './unread.ts';
+import type { SyncState } from './state.ts';
+import type { Bytes } from './tables.ts';
 import type { Wire } from './wire.ts';
+
+/** Keys of a collection whose entries were not what the log says, from the first to the last. */
+export interface RawDivergence {
+  readonly collection: string;
+  readonly entries: number;
+  readonly from: Bytes;
+  readonly to: Bytes;
+}
 
 /** What a replica tells. All of it has been committed. */
 export interface ReplicaEvents {
@@ -14,6 +24,8 @@ export interface ReplicaEvents {
   alarm(error: KvError): void;
   /** The log had lost history; `records` put back what this device has of it. */
   repaired(records: number): void;
+  /** This device had not what the log says; it has now. */
+  diverged(divergences: readonly RawDivergence[]): void;
   /** There are local commits. */
   changed(): void;
 }
@@ -24,6 +36,12 @@ export class Link {
   sent = 0;
   /** Positions of acknowledged tickets, in the order of the tickets. */
   readonly acknowledged = new Map<number, Position>();
+  /** Strict records of this device that the log has at another place than they were meant for: they have no effect. */
+  readonly voided = new Set<number>();
+  /** Counts connections: what was learnt over an earlier one may be over. */
+  connections = 0;
+  /** Counts when records may have got other numbers. */
+  renumbered = 0;
   /** The newest position known to be the log's end, for an exclusive writer. */
   end = 0;
   isChecked = false;
@@ -31,10 +49,13 @@ export class Link {
   isCaughtUp = false;
   /** Whether this device became the only writer, and whether another one did since. */
   isOwner = false;
+  /** Time of the fence of this device, to the counter: no other fence has it. */
+  fence: bigint | undefined;
   isFenced = false;
 
   /** The connection to the log was interrupted: its history has to be checked again. */
   reconnect(): void {
+    this.connections++;
     this.isChecked = false;
     this.isCaughtUp = false;
     // What was acknowledged and not read yet may be lost.
@@ -43,6 +64,7 @@ export class Link {
 
   /** Everything in the outbox is sent again. */
   sendAgain(): void {
+    this.renumbered++;
     this.sent = 0;
     this.acknowledged.clear();
   }
@@ -57,6 +79,15 @@ export class Link {
   }
 }
 
+/** A commit's work: returns the state, which is written if it differs. */
+export type Work<T> = (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>;
+
+/**
+ * Commits what changes the base. What the application has committed before is put into the outbox in
+ * the same commit: otherwise nothing would tell its entries from the base's.
+ */
+export type Advance = <T>(durability: 'strict' | 'relaxed', work: Work<T>) => Promise<T>;
+
 export interface Parts {
   readonly local: LocalCommits;
   readonly log: RemoteLog;
@@ -67,8 +98,7 @@ export interface Parts {
   readonly events: ReplicaEvents;
   /** Milliseconds since 1970. */
   readonly clock: () => number;
-  /** What the application has written up to a version, and is not in the outbox. Never waits for the log. */
-  readonly unread: (version: number) => Promise<Unread>;
-  /** Reads the log on, one call after the other; resolves to whether there may be more. */
-  readonly pull: (signal?: AbortSignal) => Promise<boolean>;
+  readonly advance: Advance;
+  /** Reads all that the log has now, one call after the other. */
+  readonly catchUp: (signal?: AbortSignal) => Promise<void>;
 }

@@ -1,14 +1,20 @@
 // The bytes of a record in the log; docs/SYNC.md has the format.
 //
-//   version u8 · flags u8 · device u64 · seq uv · body · CRC-32C u32 of all before
+//   version u8 · flags u8 · device u64 · seq uv · back uv · body · CRC-32C u32 of all before
 //
-// The body is plain, compressed or sealed, as the flags say. Plain, it is a list of transactions.
+// The body is plain, compressed or sealed, as the flags say. Plain, it is a list of transactions, or a
+// part of one.
 import { KvError } from '../base/errors.ts';
 import { ByteSink, ByteSource, crc32c } from './bytes.ts';
 import type { LoggedRecord, Position } from './remote-log.ts';
-import type { Cursor } from './rows.ts';
+import type { WriteStamp } from './row.ts';
+import type { Cursor, Digest } from './state.ts';
 
 export const RECORD_VERSION = 1;
+/** Counts what programs learn to read: operations, flags and versions of records. */
+export const UNDERSTANDING = 1;
+/** Instead of that: large values of records could not be had. Each start tries again. */
+export const INCOMPLETE = 0;
 /** A record is at most this long. */
 export const MAX_RECORD_BYTES = 1 << 20;
 
@@ -24,25 +30,25 @@ export const COMPRESSED = 8;
 export const SEALED = 16;
 /** The device claims to be the only writer from here on. */
 export const FENCE = 32;
-const KNOWN_FLAGS = 63;
+/** What the writer had applied is of a history that the log has lost: it knew nothing of the present one. */
+export const UNBASED = 64;
+/** The writer's digests of the base, as of the record before this one. */
+export const CHECK = 128;
+const KNOWN_FLAGS = 255;
 
 export interface RecordHeader {
   readonly flags: number;
   readonly device: bigint;
+  /** Numbers of a device grow. */
   readonly seq: number;
-}
-
-/** When a key was written, and by whom: of two writes the one with the greater pair wins. */
-export interface OpStamp {
-  readonly h: bigint;
-  readonly device: bigint;
-  readonly isStrict: boolean;
+  /** How far back the device's record before this one is; `seq` for its first one. Without it this one is not applied. */
+  readonly back: number;
 }
 
 export type SyncOp =
-  | { readonly type: 'set'; readonly collection: string; readonly key: Uint8Array; readonly value: Uint8Array; readonly expiresAt: number; readonly stamp?: OpStamp }
-  | { readonly type: 'blob'; readonly collection: string; readonly key: Uint8Array; readonly hash: Uint8Array; readonly size: number; readonly expiresAt: number; readonly stamp?: OpStamp }
-  | { readonly type: 'delete'; readonly collection: string; readonly key: Uint8Array; readonly stamp?: OpStamp }
+  | { readonly type: 'set'; readonly collection: string; readonly key: Uint8Array; readonly value: Uint8Array; readonly expiresAt: number; readonly stamp?: WriteStamp }
+  | { readonly type: 'blob'; readonly collection: string; readonly key: Uint8Array; readonly hash: Uint8Array; readonly size: number; readonly check: number; readonly expiresAt: number; readonly stamp?: WriteStamp }
+  | { readonly type: 'delete'; readonly collection: string; readonly key: Uint8Array; readonly stamp?: WriteStamp }
   | { readonly type: 'clear'; readonly collection: string; readonly lower: KeyBound; readonly upper: KeyBound };
 
 /** Undefined: the range has no bound on that side. */
@@ -74,22 +80,33 @@ function readBound(source: ByteSource): KeyBound {
   return kind === 0 ? undefined : { bytes: source.bytes(), isExclusive: kind === 2 };
 }
 
-export function encodeTransactions(transactions: readonly SyncTransaction[]): Uint8Array<ArrayBuffer> {
+/** What a record says. */
+export interface RecordBody {
+  /** Counts the records of the device in the order in which they were captured: one that is sent again keeps it. */
+  readonly n: number;
+  /** How the writer declares the collections that are named here. */
+  readonly declared: ReadonlyMap<string, string>;
+  readonly transactions: readonly SyncTransaction[];
+  /** Of a check: of each collection. */
+  readonly digests?: { readonly [name: string]: Digest } | undefined;
+}
+
+export function encodeBody({ n, declared, transactions, digests }: RecordBody): Uint8Array<ArrayBuffer> {
   const sink = new ByteSink();
   const names = new Map<string, number>();
-  sink.uv(transactions.length);
+  sink.uv(n).uv(transactions.length);
   for (const { base, hlc, ops } of transactions) {
     sink.uv(base).u64(hlc).uv(ops.length);
     for (const op of ops) {
       const stamp = op.type === 'clear' ? undefined : op.stamp;
       const code = op.type === 'set' ? SET : op.type === 'delete' ? DELETE : op.type === 'clear' ? CLEAR : BLOB;
       sink.u8(code | (stamp === undefined ? 0 : STAMPED) | (stamp?.isStrict ? STAMPED_STRICT : 0));
-      if (stamp !== undefined) sink.u64(stamp.h).u64(stamp.device);
+      if (stamp !== undefined) sink.u64(stamp.h).u64(stamp.device).uv(stamp.n);
       const known = names.get(op.collection);
       sink.uv(known ?? names.size);
       if (known === undefined) {
         names.set(op.collection, names.size);
-        sink.text(op.collection);
+        sink.text(op.collection).text(declared.get(op.collection) ?? '');
       }
       if (op.type === 'clear') {
         putBound(sink, op.lower);
@@ -98,32 +115,43 @@ export function encodeTransactions(transactions: readonly SyncTransaction[]): Ui
       }
       sink.bytes(op.key);
       if (op.type === 'set') sink.uv(op.expiresAt).bytes(op.value);
-      else if (op.type === 'blob') sink.uv(op.expiresAt).uv(op.size).raw(op.hash);
+      else if (op.type === 'blob') sink.uv(op.expiresAt).uv(op.size).uv(op.check).raw(op.hash);
     }
   }
+  if (digests !== undefined) for (const [name, [count, sum]] of Object.entries(digests)) sink.text(name).uv(count).uv(sum);
   return sink.done();
 }
 
-export function decodeTransactions(body: Uint8Array): SyncTransaction[] {
+/** `flags` are those of the record: digests follow the transactions of a check. */
+export function decodeBody(body: Uint8Array, flags = 0): RecordBody {
   const source = new ByteSource(body);
   const names: string[] = [];
+  const declared = new Map<string, string>();
   const transactions: SyncTransaction[] = [];
+  const n = source.uv();
   for (let left = source.uv(); left > 0; left--) {
     const [base, hlc] = [source.uv(), source.u64()];
     const ops: SyncOp[] = [];
-    for (let more = source.uv(); more > 0; more--) ops.push(readOp(source, names));
+    for (let more = source.uv(); more > 0; more--) ops.push(readOp(source, names, declared));
     transactions.push({ base, hlc, ops });
   }
+  if (flags & CHECK) {
+    const digests: { [name: string]: Digest } = {};
+    while (source.left > 0) digests[source.text()] = [source.uv(), source.uv()];
+    return { n, declared, transactions, digests };
+  }
   if (source.left > 0) throw new KvError('KV_CORRUPT', 'a sync record is longer than its transactions');
-  return transactions;
+  return { n, declared, transactions };
 }
 
-function readOp(source: ByteSource, names: string[]): SyncOp {
+function readOp(source: ByteSource, names: string[], declared: Map<string, string>): SyncOp {
   const code = source.u8();
-  const stamp = (code & STAMPED) === 0 ? {} : { stamp: { h: source.u64(), device: source.u64(), isStrict: (code & STAMPED_STRICT) !== 0 } };
+  const stamp = (code & STAMPED) === 0 ? {} : { stamp: { h: source.u64(), device: source.u64(), n: source.uv(), isStrict: (code & STAMPED_STRICT) !== 0 } };
   const index = source.uv();
   if (index > names.length) throw new KvError('KV_CORRUPT', 'a sync record refers to a collection that it does not name');
+  const isNew = index === names.length;
   const collection = names[index] ??= source.text();
+  if (isNew) declared.set(collection, source.text());
   const type = code & ~(STAMPED | STAMPED_STRICT);
   if (type === CLEAR) return { type: 'clear', collection, lower: readBound(source), upper: readBound(source) };
   const key = source.bytes();
@@ -135,8 +163,8 @@ function readOp(source: ByteSource, names: string[]): SyncOp {
     case DELETE:
       return { type: 'delete', collection, key, ...stamp };
     case BLOB: {
-      const [expiresAt, size] = [source.uv(), source.uv()];
-      return { type: 'blob', collection, key, expiresAt, size, hash: source.raw(32).slice(), ...stamp };
+      const [expiresAt, size, check] = [source.uv(), source.uv(), source.uv()];
+      return { type: 'blob', collection, key, expiresAt, size, check, hash: source.raw(32).slice(), ...stamp };
     }
     default:
       throw new KvError('KV_VERSION_UNSUPPORTED', `a sync record has operation ${type}, which this version does not know: update the package`);
@@ -144,8 +172,8 @@ function readOp(source: ByteSource, names: string[]): SyncOp {
 }
 
 /** The bytes of a record before its body. They are authenticated when the body is sealed. */
-export function encodeHeader({ flags, device, seq }: RecordHeader): Uint8Array<ArrayBuffer> {
-  return new ByteSink().u8(RECORD_VERSION).u8(flags).u64(device).uv(seq).done();
+export function encodeHeader({ flags, device, seq, back }: RecordHeader): Uint8Array<ArrayBuffer> {
+  return new ByteSink().u8(RECORD_VERSION).u8(flags).u64(device).uv(seq).uv(back).done();
 }
 
 export function encodeRecord(header: RecordHeader, body: Uint8Array): Uint8Array<ArrayBuffer> {
@@ -155,21 +183,24 @@ export function encodeRecord(header: RecordHeader, body: Uint8Array): Uint8Array
   return sink.raw(crc).done();
 }
 
+/** Whether the checksum is right. Records of all versions end with one: a flipped bit is no newer version. */
+export function isIntact(record: Uint8Array): boolean {
+  const end = record.length - 4;
+  return record.length >= 16 && new DataView(record.buffer, record.byteOffset + end).getUint32(0) === crc32c(record.subarray(0, end));
+}
+
 /** Checks version and CRC; the body is a view. */
 export function decodeRecord(bytes: Uint8Array): { readonly header: RecordHeader; readonly body: Uint8Array } {
-  if (bytes.length < 15) throw new KvError('KV_CORRUPT', 'a sync record is too short');
-  // Records of all versions end with it: one flipped bit is no newer version.
+  if (bytes.length < 16) throw new KvError('KV_CORRUPT', 'a sync record is too short');
+  if (!isIntact(bytes)) throw new KvError('KV_CORRUPT', 'the checksum of a sync record is wrong');
   const end = bytes.length - 4;
-  if (new DataView(bytes.buffer, bytes.byteOffset + end).getUint32(0) !== crc32c(bytes.subarray(0, end))) {
-    throw new KvError('KV_CORRUPT', 'the checksum of a sync record is wrong');
-  }
   if (bytes[0] !== RECORD_VERSION) {
     throw new KvError('KV_VERSION_UNSUPPORTED', `a sync record has version ${bytes[0]}, this package knows ${RECORD_VERSION}: update the package`);
   }
   const source = new ByteSource(bytes.subarray(1, end));
   const flags = source.u8();
   if (flags > KNOWN_FLAGS) throw new KvError('KV_VERSION_UNSUPPORTED', `a sync record has flags ${flags}, which this version does not know: update the package`);
-  return { header: { flags, device: source.u64(), seq: source.uv() }, body: source.rest() };
+  return { header: { flags, device: source.u64(), seq: source.uv(), back: source.uv() }, body: source.rest() };
 }
 
 /** CRC-32C as the record ends with it: tells apart two records at one position. */

@@ -12,6 +12,8 @@ export interface LoggedRecord {
   readonly position: Position;
   /** The log's clock when it took the record, in milliseconds since 1970. */
   readonly serverTime: number;
+  /** Who appended it, where the log makes sure of that: devices cannot write under each other's ids then. At most 64 characters. */
+  readonly sender?: string | undefined;
   readonly record: Uint8Array;
 }
 
@@ -45,10 +47,11 @@ export interface RemoteLog {
    */
   at(position: Position): Promise<LoggedRecord | undefined>;
   /**
-   * Calls the listener when there may be something new: a hint, never trusted. Returns what ends
-   * it.
+   * Calls the listener when there may be something new: a hint, never trusted. `isReconnected`: the
+   * connection was interrupted, and is there again; the servers may have lost something meanwhile.
+   * Returns what ends it.
    */
-  wake(listener: () => void): () => void;
+  wake(listener: (isReconnected?: boolean) => void): () => void;
   /**
    * The manifest and its revision, or undefined if there is none yet. It may lag behind what other
    * devices have written, but not behind what this object has returned or written.

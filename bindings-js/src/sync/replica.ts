@@ -10,13 +10,13 @@ import type { SyncOptions } from './options.ts';
 import { Outgoing } from './outgoing.ts';
 import { Link } from './parts.ts';
 import type { Parts, ReplicaEvents } from './parts.ts';
-import { FENCE } from './record.ts';
+import { CHECK, FENCE, UNDERSTANDING } from './record.ts';
 import type { SyncOp } from './record.ts';
 import { checkWitness, rejoin } from './rejoin.ts';
 import type { RemoteLog } from './remote-log.ts';
-import type { SyncState } from './rows.ts';
+import type { SyncState } from './state.ts';
 import { Sender } from './sender.ts';
-import { writeSnapshot } from './snapshot.ts';
+import { checkFit, isCompact, isSnapshotOfLost, writeSnapshot } from './snapshot.ts';
 import { SETTLE_MS, StrictRecords } from './strict-records.ts';
 import type { StrictRecord } from './strict-records.ts';
 import { Tables } from './tables.ts';
@@ -35,6 +35,8 @@ export interface ReplicaOptions extends Pick<SyncOptions, 'snapshots' | 'collect
   readonly clock?: (() => number) | undefined;
 }
 
+const CHECK_ATTEMPTS = 8;
+
 export class Replica {
   readonly tables: Tables;
   readonly wire: Wire;
@@ -52,11 +54,11 @@ export class Replica {
     const { log, snapshots, seal, mode = 'merge', clock = Date.now, isExclusive = false, isCopy = false, keepsConflicts = false } = options;
     this.tables = options.tables ?? new Tables(db, options.collections, mode);
     this.wire = new Wire(seal);
-    this.#local = new LocalCommits(this.tables);
+    this.#local = new LocalCommits(this.tables, (error) => events.alarm(error));
     const parts: Parts = {
       local: this.#local, log, link: this.#link, wire: this.wire, snapshots, events, clock,
-      pull: (signal) => this.pull(signal),
-      unread: (version) => this.#outgoing.unread(version),
+      catchUp: (signal) => this.catchUp(signal),
+      advance: (durability, work) => this.#outgoing.advance(durability, work),
       blobs: snapshots && ((value) => {
         sender.mayHaveBlobs = true;
         return this.wire.blob(value);
@@ -105,18 +107,18 @@ export class Replica {
 
   /** Reads what the database has of sync; to be called once before everything else. */
   async start(): Promise<void> {
-    const names = [...this.tables.byName.keys()];
-    const state = await this.#local.change('strict', async (tx, before) => {
-      const missing = names.filter((name) => !before.collections.includes(name));
-      if (missing.length === 0) return { state: before, result: before };
-      const named = { ...before, collections: [...before.collections, ...missing].sort() };
-      if (before.cursor.position === 0) return { state: named, result: named };
-      // What the log has of the new collections was passed over.
-      const again = await rejoin(this.tables, tx, named, 'reread');
-      return { state: { ...again, drained: -1 }, result: { ...again, drained: -1 } };
+    const { byName } = this.tables;
+    const state = await this.#local.change('strict', async (_, before) => {
+      const unknown = Object.keys(before.collections).filter((name) => !byName.has(name) && !before.hidden.includes(name));
+      const next = unknown.length === 0 ? before : { ...before, hidden: [...before.hidden, ...unknown] };
+      return { state: next, result: next };
     });
+    const isNew = [...byName.keys()].some((name) => !Object.hasOwn(state.collections, name) || state.hidden.includes(name));
+    if (state.aside !== undefined && state.aside < UNDERSTANDING) {
+      await this.#local.change('strict', async (tx, before) => ({ state: await rejoin(this.tables, tx, before, 'reread'), result: undefined }));
+    }
     const { drained } = await checkWitness(this.#parts, state);
-    this.#outgoing.start(drained);
+    this.#outgoing.start(drained, isNew);
   }
 
   /** Nothing is committed from here on. */
@@ -128,6 +130,16 @@ export class Replica {
   /** The connection to the log was interrupted: its history has to be checked again. */
   reconnect(): void {
     this.#link.reconnect();
+  }
+
+  /** Whether the log had nothing more when it was read last; there may be something new since. */
+  get isAtEnd(): boolean {
+    return this.#incoming.isAtEnd;
+  }
+
+  /** Reads and applies all that the log has now. */
+  async catchUp(signal?: AbortSignal): Promise<void> {
+    while (await this.pull(signal) && !this.isAtEnd);
   }
 
   /** Reads and applies what the log has, up to a limit; resolves to whether there may be more. */
@@ -158,15 +170,22 @@ export class Replica {
     return this.#sending.run(() => this.#outgoing.publish(signal));
   }
 
-  /** Reads all of the log, sends all of the outbox, and waits until it has come back. */
+  /** Reads all of the log, sends what the application has committed before, and waits until it has come back. */
   async settle(signal?: AbortSignal): Promise<void> {
+    /** Records from this one on are of later commits; undefined: not known yet. */
+    let end: number | undefined;
+    let renumbered = this.#link.renumbered;
     for (;;) {
       signal?.throwIfAborted();
-      while (await this.pull(signal));
-      while (await this.drain());
-      while (await this.publish(signal));
-      while (await this.pull(signal));
-      if (await this.pending() === 0) return;
+      await this.catchUp(signal);
+      if (end === undefined) while (await this.drain());
+      // What was sent again has other numbers.
+      if (end === undefined || renumbered !== this.#link.renumbered) end = (await this.state()).nextTicket;
+      renumbered = this.#link.renumbered;
+      while (await this.publish(signal) && this.#link.sent < end - 1);
+      await this.catchUp(signal);
+      const [oldest] = await this.tables.outbox.first() ?? [Infinity];
+      if (oldest >= end && renumbered === this.#link.renumbered) return;
       // The log has acknowledged what it does not show yet.
       await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
     }
@@ -199,16 +218,42 @@ export class Replica {
     for (let isIn = false; !isIn;) {
       await this.settle(signal);
       const record = await this.offer(FENCE, [], (await this.state()).cursor.position);
+      this.#link.fence = record?.hlc;
       isIn = record !== undefined && await this.outcomeOf(record, signal);
     }
     this.#link.isOwner = true;
   }
 
+  /** Tells the others what this device's base is, so that they compare theirs. */
+  async #check(signal?: AbortSignal): Promise<void> {
+    for (let attempt = 0; attempt < CHECK_ATTEMPTS; attempt++) {
+      await this.settle(signal);
+      const state = await this.state();
+      checkFit(state);
+      const record = await this.offer(CHECK, [], state.cursor.position);
+      const isIn = record !== undefined && await this.outcomeOf(record, signal).catch((error: unknown) => {
+        // The id is another one now.
+        if ((error as Partial<KvError>).code !== 'KV_CONFLICT') throw error;
+        return false;
+      });
+      if (isIn) return;
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 2 ** attempt * SETTLE_MS));
+    }
+    throw new KvError('KV_LOG_UNAVAILABLE', 'sync.compact: other devices wrote to the log at every attempt; call it when fewer do', { retryable: true });
+  }
+
   /** Writes a snapshot of the base, and removes what the log no longer needs. */
   async compact(signal?: AbortSignal): Promise<{ readonly position: number } | undefined> {
-    const { snapshots: store, log, clock } = this.#parts;
+    const { snapshots: store, log } = this.#parts;
     if (store === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'sync.compact needs the option `snapshots`');
     await this.settle(signal);
-    return writeSnapshot({ tables: this.tables, log, store, wire: this.wire, now: clock, lock: (work) => this.#local.run(work) }, signal);
+    if (await isSnapshotOfLost({ log, wire: this.wire })) {
+      // Nothing else may have what it has, and this one takes its place.
+      await this.#pulling.run(() => this.#incoming.rejoinLost());
+      await this.settle(signal);
+    }
+    if (await isCompact({ log, store, wire: this.wire }, await this.state())) return undefined;
+    await this.#check(signal);
+    return writeSnapshot({ tables: this.tables, log, store, wire: this.wire, lock: (work) => this.#local.run(work) }, signal);
   }
 }

@@ -1,39 +1,11 @@
 // Sending records of the outbox to the log.
 import type { KvError } from '../base/errors.ts';
-import type { Transaction } from '../types/index.ts';
 import type { LocalCommits } from './local-commits.ts';
 import type { Parts } from './parts.ts';
-import type { OutboxRow, SyncState } from './rows.ts';
-import { decodeOverlay, encodeOverlay } from './rows.ts';
+import { NOTHING_APPLIED } from './state.ts';
+import type { OutboxRow, SyncState } from './state.ts';
 import { deviceOf } from './tables.ts';
-import type { Tables } from './tables.ts';
 import { blobKey, toStream } from './wire.ts';
-
-/**
- * Gives the records of the outbox tickets that follow one another, if some between them are gone: those
- * that the log had after one that it lost. Returns the next ticket.
- */
-async function closeGaps(tx: Transaction, tables: Tables, nextTicket: number): Promise<number> {
-  const outbox = tx.collection(tables.outbox);
-  const tickets = await outbox.keys().toArray();
-  const first = tickets[0] ?? nextTicket;
-  if (tickets.length === nextTicket - first) return nextTicket;
-  const renamed = new Map(tickets.map((ticket, index) => [ticket, nextTicket + index] as const));
-  for (const [ticket, next] of renamed) {
-    await outbox.set(next, await outbox.get(ticket) as Uint8Array);
-    await outbox.delete(ticket);
-  }
-  for (const table of tables.byName.values()) {
-    if (!table.modes.has('merge')) continue;
-    const rows = tx.collection(table.overlay);
-    for (const [key, bytes] of await rows.entries().toArray()) {
-      const overlay = table.modes.isStrict(key) ? undefined : decodeOverlay(bytes);
-      const ticket = overlay && renamed.get(overlay.ticket);
-      if (overlay !== undefined && ticket !== undefined) await rows.set(key, encodeOverlay({ ...overlay, ticket }));
-    }
-  }
-  return nextTicket + tickets.length;
-}
 
 export class Sender {
   /** Whether there may be large values to put into the object store. */
@@ -46,25 +18,14 @@ export class Sender {
     this.#local = parts.local;
   }
 
-  /**
-   * Sequence numbers of an id begin with 1, at the first ticket that it sends, and follow one another.
-   * Undefined: the tickets are others now.
-   */
-  async withOffset(state: SyncState, ticket: number): Promise<SyncState | undefined> {
-    if (state.offset !== undefined) return state;
-    return this.#local.change<SyncState | undefined>('strict', async (tx, before) => {
-      if (before.offset !== undefined || !await tx.collection(this.#local.tables.outbox).has(ticket)) return { state: before, result: undefined };
-      const nextTicket = await closeGaps(tx, this.#local.tables, before.nextTicket);
-      const next = { ...before, nextTicket, offset: ticket - 1 };
-      return nextTicket === before.nextTicket ? { state: next, result: next } : { state: { ...before, nextTicket }, result: undefined };
-    });
-  }
-
+  /** Sends a record under its ticket, which names the one before it: the log may have lost that. */
   async append(state: SyncState, ticket: number, row: OutboxRow, expect: number | undefined, signal?: AbortSignal): Promise<number> {
     await this.#uploadBlobs(signal);
-    const seq = ticket - (state.offset as number);
-    const record = await this.#parts.wire.pack(row.flags, deviceOf(state), seq, row.body);
-    return this.#parts.log.append(record, { idempotencyKey: `${state.device}:${seq}`, expect, signal });
+    const { outbox, applied } = this.#local.tables;
+    const [before, [last]] = await Promise.all([outbox.last({ lt: ticket }), applied.get(state.device).then((known) => known ?? NOTHING_APPLIED)]);
+    const back = ticket - Math.max(before?.[0] ?? 0, last);
+    const record = await this.#parts.wire.pack(row.flags, { device: deviceOf(state), seq: ticket, back }, row.body);
+    return this.#parts.log.append(record, { idempotencyKey: `${state.device}:${ticket}`, expect, signal });
   }
 
   /** Objects come before the records that refer to them. */

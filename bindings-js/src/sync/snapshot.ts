@@ -4,40 +4,47 @@
 // are. The first block is the header, the last one says how many rows there were.
 import { KvError } from '../base/errors.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
-import type { Snapshot, Transaction } from '../types/index.ts';
-import { OFFLINE_LIMIT_MS, partOf, putBase, settle } from './apply.ts';
+import type { Transaction } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
 import { ByteSink, ByteSource, compareBytes, crc32c, fromHex } from './bytes.ts';
 import { toHlc } from './clock.ts';
-import { Model } from './model.ts';
+import { OFFLINE_LIMIT_MS } from './fold.ts';
+import type { FoundConflict } from './fold.ts';
+import { Model, replaceDigest } from './model.ts';
 import type { Change } from './model.ts';
-import { isRead } from './record.ts';
-import type { KeyBound } from './record.ts';
+import { partOf, wholeBody } from './outbox.ts';
+import type { Work } from './parts.ts';
+import { INCOMPLETE, decodeBody, isRead } from './record.ts';
+import type { KeyBound, RecordBody } from './record.ts';
 import { isTruncated, logUnavailable } from './remote-log.ts';
-import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
-import { NOTHING_APPLIED, copyOf, decodeOutbox, decodeOverlay, decodeStamp, decodeStampHead, encodeStamp, follow, isDeadStamp, stampInEpoch } from './rows.ts';
-import type { AppliedRow, Cursor, SyncState } from './rows.ts';
-import { randomId, withNewId } from './tables.ts';
+import type { RemoteLog, SnapshotStore } from './remote-log.ts';
+import { checkOfBytes, decodeRow, encodeBase, encodeRow, readBase } from './row.ts';
+import type { Base } from './row.ts';
+import { NOTHING_APPLIED, decodeOutbox, follow } from './state.ts';
+import type { AppliedRow, Cursor, Digest, OutboxRow, SyncState } from './state.ts';
+import { mismatch, randomId, withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
-import type { Unread } from './unread.ts';
 import type { Wire } from './wire.ts';
 
 /** What the manifest says. */
 export interface Manifest {
   readonly version: 1;
-  /** The snapshot has everything up to this position. */
-  readonly position: number;
+  /** The last record that the snapshot has. */
+  readonly cursor: Cursor;
   readonly key: string;
   /** Records up to this position are removed, or are about to be. */
   readonly purged: number;
+  /** Key of the snapshot before: the base of those who find that the log has lost this one's record. */
+  readonly previous?: string | undefined;
 }
 
 export interface SnapshotHeader {
   readonly version: 1;
   readonly cursor: Cursor;
-  readonly highTime: number;
+  readonly time: number;
   readonly hlc: string;
-  readonly fence: string | undefined;
+  readonly declared: { readonly [name: string]: string };
+  readonly digests: { readonly [name: string]: Digest };
   readonly applied: readonly (readonly [device: string, last: AppliedRow])[];
 }
 
@@ -46,15 +53,13 @@ export interface SnapshotContext {
   readonly log: RemoteLog;
   readonly store: SnapshotStore;
   readonly wire: Wire;
-  readonly now: () => number;
 }
 
 const BLOCK_BYTES = 64 << 10;
 const COLLECTION = 1;
 const ROW = 2;
-const EXPIRED_ROW = 3;
-const CHUNK_ROW = 4;
-const END = 5;
+const CHUNK_ROW = 3;
+const END = 4;
 /** Tombstones outlive the offline limit by a week, for servers' clocks that disagree. */
 const MARGIN_MS = 7 * 24 * 3600 * 1000;
 const ATTEMPTS = 5;
@@ -83,8 +88,30 @@ export function streamOf(blocks: AsyncGenerator<Uint8Array, undefined>): Readabl
       if (step.done) controller.close();
       else controller.enqueue(step.value);
     },
-    cancel: () => void blocks.return(undefined),
+    cancel: async () => void await blocks.return(undefined),
   });
+}
+
+/** Whether there is nothing in the log that the newest snapshot lacks. */
+export async function isCompact({ log, store, wire }: Pick<SnapshotContext, 'log' | 'store' | 'wire'>, { cursor }: SyncState): Promise<boolean> {
+  const manifest = (await readManifest(log, wire))?.content;
+  return manifest !== undefined && manifest.cursor.position >= cursor.position && await hasRecord(log, manifest.cursor) && (await store.list(manifest.key)).includes(manifest.key);
+}
+
+/** Whether the log has lost what the newest snapshot has. */
+export async function isSnapshotOfLost({ log, wire }: Pick<SnapshotContext, 'log' | 'wire'>): Promise<boolean> {
+  const manifest = (await readManifest(log, wire))?.content;
+  return manifest !== undefined && !await hasRecord(log, manifest.cursor);
+}
+
+/** Whether the log has, or had, the record at which a snapshot was taken: otherwise it has lost that. */
+async function hasRecord(log: RemoteLog, cursor: Cursor): Promise<boolean> {
+  try {
+    return isRead(cursor, await log.at(cursor.position));
+  } catch (error) {
+    if (!isTruncated(error)) throw error;
+    return true;
+  }
 }
 
 /** The base has keys with local writes over them: it cannot be read as a whole now. */
@@ -108,15 +135,19 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
       if (attempt === ATTEMPTS) throw isSnapshotLost(reason) ? reason : new KvError('KV_LOG_UNAVAILABLE', 'sync.compact found writes that the log has not confirmed, at every attempt; call it when fewer are made', { retryable: true });
       continue;
     }
-    const position = state.cursor?.position ?? 0;
-    if (position === 0 || (previous !== undefined && previous.content.position >= position)) {
+    const { cursor = { position: 0, serverTime: 0, crc: 0 } } = state;
+    const { position } = cursor;
+    const isKept = previous !== undefined && await hasRecord(log, previous.content.cursor);
+    if (position === 0 || (isKept && previous.content.cursor.position >= position)) {
       await store.delete(key);
       return undefined;
     }
     // Devices may still be reading the previous snapshot and what follows it. The record at its
-    // position stays: devices recognize the history by it.
-    const purged = Math.max((previous?.content.position ?? 0) - 1, previous?.content.purged ?? 0, 0);
-    const manifest: Manifest = { version: 1, position, key, purged };
+    // position stays: devices recognize the history by it. One that the log has lost is no base of
+    // anything: the one before it still is.
+    const purged = Math.max(isKept ? previous.content.cursor.position - 1 : 0, previous?.content.purged ?? 0);
+    const older = isKept ? previous.content.key : previous?.content.previous;
+    const manifest: Manifest = { version: 1, cursor, key, purged, previous: older };
     let revision: number;
     try {
       revision = await log.replaceManifest(base, await sealManifest(wire, manifest));
@@ -132,7 +163,7 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
     if ((await readManifest(log, wire))?.content.key !== key) return { position };
     if (purged > 0) await log.purge(purged);
     for (const other of await store.list(folder)) {
-      if (other !== key && other !== previous?.content.key && baseOf(other) < revision) await store.delete(other);
+      if (other !== key && other !== older && baseOf(other) < revision) await store.delete(other);
     }
     return { position };
   }
@@ -147,17 +178,18 @@ function baseOf(key: string): number {
 }
 
 async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(work: () => Promise<T>) => Promise<T> }, key: string, into: { cursor?: Cursor }): AsyncGenerator<Uint8Array, undefined> {
-  const { tables, wire, now } = context;
+  const { tables, wire } = context;
   const snapshot = await context.lock(async () => tables.db.snapshot());
   try {
     const state = await snapshot.collection(tables.state).get('state');
-    if (state === undefined || await snapshot.collection(tables.outbox).size > 0) throw new Busy();
+    if (state !== undefined) checkFit(state);
+    if (state === undefined || state.rejoin !== undefined || await snapshot.collection(tables.outbox).size > 0) throw new Busy();
     into.cursor = state.cursor;
     let index = 0;
     const block = async (bytes: Uint8Array): Promise<Uint8Array> => frame(await wire.seal(bytes, about(key, index++)));
-    const { cursor, highTime, hlc, fence } = state;
+    const { cursor, time, hlc, declared, digests } = state;
     const applied = await snapshot.collection(tables.applied).entries().toArray();
-    const header: SnapshotHeader = { version: 1, cursor, highTime, hlc, fence, applied };
+    const header: SnapshotHeader = { version: 1, cursor, time, hlc, declared, digests, applied };
     yield await block(utf8.encode(JSON.stringify(header)));
     let sink = new ByteSink();
     let rows = 0;
@@ -165,24 +197,29 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
       yield await block(sink.u8(CHUNK_ROW).text(device).uv(seq).bytes(part).done());
       sink = new ByteSink();
     }
-    const horizon = toHlc(highTime - OFFLINE_LIMIT_MS - MARGIN_MS);
-    for (const table of [...tables.byName.values()].sort((a, b) => compareBytes(utf8.encode(a.name), utf8.encode(b.name)))) {
-      if (await hasLocalWrites(snapshot, table)) throw new Busy();
-      sink.u8(COLLECTION).text(table.name);
-      const data = snapshot.collection(table.data);
-      for await (const { key: rowKey, value, version } of snapshot.collection(table.stamps).entries({ meta: true })) {
-        const stamp = decodeStamp(value);
+    const horizon = toHlc(time - OFFLINE_LIMIT_MS - MARGIN_MS);
+    for (const name of Object.keys(declared).sort((a, b) => compareBytes(utf8.encode(a), utf8.encode(b)))) {
+      const table = tables.table(name, declared[name] as string);
+      sink.u8(COLLECTION).text(name);
+      const data = snapshot.collection(tables.entriesOf(table));
+      let digest: Digest = [0, 0];
+      for await (const [rowKey, bytes] of snapshot.collection(table.rows).entries()) {
+        const { base, pending, isStale } = decodeRow(bytes);
+        if (pending !== undefined) throw new Busy();
+        if (base === undefined) continue;
+        const { stamp } = base;
         if (stamp.isDead && stamp.h < horizon) continue;
-        const entry = await data.getEntry(rowKey);
-        const isExpired = stamp.expiresAt !== 0 && stamp.expiresAt <= now();
-        if (entry === undefined ? !stamp.isDead && !isExpired : entry.version !== (stamp.dataVersion || version)) throw new Busy();
+        const value = stamp.isDead || isStale || base.kept !== undefined ? base.kept : await data.get(rowKey);
+        // Otherwise the application has written it, and that is not in the outbox yet.
+        if (!stamp.isDead && (value === undefined || checkOfBytes(value) !== stamp.check)) throw new Busy();
+        digest = replaceDigest(digest, rowKey, undefined, base);
         rows++;
-        sink.u8(entry === undefined && !stamp.isDead ? EXPIRED_ROW : ROW).bytes(rowKey).bytes(encodeStamp({ ...stamp, dataVersion: 0, epoch: 0 }));
-        if (entry !== undefined) sink.bytes(entry.value);
+        sink.u8(ROW).bytes(rowKey).bytes(encodeBase({ stamp, kept: value }));
         if (sink.length < BLOCK_BYTES) continue;
         yield await block(sink.done());
         sink = new ByteSink();
       }
+      checkDigest(name, digest, digests[name], 'rows in this database');
     }
     yield await block(sink.u8(END).uv(rows).done());
     return undefined;
@@ -191,23 +228,27 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
   }
 }
 
-async function hasLocalWrites(snapshot: Snapshot, { modes, overlay }: Table): Promise<boolean> {
-  if (!modes.has('merge')) return false;
-  const rows = snapshot.collection(overlay);
-  if (!modes.has('strict')) return await rows.size > 0;
-  for await (const key of rows.keys()) if (!modes.isStrict(key)) return true;
-  return false;
+/** What lacks something that the log has must not take the place of the log. */
+export function checkFit({ aside, diverged }: SyncState): void {
+  if (aside === INCOMPLETE) throw new KvError('KV_NOT_FOUND', 'sync.compact: the object store lacks large values of the log, and what this device would write lacks their records; start sync again once they are there, or let a device compact that has them');
+  if (aside !== undefined) throw new KvError('KV_VERSION_UNSUPPORTED', 'sync.compact: the log has records that this version of the package does not understand, and what it would write lacks them; compact with a newer one');
+  if (diverged !== undefined) throw new KvError('KV_SYNC_DIVERGED', `sync.compact: this database is not what another device had at position ${diverged} of the log: let that one compact`);
+}
+
+function checkDigest(name: string, [count, sum]: Digest, expected: Digest | undefined, what: string): void {
+  const [expectedCount, expectedSum] = expected ?? [0, 0];
+  if (count === expectedCount && sum === expectedSum) return;
+  throw new KvError('KV_CORRUPT', `the ${what} of collection ${JSON.stringify(name)} have the digest ${count}:${sum}, and the records of the log make ${expectedCount}:${expectedSum}`);
 }
 
 interface LoadContext extends SnapshotContext {
   /** See `ReplicaOptions.isCopy`. */
   readonly isCopy: boolean;
-  /** See `Parts.unread`. */
-  readonly unread: (version: number) => Promise<Unread>;
-  readonly change: <T>(work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>) => Promise<T>;
+  /** See `Advance`. */
+  readonly change: <T>(work: Work<T>) => Promise<T>;
   readonly conflicts: (conflicts: readonly RawConflict[]) => void;
-  /** Begins to put back lost history. */
-  readonly rejoin: (tx: Transaction, state: SyncState) => Promise<SyncState>;
+  /** Begins to read the log anew. */
+  readonly rejoin: (tx: Transaction, state: SyncState, kind: 'lost' | 'reread') => Promise<SyncState>;
 }
 
 /** Cuts a stream into sealed blocks, whose checksums it compares. */
@@ -274,40 +315,61 @@ function frame(sealed: Uint8Array): Uint8Array {
 
 const damaged = (key: string): KvError => new KvError('KV_CORRUPT', `snapshot ${key} in the object store is damaged or cut off`);
 
-const NO_BYTES = new Uint8Array(0);
-
-/** Views of a block. */
+/** A row of a snapshot. */
 interface SnapshotRow {
   readonly key: Bytes;
-  readonly stamp: Bytes;
-  /** Undefined: deleted. Of an expired entry, no bytes. */
-  readonly value: Bytes | undefined;
+  readonly base: Base;
 }
 
-/** Makes the newest snapshot the base, in slices, and continues after its position. */
+/**
+ * Makes the newest snapshot the base, in slices, and continues after its position. If the log has lost the
+ * record there, the base begins with the snapshot before, or with the log, like that of devices which
+ * stayed before the loss; what the newest one has is put back at the log's end.
+ */
 export async function loadSnapshot(context: LoadContext): Promise<void> {
-  const { tables, log, store, wire } = context;
-  const manifest = await readManifest(log, wire);
+  const { log, wire } = context;
+  const manifest = (await readManifest(log, wire))?.content;
   if (manifest === undefined) throw logUnavailable('the log was cut off, and the server that was asked has no manifest that names a snapshot');
-  const { key } = manifest.content;
+  let isLost = false;
+  const newest = await readSnapshot(context, manifest.key, async (header) => {
+    isLost = !context.isCopy && await isGone(context, manifest, header.cursor);
+    await begin(context, header, isLost);
+    return isLost;
+  });
+  if (!isLost) return finish(context, newest);
+  let isBefore = false;
+  const before = manifest.previous === undefined ? undefined : await readSnapshot(context, manifest.previous, async ({ cursor }) => {
+    isBefore = !await isGone(context, manifest, cursor);
+    return !isBefore;
+  });
+  if (before !== undefined && isBefore) return finish(context, before);
+  await context.change(async (_, state) => ({
+    state: { ...state, cursor: { position: manifest.purged, serverTime: 0, crc: 0 }, isLoading: false },
+    result: undefined,
+  }));
+}
+
+interface ReadSnapshot {
+  readonly header: SnapshotHeader;
+  readonly chunks: readonly { readonly device: string; readonly seq: number; readonly part: Bytes }[];
+}
+
+/** Loads the rows of a snapshot. `onHeader` tells whether the log has lost what they are of. */
+async function readSnapshot(context: LoadContext, key: string, onHeader: (header: SnapshotHeader) => Promise<boolean>): Promise<ReadSnapshot> {
+  const { tables, store, wire } = context;
   const stream = await store.get(key);
   if (stream === undefined) throw logUnavailable(`the object store has no ${key}, which the log's manifest names`);
   let header: SnapshotHeader | undefined;
-  /** Rows written after this position may not be in the log any more. */
-  let doubtful = Infinity;
   let table: Table | undefined;
   /** Rows up to here are loaded; undefined: none. */
   let after: Bytes | undefined;
-  let [rows, isEnded] = [0, false];
-  const seen = new Set<string>();
+  let [rows, isEnded, isLost] = [0, false, false];
   const chunks: { device: string; seq: number; part: Bytes }[] = [];
-  const finishTable = async (): Promise<void> => {
-    if (table !== undefined) await loadSlice(context, table, [], after, undefined, doubtful);
-  };
   for await (const block of readBlocks(stream, wire, key)) {
     if (header === undefined) {
       header = readHeader(block, key);
-      if (!context.isCopy) doubtful = await findLoss(context, manifest.content, header.cursor);
+      checkDeclared(tables, header);
+      isLost = await onHeader(header);
       continue;
     }
     const source = new ByteSource(block);
@@ -315,7 +377,7 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
     const flush = async (): Promise<void> => {
       const last = slice.at(-1);
       if (last === undefined) return;
-      if (table !== undefined) await loadSlice(context, table, slice, after, last.key, doubtful);
+      if (table !== undefined) await loadSlice(context, table, slice, after, last.key, isLost);
       after = last.key;
       slice = [];
     };
@@ -323,15 +385,16 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
       const kind = source.u8();
       if (kind === COLLECTION) {
         await flush();
-        await finishTable();
         const name = source.text();
-        seen.add(name);
-        [table, after] = [tables.find(name), undefined];
-      } else if (kind === ROW || kind === EXPIRED_ROW) {
-        const [rowKey, stamp] = [source.raw(source.uv()), source.raw(source.uv())];
+        const declaration = header.declared[name];
+        if (declaration === undefined) throw damaged(key);
+        [table, after] = [tables.table(name, declaration), undefined];
+      } else if (kind === ROW) {
+        const rowKey = source.raw(source.uv());
+        const base = readBase(new ByteSource(source.raw(source.uv())));
         const previous = slice.at(-1)?.key ?? after;
         if (previous !== undefined && compareBytes(previous, rowKey) >= 0) throw damaged(key);
-        slice.push({ key: rowKey, stamp, value: isDeadStamp(stamp) ? undefined : kind === ROW ? source.raw(source.uv()) : NO_BYTES });
+        slice.push({ key: rowKey, base });
         rows++;
       } else if (kind === CHUNK_ROW) {
         chunks.push({ device: source.text(), seq: source.uv(), part: source.bytes() });
@@ -343,93 +406,108 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
     await flush();
   }
   if (header === undefined || !isEnded) throw damaged(key);
-  await finishTable();
-  for (const [name, other] of tables.byName) if (!seen.has(name)) await loadSlice(context, other, [], undefined, undefined, doubtful);
-  const cursor = doubtful === Infinity ? header.cursor : { ...header.cursor, position: doubtful };
-  await finish(context, { ...header, cursor }, chunks);
+  return { header, chunks };
+}
+
+/** This program would take the bytes of others for something else. */
+function checkDeclared(tables: Tables, { declared }: SnapshotHeader): void {
+  for (const { name, declaration } of tables.byName.values()) {
+    const theirs = declared[name];
+    if (theirs !== undefined && theirs !== declaration) throw mismatch(name, theirs, declaration);
+  }
+}
+
+/** Makes room for a base: what there is stays as the former one. */
+async function begin({ tables, change, rejoin }: LoadContext, header: SnapshotHeader, isLost: boolean): Promise<void> {
+  const { hlc, declared } = header;
+  await change(async (tx, before) => {
+    const isEmpty = before.cursor.position === 0 && !before.isLoading;
+    const isRight = isEmpty && (isLost ? before.rejoin === 'lost' : true);
+    const state = isRight ? before : await rejoin(tx, before, isLost || isOtherHistory(header, before, await tx.collection(tables.applied).entries().toArray()) ? 'lost' : 'reread');
+    const formerlyDeclared = isLost ? { ...declared, ...state.formerlyDeclared } : state.formerlyDeclared;
+    return { state: { ...state, formerlyDeclared, hlc: later(hlc, state.hlc), isLoading: true }, result: undefined };
+  });
 }
 
 /**
- * Whether the log still has the record at which the snapshot was taken. If not, the servers lost what
- * the snapshot has: it is put back, and the log is read from where it begins.
+ * Whether the log has lost records that this device has read, and has been cut off behind them since: the
+ * later snapshot does not have them.
  */
-async function findLoss(context: LoadContext, { key, purged }: Manifest, cursor: Cursor): Promise<number> {
+function isOtherHistory({ cursor, applied }: SnapshotHeader, mine: SyncState, known: readonly (readonly [device: string, last: AppliedRow])[]): boolean {
+  if (cursor.position < mine.cursor.position) return false;
+  const theirs = new Map(applied);
+  return known.some(([device, [seq, chain]]) => {
+    const [theirSeq, theirChain] = theirs.get(device) ?? NOTHING_APPLIED;
+    return theirSeq < seq || (theirSeq === seq && theirChain !== chain);
+  });
+}
+
+const later = (a: string, b: string): string => (fromHex(a) > fromHex(b) ? a : b);
+
+/** Whether the log has lost the record at which a snapshot was taken. */
+async function isGone(context: LoadContext, { key }: Manifest, cursor: Cursor): Promise<boolean> {
   const there = await context.log.at(cursor.position).catch((error: unknown) => {
     if (!isTruncated(error)) throw error;
     throw logUnavailable('the snapshot is older than what the log begins with', error);
   });
-  if (isRead(cursor, there)) return Infinity;
+  if (isRead(cursor, there)) return false;
   if ((await readManifest(context.log, context.wire))?.content.key !== key) throw logUnavailable('the snapshot was replaced while it was read');
-  await context.change(async (tx, state) => ({ state: state.rejoin === 'lost' ? state : await context.rejoin(tx, state), result: undefined }));
-  return purged;
+  return true;
 }
 
-/** The rows of a slice take the place of what the base has after one key and up to another. */
-async function loadSlice(context: LoadContext, table: Table, rows: readonly SnapshotRow[], after: Bytes | undefined, last: Bytes | undefined, doubtful: number): Promise<void> {
-  const { tables } = context;
-  const now = context.now();
-  await context.change(async (tx, state) => {
-    const model = new Model(tx, tables, now, await context.unread(await tx.baseVersion));
+/** Loads rows after one key and up to another. */
+async function loadSlice({ tables, change }: LoadContext, table: Table, rows: readonly SnapshotRow[], after: Bytes | undefined, last: Bytes, isLost: boolean): Promise<void> {
+  await change(async (tx, state) => {
+    const model = new Model(tx, tables, state);
     const lower: KeyBound = after && { bytes: after, isExclusive: true };
-    const upper: KeyBound = last && { bytes: last, isExclusive: false };
-    const epochOf = (position: Position): number => (position > doubtful ? state.epoch - 1 : state.epoch);
-    if (await model.isBare(table, lower, upper)) {
-      await model.write(bareRows(table, rows, now, epochOf));
-      return { state: rows.length > 0 ? { ...state } : state, result: undefined };
+    if (state.history === state.settled && await model.isBare(table, lower, { bytes: last, isExclusive: false })) {
+      let digest = state.digests[table.name] ?? [0, 0];
+      for (const { key, base } of rows) digest = replaceDigest(digest, key, undefined, base);
+      await model.write(bareRows(model, table, rows, state));
+      return { state: { ...state, digests: { ...state.digests, [table.name]: digest } }, result: undefined };
     }
-    await model.loadRange(table, lower, upper, rows.map(({ key }) => key));
-    const listed = new Set<unknown>();
-    for (const { key, stamp: stampBytes, value: bytes } of rows) {
-      const row = model.row(table, key);
-      const stamp = decodeStamp(stampBytes);
-      const value = bytes === undefined ? null : { value: bytes, expiresAt: stamp.expiresAt };
-      listed.add(row);
-      const mine = row.stamp;
-      const order = mine === undefined ? -1 : mine.h !== stamp.h ? (mine.h < stamp.h ? -1 : 1) : mine.device !== stamp.device ? (mine.device < stamp.device ? -1 : 1) : 0;
-      // While lost history is put back, the greater stamp wins; otherwise the snapshot is right.
-      if (order > 0 && state.rejoin !== undefined && mine?.epoch !== state.epoch) continue;
-      row.setStamp({ ...stamp, epoch: epochOf(stamp.position) });
-      if (order !== 0 || !row.isClean) putBase(row, value, now);
-    }
-    for (const row of model.within(table, lower, upper)) {
-      if (listed.has(row) || row.stamp === undefined) continue;
-      if (state.rejoin === undefined || row.stamp.epoch === state.epoch) row.forget();
-    }
-    await model.save();
-    return { state: { ...state }, result: undefined };
+    await model.load(rows.map(({ key }) => ({ table, key })));
+    for (const { key, base } of rows) model.row(table, key).load(base, isLost);
+    return { state: await model.save(state), result: undefined };
   });
 }
 
 /** The rows where there is nothing, as the model would write them, in a third of the time. */
-function* bareRows(table: Table, rows: readonly SnapshotRow[], now: number, epochOf: (position: Position) => number): Iterable<Change> {
-  for (const { key, stamp, value } of rows) {
-    const head = decodeStampHead(stamp);
-    yield { rows: table.stamps, key, value: { value: stampInEpoch(stamp, head, epochOf(head.position)), expiresAt: 0 } };
-    const { expiresAt } = head;
-    if (value === undefined || (expiresAt !== 0 && expiresAt <= now)) continue;
-    const entry = { value, expiresAt };
-    yield { rows: table.data, key, value: entry };
-    if (table.modes.isStrict(key)) yield { rows: table.overlay, key, value: { value: copyOf(entry), expiresAt: 0 } };
+function* bareRows(model: Model, table: Table, rows: readonly SnapshotRow[], { history }: SyncState): Iterable<Change> {
+  for (const { key, base: { stamp, kept } } of rows) {
+    const { isDead, expiresAt } = stamp;
+    const isStale = table.data === undefined && !isDead;
+    const keeps = isStale || expiresAt !== 0 || table.modes.isStrict(key);
+    yield { rows: table.rows, key, value: { value: encodeRow({ history, base: { stamp, kept: keeps ? kept : undefined }, former: undefined, pending: undefined, isStale }), expiresAt: 0 } };
+    if (kept === undefined || isDead) continue;
+    if (table.data !== undefined) yield { rows: table.data, key, value: { value: kept, expiresAt } };
+    if (expiresAt !== 0) yield model.expiry(table, key, expiresAt);
   }
 }
 
-async function finish(context: LoadContext, header: SnapshotHeader, chunks: readonly { device: string; seq: number; part: Bytes }[]): Promise<void> {
+async function finish(context: LoadContext, { header, chunks }: ReadSnapshot): Promise<void> {
   const { tables } = context;
-  const now = context.now();
-  const conflicts = await context.change(async (tx, state) => {
+  const conflicts = await context.change(async (tx, before) => {
     const [applied, parts] = [tx.collection(tables.applied), tx.collection(tables.chunks)];
-    const known = await applied.get(state.device) ?? NOTHING_APPLIED;
+    const known = await applied.get(before.device) ?? NOTHING_APPLIED;
     await applied.clear();
     await applied.setMany(header.applied);
     await parts.clear();
     await parts.setMany(chunks.map(({ device, seq, part }) => [[device, seq] as const, part] as const));
-    const found: RawConflict[] = [];
-    const last = header.applied.find(([device]) => device === state.device)?.[1] ?? known;
-    const isOwn = await confirm(tx, tables, state, known, last, now, await context.unread(await tx.baseVersion), found);
-    const hlc = fromHex(header.hlc) > fromHex(state.hlc) ? header.hlc : state.hlc;
-    const { cursor, fence } = header;
-    const next = { ...(isOwn ? state : withNewId(state)), cursor, fence, hlc, highTime: header.highTime };
-    return { state: next, result: found };
+    const { cursor, time, declared } = header;
+    let state: SyncState = { ...before, cursor, time, declared, isLoading: false, diverged: cursor.position >= (before.diverged ?? 0) ? undefined : before.diverged };
+    for (const name of Object.keys(declared)) checkDigest(name, state.digests[name] ?? [0, 0], header.digests[name], 'rows of a snapshot');
+    const model = new Model(tx, tables, state);
+    const found: FoundConflict[] = [];
+    for (const { device, last } of [{ device: before.device, last: known }, ...before.formers]) {
+      const there = header.applied.find(([id]) => id === device)?.[1];
+      if (there === undefined) continue;
+      const isOwn = await confirm(tx, tables, state, model, last, there, found);
+      if (!isOwn && device === before.device) state = withNewId(state, known);
+    }
+    const list: RawConflict[] = [];
+    for (const { row, theirs } of found) list.push({ collection: row.table.name, key: row.key, mine: await model.entryOf(row), theirs });
+    return { state: await model.save(state), result: list };
   });
   if (conflicts.length > 0) context.conflicts(conflicts);
 }
@@ -439,39 +517,42 @@ async function finish(context: LoadContext, header: SnapshotHeader, chunks: read
  * `known` and up to `last`. False if they are not its own: then all of it stays there, since nobody
  * can tell which of it is in the log. Sent again, it loses to what was written since.
  */
-async function confirm(tx: Transaction, tables: Tables, { offset }: SyncState, known: AppliedRow, last: AppliedRow, now: number, unread: Unread, found: RawConflict[]): Promise<boolean> {
+async function confirm(tx: Transaction, tables: Tables, state: SyncState, model: Model, known: AppliedRow, last: AppliedRow, found: FoundConflict[]): Promise<boolean> {
   if (last[0] === known[0] && last[1] === known[1]) return true;
-  if (offset === undefined) return false;
   const outbox = tx.collection(tables.outbox);
+  const rows: (readonly [number, OutboxRow])[] = [];
   let mine = known;
-  while (mine[0] < last[0]) {
-    const seq = mine[0] + 1;
-    const row = await outbox.get(seq + offset);
-    if (row === undefined) return false;
-    mine = follow(mine, seq, decodeOutbox(row).body);
+  for await (const [ticket, bytes] of outbox.entries({ gt: known[0], lte: last[0] })) {
+    const row = decodeOutbox(bytes);
+    mine = follow(mine, ticket, row.body);
+    rows.push([ticket, row]);
   }
   if (mine[0] !== last[0] || mine[1] !== last[1]) return false;
-  const newest = await outbox.get(last[0] + offset);
-  const { index, left } = newest === undefined ? { index: 0, left: 0 } : partOf(decodeOutbox(newest));
-  // Of a transaction that is not whole in the log all parts stay.
-  const ticket = last[0] + offset - (left > 0 ? index + 1 : 0);
-  await outbox.clear({ lte: ticket });
-  await settleAll(tx, tables, ticket, now, unread, found);
+  for (const [at, [ticket, row]] of rows.entries()) {
+    const { index, left } = partOf(row);
+    // Of a transaction that is not whole in the log all parts stay.
+    if (left > 0) continue;
+    const bytes = await wholeBody(row, async (back) => {
+      const earlier = rows[at - back]?.[1];
+      return earlier?.body.subarray(8);
+    });
+    if (bytes === undefined) continue;
+    await outbox.clear({ gte: ticket - index, lte: ticket });
+    await settleAll(tables, state, model, decodeBody(bytes, row.flags), found);
+  }
   return true;
 }
 
-async function settleAll(tx: Transaction, tables: Tables, ticket: number, now: number, unread: Unread, found: RawConflict[]): Promise<void> {
-  const model = new Model(tx, tables, now, unread);
-  for (const table of tables.byName.values()) {
-    if (!table.modes.has('merge')) continue;
-    for await (const [key, bytes] of tx.collection(table.overlay).entries()) {
-      if (table.modes.isStrict(key)) continue;
-      const overlay = decodeOverlay(bytes);
-      if (overlay.ticket === 0 || overlay.ticket > ticket) continue;
-      await model.load([{ table, key }]);
-      settle(model.row(table, key), ticket, now, (mine, theirs) => found.push({ collection: table.name, key, mine, theirs }));
+async function settleAll(tables: Tables, { declared }: SyncState, model: Model, { n, transactions }: RecordBody, found: FoundConflict[]): Promise<void> {
+  for (const { ops } of transactions) {
+    for (const op of ops) {
+      const declaration = declared[op.collection];
+      if (declaration === undefined) continue;
+      const table = tables.table(op.collection, declaration);
+      if (op.type === 'clear') await model.loadRange(table, op.lower, op.upper);
+      else await model.load([{ table, key: op.key }]);
+      const rows = op.type === 'clear' ? model.within(table, op.lower, op.upper) : [model.row(table, op.key)];
+      for (const row of rows) if (row.settle(n)) found.push({ row, theirs: row.entry ?? null });
     }
   }
-  await model.save();
 }
-

@@ -3,13 +3,13 @@
 import { KvError } from '../base/errors.ts';
 import { fromHex, toHex } from './bytes.ts';
 import { tick } from './clock.ts';
-import { MAX_BODY_BYTES } from './drain.ts';
 import type { LocalCommits } from './local-commits.ts';
+import { MAX_BODY_BYTES } from './outbox.ts';
 import type { Link, Parts } from './parts.ts';
-import { encodeTransactions } from './record.ts';
+import { CHECK, encodeBody } from './record.ts';
 import type { SyncOp } from './record.ts';
-import { decodeOutbox, encodeOutbox } from './rows.ts';
-import type { OfferedRow } from './rows.ts';
+import { decodeOutbox, encodeOutbox } from './state.ts';
+import type { OfferedRow } from './state.ts';
 import type { Sender } from './sender.ts';
 
 export const SETTLE_MS = 5;
@@ -22,6 +22,8 @@ export interface StrictRecord {
   readonly device: string;
   /** Under which its outcome is in the database. Without one only the replica that took it knows. */
   readonly id?: string | undefined;
+  /** Its time. */
+  readonly hlc?: bigint;
   /** Something else follows the record that it had to follow. */
   isRefused: boolean;
 }
@@ -50,25 +52,26 @@ export class StrictRecords {
    * Takes a record that has to follow the one at `expect` for sending; `undefined` if something else
    * has to be sent first, or the id was given up. `outcomeOf` sends it.
    */
-  async offer(flags: number, ops: readonly SyncOp[], expect: number, { id }: { readonly id?: string }): Promise<StrictRecord | undefined> {
+  async offer(flags: number, ops: readonly SyncOp[], expect: number, { id }: { readonly id?: string | undefined }): Promise<StrictRecord | undefined> {
     if (this.#link.isFenced) throw fenced();
     this.#mayHaveStrict = true;
     const record = await this.#local.change<StrictRecord | undefined>('strict', async (tx, state) => {
       const outbox = tx.collection(this.#local.tables.outbox);
       if (await outbox.first() !== undefined) return { state, result: undefined };
       const hlc = tick(fromHex(state.hlc), this.#parts.clock());
-      const body = encodeTransactions([{ base: expect, hlc, ops }]);
+      const { nextTicket: ticket } = state;
+      if (flags & CHECK && state.cursor.position !== expect) return { state, result: undefined };
+      const body = encodeBody({ n: ticket, declared: this.#declarations(ops), transactions: [{ base: expect, hlc, ops }], ...(flags & CHECK && { digests: state.digests }) });
       if (body.length > MAX_BODY_BYTES) {
         throw new KvError('KV_VALUE_TOO_LARGE', `a strict transaction may write 900 KiB, this one writes ${body.length} bytes; split it`);
       }
-      const ticket = state.nextTicket;
       if (id !== undefined) {
         const offered = tx.collection(this.#local.tables.offered);
         if (await offered.has(id)) return { state, result: undefined };
         await offered.set(id, { ticket, device: state.device, isRefused: false });
       }
       await outbox.set(ticket, encodeOutbox({ flags, expect, body }));
-      return { state: { ...state, hlc: toHex(hlc), nextTicket: ticket + 1 }, result: { ticket, device: state.device, id, isRefused: false } };
+      return { state: { ...state, hlc: toHex(hlc), nextTicket: ticket + 1 }, result: { ticket, device: state.device, id, hlc, isRefused: false } };
     });
     // Of an earlier one it has to be known that it was refused.
     if (record !== undefined) this.#offered = record;
@@ -113,7 +116,11 @@ export class StrictRecords {
       await this.#checkDevice(record);
       const isDone = await this.finish(record.ticket, signal);
       await this.#checkDevice(record);
-      if (isDone) return true;
+      if (isDone) {
+        // Its writes are entries at the log's end.
+        if ((await this.#local.state()).rejoin !== undefined) await this.#parts.catchUp(signal);
+        return true;
+      }
       // The log has refused it and does not show why yet.
       if (!await this.#isRefused(record)) await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
     }
@@ -123,51 +130,66 @@ export class StrictRecords {
     return isRefused || (id !== undefined && (await this.#local.tables.offered.get(id))?.isRefused === true);
   }
 
-  /** Fails if the device began to read the log again under a new id: then its records are another's. */
+  /** Fails if the device has another id since, unless the log still has all that was sent under the one before. */
   async #checkDevice(record: StrictRecord): Promise<void> {
-    if ((await this.#local.state()).device === record.device) return;
+    const { device, formers } = await this.#local.state();
+    if (device === record.device) return;
+    const at = formers.findIndex((former) => former.device === record.device);
+    if (at >= 0 && formers.slice(at).every(({ isKept }) => isKept)) return;
     throw new KvError('KV_CONFLICT', 'the log lost its history while this transaction was sent, which may have taken effect; read what it should have written before you call it again');
+  }
+
+  #isVoided(ticket: number): boolean {
+    if (!this.#link.voided.has(ticket)) return false;
+    if (this.#offered?.ticket === ticket) this.#offered.isRefused = true;
+    return true;
   }
 
   /** Sends a record with `expect` until it is known whether it is in the log. */
   async finish(ticket: number, signal?: AbortSignal): Promise<boolean> {
     const [bytes, stored] = await Promise.all([this.#local.tables.outbox.get(ticket), this.#local.state()]);
-    if (bytes === undefined) return true;
+    if (bytes === undefined) return !this.#isVoided(ticket);
     const row = decodeOutbox(bytes);
-    const state = await this.#sender.withOffset(stored, ticket);
-    if (state === undefined) return false;
-    try {
-      await this.#sender.append(state, ticket, row, row.expect, signal);
-    } catch (error) {
+    const position = await this.#sender.append(stored, ticket, row, row.expect, signal).catch((error: unknown) => {
       if ((error as Partial<KvError>).code !== 'KV_LOG_CONFLICT') throw error;
-    }
+      return undefined;
+    });
     // Whatever the answer was: the log decides.
-    while (await this.#parts.pull(signal));
-    if (!await this.#local.tables.outbox.has(ticket)) return true;
+    await this.#parts.catchUp(signal);
+    if (!await this.#local.tables.outbox.has(ticket)) return !this.#isVoided(ticket);
     const { cursor } = await this.#local.state();
-    if (cursor.position === row.expect) return false;
-    // Something else followed `expect`: the record cannot get into the log any more, and its number
-    // was not used.
+    // Without an answer of the log it may come yet. With one it is there, or the log has lost it.
+    const isLost = position !== undefined && await this.#parts.log.at(position) === undefined;
+    if (cursor.position === row.expect && !isLost) return false;
+    // Something else followed `expect`: the record cannot get into the log any more. The next one does
+    // not name its number.
     await this.#local.change('strict', async (tx, before) => {
       await tx.collection(this.#local.tables.outbox).delete(ticket);
       const offered = tx.collection(this.#local.tables.offered);
       for (const [id, each] of await offered.entries().toArray()) if (each.ticket === ticket) await offered.set(id, { ...each, isRefused: true });
-      return { state: { ...before, nextTicket: ticket }, result: undefined };
+      return { state: { ...before }, result: undefined };
     });
     if (this.#offered?.ticket === ticket) this.#offered.isRefused = true;
     return false;
   }
 
-  /** A strict record whose outcome is not known, as before a restart: nothing may take a number after it. */
+  /** A strict record whose outcome is not known, as before a restart: nothing may be sent after it. */
   async finishOpen(signal?: AbortSignal): Promise<boolean> {
     if (!this.#mayHaveStrict) return true;
-    const last = await this.#local.tables.outbox.last();
-    if (last === undefined || decodeOutbox(last[1]).expect === undefined) {
+    // It was offered when there was nothing else.
+    const { outbox } = this.#local.tables;
+    const first = await outbox.first();
+    if (first === undefined || decodeOutbox(first[1]).expect === undefined) {
       this.#mayHaveStrict = false;
       return true;
     }
-    await this.finish(last[0], signal);
-    return !await this.#local.tables.outbox.has(last[0]);
+    await this.finish(first[0], signal);
+    return !await outbox.has(first[0]);
+  }
+
+  #declarations(ops: readonly SyncOp[]): ReadonlyMap<string, string> {
+    const { byName } = this.#local.tables;
+    return new Map(ops.map(({ collection }) => [collection, byName.get(collection)?.declaration ?? '']));
   }
 }
 

@@ -8,8 +8,8 @@ import type { Collection, Reader, Transaction, Writer } from '../types/index.ts'
 import { keyId } from './key-ranges.ts';
 import { STRICT } from './record.ts';
 import type { SyncOp } from './record.ts';
-import type { SyncState } from './rows.ts';
-import type { Bytes, Table, Tables } from './tables.ts';
+import type { SyncState } from './state.ts';
+import type { Bytes, KnownTable, Tables } from './tables.ts';
 
 /** A transaction on the newest state of the log. */
 export interface StrictTransaction {
@@ -50,7 +50,7 @@ const WRITES: { readonly [name: string]: (args: readonly unknown[]) => Iterable<
 class Recorder implements StrictTransaction {
   readonly #tx: Transaction;
   readonly #tables: Tables;
-  readonly #touched = new Map<Table, Map<string, Bytes>>();
+  readonly #touched = new Map<KnownTable, Map<string, Bytes>>();
 
   constructor(tx: Transaction, tables: Tables) {
     this.#tx = tx;
@@ -90,13 +90,13 @@ class Recorder implements StrictTransaction {
     return call(...args);
   }
 
-  #writable(name: string): Table {
+  #writable(name: string): KnownTable {
     const table = this.#tables.byName.get(name);
     if (table?.modes.has('strict') === true) return table;
     throw new KvError('KV_SYNC_MODE', `sync.transaction writes collections in mode "strict" only, and ${JSON.stringify(name)} is not one; write it with db.transaction`);
   }
 
-  #touch(table: Table, given: unknown): void {
+  #touch(table: KnownTable, given: unknown): void {
     const key = table.key.encode(given);
     if (!table.modes.isStrict(key)) {
       throw new KvError('KV_SYNC_MODE', `sync.transaction writes keys in mode "strict" only, and ${keyText(given)} of collection ${JSON.stringify(table.name)} is not one; write it with db.transaction`);
@@ -124,7 +124,7 @@ class Recorder implements StrictTransaction {
   }
 
   /** A commit would check this; but this transaction is not committed, its record is applied. */
-  async #checkUnique(table: Table, key: Bytes, value: Bytes): Promise<void> {
+  async #checkUnique(table: KnownTable, key: Bytes, value: Bytes): Promise<void> {
     for (const { name, keysOf } of table.unique) {
       const index = this.#tx.collection(table.data).index(name);
       for (const indexKey of keysOf(value, key)) {
@@ -198,7 +198,7 @@ export async function runStrict<T, R>(host: StrictHost<R>, fn: (tx: StrictTransa
     // A write that went past sync is undone; this run may have read it.
     if (run?.state !== undefined && run.state.rejoin === undefined && !await host.isDisturbed(run.version, run.state.drained, signal)) {
       const { result, ops, state } = run;
-      if (ops.length === 0) return result;
+      // Also if it has only read: only the log's answer tells that nothing newer is in it.
       const record = await host.offer(STRICT, ops, state.cursor.position, { ...(signal && { signal }) });
       if (record !== undefined) {
         sent.open = { record, result };

@@ -8,6 +8,7 @@ import type { RawConflict } from './apply.ts';
 import { toKvError, toPlain } from './failures.ts';
 import { Leader, MAX_BACKOFF_MS, MIN_BACKOFF_MS, decodeConflict } from './leader.ts';
 import type { SyncEventMap, SyncOptions, SyncProgress } from './options.ts';
+import type { RawDivergence } from './parts.ts';
 import type { Position, RemoteLog } from './remote-log.ts';
 import { logUnavailable } from './remote-log.ts';
 import { runStrict } from './strict.ts';
@@ -70,7 +71,7 @@ export class Sync extends EventTarget {
 
   /**
    * Runs `fn` on the newest state of the log, and resolves when its writes are in the log and in
-   * the database. If another device wrote meanwhile, everything is undone and `fn` runs again:
+   * the database. One that only reads appends an empty record: a server that lags cannot make it stale. If another device wrote meanwhile, everything is undone and `fn` runs again:
    * strict transactions of all devices take effect one after another. Waits while the log cannot
    * be reached.
    *
@@ -104,16 +105,28 @@ export class Sync extends EventTarget {
   }
 
   /**
-   * Writes a snapshot of all collections to the object store, and removes records from the log that
-   * are in the snapshot before it. One device has to do this from time to time. Resolves to the
-   * snapshot's position, or to undefined if there was nothing new.
+   * Appends a check, with which all devices compare what they have, writes a snapshot of all collections
+   * that the log has to the object store, and removes records from the log that are in the snapshot
+   * before it. One device has to do this from time to time. Resolves to the snapshot's position, or to
+   * undefined if there was nothing new.
    *
-   * @throws KvError KV_LOG_UNAVAILABLE (retryable) if local writes never paused long enough;
-   * KV_LOG_CONFLICT (retryable) if another device compacted at the same time; KV_SNAPSHOT_LOST
-   * (retryable) if other tabs took over the database's files again and again.
+   * @throws KvError KV_LOG_UNAVAILABLE (retryable) if writes, here or elsewhere, never paused long enough;
+   * KV_LOG_CONFLICT (retryable) if another device compacted at the same time; KV_SYNC_DIVERGED and
+   * KV_VERSION_UNSUPPORTED if this device lacks something that the log has; KV_SNAPSHOT_LOST (retryable)
+   * if other tabs took over the database's files again and again.
    */
   compact({ signal }: { readonly signal?: AbortSignal | undefined } = {}): Promise<{ readonly position: Position } | undefined> {
     return this.#online((stop) => this.#call('compact', [], stop), signal, false);
+  }
+
+  /**
+   * The records of the log that have no effect on this database, or only a part of it, each with the
+   * reason that was the event `error`: damaged ones, those that mean nothing, and those of a newer
+   * version of the package. The newest 256. `record` is as the log has it, to be kept or examined.
+   */
+  async aside(): Promise<readonly { readonly position: Position; readonly error: KvError; readonly record: Uint8Array }[]> {
+    const rows = await this.#tables.aside.entries().toArray();
+    return rows.map(([position, { code, message, record }]) => ({ position, error: new KvError(code, message), record }));
   }
 
   /**
@@ -144,9 +157,17 @@ export class Sync extends EventTarget {
     }
   }
 
+  #tellDivergences(divergences: readonly RawDivergence[]): void {
+    for (const { collection, entries, from, to } of divergences) {
+      const key = this.#tables.byName.get(collection)?.key;
+      this.#tell('diverged', { collection, entries, from: key?.decode(from), to: key?.decode(to) });
+    }
+  }
+
   /** What the tab that synchronizes tells. */
   #hear(notice: Notice): void {
     if (notice.type === 'conflicts') this.#tellConflicts(notice.conflicts);
+    else if (notice.type === 'diverged') this.#tellDivergences(notice.divergences);
     else if (notice.type === 'repair') this.#tell('repair', { records: notice.records });
     else this.#tell('error', { error: fromPlain(notice.error) });
   }
@@ -189,6 +210,8 @@ export class Sync extends EventTarget {
         } catch (error) {
           stop.signal.throwIfAborted();
           const { code } = error as Partial<KvError>;
+          // The log may have lost its history meanwhile.
+          if (code === 'KV_LOG_UNAVAILABLE') this.#leader?.replica.reconnect();
           if (!isRepeated || (code !== 'KV_LOG_UNAVAILABLE' && code !== 'KV_SYNC_GAP')) throw error;
         }
         await new Promise<void>((resolve) => {
@@ -235,7 +258,10 @@ export class Sync extends EventTarget {
       each.addEventListener('abort', abort);
     }
     try {
-      return await perform(leader.replica, verb, args, stop.signal);
+      const result = await perform(leader.replica, verb, args, stop.signal);
+      // Whoever has waited for it finds what is pending, and the position, in the state.
+      await leader.refresh().catch(() => undefined);
+      return result;
     } catch (error) {
       signal.throwIfAborted();
       // Another tab takes over.
@@ -274,6 +300,7 @@ export class Sync extends EventTarget {
       state: (change) => this.#set(change),
       conflicts: (conflicts) => this.#announce({ type: 'conflicts', conflicts }),
       repaired: (records) => this.#announce({ type: 'repair', records }),
+      diverged: (divergences) => this.#announce({ type: 'diverged', divergences }),
       alarm: (error) => this.#announce({ type: 'error', error: toPlain(error) }),
     });
     this.#leader = leader;
@@ -281,7 +308,10 @@ export class Sync extends EventTarget {
     // Even if nothing has changed.
     this.#tabs?.tellState(this.#state);
     this.#forgetOthers(leader).catch(() => undefined);
-    const endWake = log.wake(() => leader.wake());
+    const endWake = log.wake((isReconnected) => {
+      if (isReconnected === true) leader.replica.reconnect();
+      leader.wake();
+    });
     try {
       await leader.ended();
     } finally {

@@ -7,6 +7,7 @@ import type { PlainError } from '../base/plain-error.ts';
 import { lockByName } from '../storage/web-lock.ts';
 import type { Database } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
+import type { RawDivergence } from './parts.ts';
 import { toPlain } from './failures.ts';
 import type { SyncProgress } from './options.ts';
 import { logUnavailable } from './remote-log.ts';
@@ -24,6 +25,7 @@ interface PlainProgress extends Omit<SyncProgress, 'lastError'> {
 export type Notice =
   | { readonly type: 'conflicts'; readonly conflicts: readonly RawConflict[] }
   | { readonly type: 'repair'; readonly records: number }
+  | { readonly type: 'diverged'; readonly divergences: readonly RawDivergence[] }
   | { readonly type: 'error'; readonly error: PlainError };
 
 /** `term` grows from one synchronizing tab to the next. */

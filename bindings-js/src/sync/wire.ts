@@ -1,10 +1,10 @@
 // Between records as the database has them and as the log has them: compression, seal, blobs.
 import { KvError } from '../base/errors.ts';
 import { crypto } from '../base/platform.ts';
-import { toHexBytes } from './apply.ts';
-import { concat } from './bytes.ts';
+import { concat, toHexBytes } from './bytes.ts';
 import type { ReadRecord } from './apply.ts';
 import { COMPRESSED, MAX_RECORD_BYTES, SEALED, crcOf, decodeRecord, encodeHeader, encodeRecord } from './record.ts';
+import type { RecordHeader } from './record.ts';
 import type { LoggedRecord, SnapshotStore } from './remote-log.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -69,16 +69,16 @@ export class Wire {
   }
 
   /** A record as it goes into the log. */
-  async pack(flags: number, device: bigint, seq: number, body: Uint8Array): Promise<Bytes> {
+  async pack(flags: number, number: Omit<RecordHeader, 'flags'>, body: Uint8Array): Promise<Bytes> {
     const short = await deflate(body);
-    const header = { flags: flags | (short === undefined ? 0 : COMPRESSED) | (this.#seal === undefined ? 0 : SEALED), device, seq };
+    const header = { flags: flags | (short === undefined ? 0 : COMPRESSED) | (this.#seal === undefined ? 0 : SEALED), ...number };
     return encodeRecord(header, await this.seal(short ?? body, encodeHeader(header)));
   }
 
   /** A record from the log, without blobs. */
-  async unpack({ position, serverTime, record }: LoggedRecord): Promise<ReadRecord> {
+  async unpack({ position, serverTime, sender, record }: LoggedRecord): Promise<ReadRecord> {
     const { header, body } = decodeRecord(record);
-    const { flags, device, seq } = header;
+    const { flags, device, seq, back } = header;
     if (((flags & SEALED) !== 0) !== (this.#seal !== undefined)) {
       throw new KvError('KV_CORRUPT', `the record at position ${position} is ${flags & SEALED ? 'sealed, and there is no key' : 'not sealed, although records of this database are'}`);
     }
@@ -86,7 +86,7 @@ export class Wire {
     const plain = flags & COMPRESSED ? await pipe(opened, new DecompressionStream('deflate-raw'), MAX_RECORD_BYTES).catch((cause: unknown) => {
       throw new KvError('KV_CORRUPT', `the record at position ${position} cannot be decompressed`, { cause });
     }) : opened.slice();
-    return { position, serverTime, crc: crcOf(record), flags: flags & ~(COMPRESSED | SEALED), device, seq, body: plain };
+    return { raw: record, position, serverTime, crc: crcOf(record), flags: flags & ~(COMPRESSED | SEALED), device, seq, back, isSealed: this.#seal !== undefined, sender, body: plain };
   }
 
   /** `about` is authenticated, too. Without a key the bytes stay as they are. */
@@ -122,7 +122,7 @@ export class Wire {
     const key = blobKey(toHexBytes(hash));
     if (store === undefined) throw new KvError('KV_LOG_REFUSED', 'a record refers to a large value in the object store: pass the option `snapshots`');
     const stream = await store.get(key, signal);
-    if (stream === undefined) throw new KvError('KV_LOG_UNAVAILABLE', `the object store has no ${key}, to which a record refers`, { retryable: true });
+    if (stream === undefined) throw new KvError('KV_NOT_FOUND', `the object store has no ${key}, to which a record refers`);
     const stored = await collect(stream);
     const { length } = stored;
     if (toHexBytes(new Uint8Array(await crypto.subtle.digest('SHA-256', stored))) !== toHexBytes(hash)) {

@@ -22,6 +22,8 @@ export interface DeleteChange<K> {
   readonly type: 'delete';
   readonly collection: string;
   readonly key: K;
+  /** Set if nobody deleted the entry: it had expired, and was removed to free its space. */
+  readonly expired?: true;
   /** Set if the codecs are not known here: `key` is then a Uint8Array. */
   readonly raw?: true;
 }

@@ -95,6 +95,21 @@ const staleDisk: Fault = async ({ nodes }, random) => {
   await pause(3000);
 };
 
+/**
+ * All servers come back with their disks of some seconds ago: what was acknowledged since is lost.
+ * Objects stay, so a snapshot may have more than the log.
+ */
+export const loseHistory: Fault = async ({ nodes }, random) => {
+  await Promise.all(nodes.map((node) => node.kill()));
+  for (const node of nodes) node.saveDisk();
+  await restart(nodes);
+  await pause(random.between(4000, 12_000));
+  await Promise.all(nodes.map((node) => node.kill()));
+  for (const node of nodes) node.restoreDisk();
+  await restart(nodes);
+  await pause(8000);
+};
+
 export const FAULTS: Readonly<Record<string, Fault>> = {
   kill, killTwo, killAll, flap, stop,
   cut: partition('cut'),

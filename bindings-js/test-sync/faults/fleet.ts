@@ -2,6 +2,7 @@
 import { fork } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
@@ -9,8 +10,10 @@ import { build } from 'esbuild';
 import type { NatsCredentials } from 'mangrove-kv/sync/nats';
 import type { FromProcess, ToProcess } from './process.ts';
 import type { Random } from './random.ts';
-import type { Replica, ReplicaOptions, Told } from './replica.ts';
+import type { Mistake, Replica, ReplicaOptions, Told } from './replica.ts';
 import { Waits } from './waits.ts';
+import { pause } from './world.ts';
+import type { BucketAddress, LogAddress } from './world.ts';
 
 const PROCESS = fileURLToPath(new URL('process.ts', import.meta.url));
 const BUILD = fileURLToPath(new URL('../../build/sync-faults', import.meta.url));
@@ -19,10 +22,16 @@ const DAY = 86_400_000;
 const CLOCKS = [0, 0, 0, 3000, -3000, 3_600_000, -3_600_000, 3 * DAY, -3 * DAY, 400 * DAY, -400 * DAY];
 
 export interface FleetOptions {
-  readonly servers: readonly string[];
-  readonly apiPrefix: string | undefined;
-  readonly timeout: number;
+  readonly log: LogAddress;
+  readonly store: BucketAddress;
+  readonly seal: readonly number[] | undefined;
   readonly isOld: boolean;
+  /** Whether strict transactions run, too. */
+  readonly isStrict: boolean;
+  /** Whether devices lose their files, after everything is in the log. */
+  readonly areReplaced: boolean;
+  /** What the first process does wrong. */
+  readonly mistake: Mistake | undefined;
   /** What `compileProcess` has made. */
   readonly program: string;
   /** Of the databases of processes. */
@@ -30,6 +39,8 @@ export interface FleetOptions {
   readonly random: Random;
   readonly tell: (device: string, told: Told) => void;
   readonly say: (line: string) => void;
+  /** The greatest number that some strict transaction is known to have counted to. */
+  readonly counted: () => number;
   /** A token of a device, which may be about to expire; undefined if there is none to be had now. */
   readonly credentials: ((device: string) => Promise<NatsCredentials | undefined>) | undefined;
 }
@@ -47,16 +58,13 @@ export interface FleetDevice {
   end(): Promise<void>;
 }
 
-export type Method = 'write' | 'halt' | 'clock' | 'flush' | 'overwrite' | 'content' | 'digest' | 'state' | 'problems' | 'close';
-
-export const pause = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
+export type Method = 'write' | 'halt' | 'clock' | 'flush' | 'overwrite' | 'content' | 'digest' | 'base' | 'state' | 'problems' | 'spoil' | 'close';
 
 let lives = 0;
 
 export function replicaOptions(fleet: FleetOptions, name: string, path: string): ReplicaOptions {
-  const { servers, apiPrefix, timeout, isOld } = fleet;
-  // The old server does not know conditions on the records of all devices.
-  return { name, path, life: `${name}/${++lives}`, servers, apiPrefix, timeout, isStrict: !isOld, clock: wrongClock(fleet) };
+  const { log, store, seal, isStrict, mistake } = fleet;
+  return { name, path, life: `${name}/${++lives}`, log, store, seal, isStrict, clock: wrongClock(fleet), mistake: name === 'p0' ? mistake : undefined };
 }
 
 export const wrongClock = ({ random }: FleetOptions): number => random.of(CLOCKS);
@@ -82,14 +90,15 @@ export class ProcessDevice implements FleetDevice {
     this.#fleet = fleet;
   }
 
-  static async start(name: string, fleet: FleetOptions): Promise<ProcessDevice> {
+  /** `clock`: by how much its clock is wrong. */
+  static async start(name: string, fleet: FleetOptions, clock = wrongClock(fleet)): Promise<ProcessDevice> {
     const device = new ProcessDevice(name, fleet);
-    await device.#start();
+    await device.#start(clock);
     return device;
   }
 
   async disturb(): Promise<string> {
-    const what = this.#fleet.random.of(['kill', 'kill', 'restart', 'stop', 'clock'] as const);
+    const what = this.#fleet.random.of(['kill', 'kill', 'restart', 'stop', 'clock', 'away', ...(this.#fleet.areReplaced ? ['replace'] as const : [])] as const);
     await this.waits.for(what, this.#disturb(what));
     return what;
   }
@@ -113,7 +122,7 @@ export class ProcessDevice implements FleetDevice {
     await this.#kill();
   }
 
-  async #disturb(what: 'kill' | 'restart' | 'stop' | 'clock'): Promise<void> {
+  async #disturb(what: 'kill' | 'restart' | 'stop' | 'clock' | 'away' | 'replace'): Promise<void> {
     const { random } = this.#fleet;
     if (what === 'stop') {
       this.#child?.kill('SIGSTOP');
@@ -122,17 +131,22 @@ export class ProcessDevice implements FleetDevice {
     } else if (what === 'clock') {
       await this.call('clock', wrongClock(this.#fleet));
     } else {
+      if (what === 'replace') {
+        await this.call('halt');
+        await this.call('flush');
+      }
       if (what === 'restart') await this.call('close');
       await this.#kill();
-      await pause(random.between(0, 3000));
+      if (what === 'replace') await rm(join(this.#fleet.directory, this.name), { recursive: true });
+      await pause(what === 'away' ? random.between(10_000, 25_000) : random.between(0, 3000));
       await this.#start();
       await this.call('write');
     }
   }
 
-  async #start(): Promise<void> {
-    const { program, directory, isOld, credentials, tell } = this.#fleet;
-    const options = replicaOptions(this.#fleet, this.name, join(directory, this.name));
+  async #start(clock = wrongClock(this.#fleet)): Promise<void> {
+    const { program, directory, isOld, credentials, tell, counted } = this.#fleet;
+    const options = { ...replicaOptions(this.#fleet, this.name, join(directory, this.name)), clock };
     const child = fork(program, [JSON.stringify({ options, isOld, hasAccounts: credentials !== undefined })], {
       execArgv: ['--experimental-websocket', '--no-warnings'], stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     });
@@ -145,7 +159,10 @@ export class ProcessDevice implements FleetDevice {
       });
       child.on('message', async (message: FromProcess) => {
         if (message.type === 'started') resolve();
-        else if (message.type === 'credentials') child.send({ type: 'credentials', id: message.id, credentials: await credentials?.(this.name) } satisfies ToProcess, () => undefined);
+        else if (message.type === 'ask') {
+          const value = message.what === 'counted' ? counted() : await credentials?.(this.name);
+          child.send({ type: 'answer', id: message.id, value } satisfies ToProcess, () => undefined);
+        }
         else if (message.type === 'returned') {
           const call = this.#calls.get(message.id);
           this.#calls.delete(message.id);

@@ -5,29 +5,40 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import process from 'node:process';
 import { wsconnect } from '@nats-io/nats-core';
-import { DEVICE_API, accountsConfig, adminCredentials, createAuthority, createStreams, deviceCredentials } from '../../src/sync/nats/admin.ts';
-import { natsLog } from '../../src/sync/nats/index.ts';
+import type { NatsCredentials } from '../../src/sync/nats/index.ts';
 import type { LoggedRecord, Position, RemoteLog } from '../../src/sync/remote-log.ts';
 import { textOf } from '../support/log-contract.ts';
-import { Cluster } from '../support/nats.ts';
 import { connectToAny } from './any-version.ts';
 import { strictWriter, writer } from './devices.ts';
 import type { Device, Ledger } from './devices.ts';
-import { FAULTS } from './faults.ts';
-import { ProcessDevice, compileProcess, pause } from './fleet.ts';
+import { ProcessDevice, compileProcess } from './fleet.ts';
 import type { FleetDevice, FleetOptions } from './fleet.ts';
+import { forgeRecords } from './forger.ts';
+import { startNats } from './nats-world.ts';
 import { Promises } from './promises.ts';
 import { Random } from './random.ts';
 import { DATABASE as FLEET } from './replica.ts';
+import type { Mistake } from './replica.ts';
+import { startS3 } from './s3-world.ts';
 import { Waits } from './waits.ts';
+import { openLog, pause } from './world.ts';
+import type { LogAccess, LogAddress } from './world.ts';
 
 export interface FaultsOptions {
   readonly seconds: number;
   readonly seed: number;
+  /** The log is in a bucket. */
+  readonly isS3: boolean;
   /** Starts nats-server 2.9.10. */
   readonly isOld: boolean;
-  /** Names of faults of servers. */
-  readonly faults: readonly string[];
+  /** Devices seal what they send, and the servers lie. */
+  readonly isSealed: boolean;
+  /** The servers lose what they have acknowledged. */
+  readonly areLosses: boolean;
+  /** What one device does wrong. */
+  readonly mistake: Mistake | undefined;
+  /** Names of faults of servers; undefined: all. */
+  readonly faults: readonly string[] | undefined;
   /** How many devices are processes. */
   readonly processes: number;
   /** Starts the devices that are tabs. */
@@ -36,11 +47,12 @@ export interface FaultsOptions {
 }
 
 const DATABASE = 'faults';
-const TIMEOUT = 3000;
 /** How long each step at the end may take, in milliseconds: also on a machine that does other things. */
 const RECOVERY = 240_000;
 /** After so many milliseconds of a step this tells what devices wait for. */
 const PATIENCE = 120_000;
+/** After so many milliseconds without a change, devices that differ do not come together any more; they look at the log every 30 seconds at least. */
+const STANDSTILL = 90_000;
 /** How long a device has to tell what it waits for, in milliseconds. */
 const ANSWER = 10_000;
 
@@ -135,8 +147,8 @@ type Step = <T>(what: string, promise: Promise<T>) => Promise<T>;
 async function report(devices: readonly FleetDevice[], writers: Waits, log: RemoteLog): Promise<string> {
   const answer = (promise: Promise<unknown>): Promise<string> => inTime('answering', promise, ANSWER).then(String, (error: unknown) => String(error));
   const lines = devices.map(async (device) => {
-    const [digest, states] = await Promise.all([answer(device.call('digest')), answer(device.states().then((all) => all.join('; ')))]);
-    return `${device.name}: ${states}, digest ${digest.slice(0, 8)}; the harness waits for ${device.waits}`;
+    const [entries, base, states] = await Promise.all([answer(device.call('digest')), answer(device.call('base')), answer(device.states().then((all) => all.join('; ')))]);
+    return `${device.name}: ${states}, entries ${entries.slice(0, 8)}, digests ${base}; the harness waits for ${device.waits}`;
   });
   const end = async (): Promise<Position> => {
     let position = 0;
@@ -158,11 +170,31 @@ function stepOf(devices: readonly FleetDevice[], writers: Waits, open: () => Rem
   };
 }
 
-/** Resolves once all devices have the same digest. */
+/** Entries of which devices have something else than the last one. */
+async function differences(devices: readonly FleetDevice[]): Promise<string> {
+  const contents = await Promise.all(devices.map(async (device) => {
+    const { notes, counted } = await device.call('content');
+    return new Map([...notes, ...counted]);
+  }));
+  const last = contents.at(-1) ?? new Map<string, unknown>();
+  return devices.flatMap(({ name }, at) => {
+    const own = contents[at] ?? new Map<string, unknown>();
+    const keys = [...new Set([...own.keys(), ...last.keys()])].filter((key) => own.get(key) !== last.get(key));
+    return keys.slice(0, 20).map((key) => `${name}: ${key} is ${String(own.get(key))} instead of ${String(last.get(key))}`);
+  }).join('\n');
+}
+
+/**
+ * Resolves once all devices have the same entries and, what is computed in another way, the same digests
+ * of their bases. Rejects if they differ and nothing changes any more.
+ */
 async function agree(devices: readonly FleetDevice[], isEnough: () => Promise<boolean> = async () => true): Promise<void> {
-  for (;;) {
-    const digests = await Promise.all(devices.map((device) => device.call('digest')));
-    if (new Set(digests).size === 1 && await isEnough()) return;
+  for (let [last, since] = ['', performance.now()]; ;) {
+    const [entries, bases] = await Promise.all((['digest', 'base'] as const).map((what) => Promise.all(devices.map((device) => device.call(what))))) as [string[], string[]];
+    if (new Set(entries).size === 1 && new Set(bases).size === 1 && await isEnough()) return;
+    const now = devices.map(({ name }, at) => `${name}: entries ${entries[at]?.slice(0, 8)}, digests ${bases[at]}`).join('; ');
+    if (now !== last) [last, since] = [now, performance.now()];
+    if (performance.now() - since > STANDSTILL) throw new Error(`devices have diverged: ${now}\n${await differences(devices)}`);
     await pause(500);
   }
 }
@@ -187,6 +219,12 @@ async function settle(devices: FleetDevice[], promises: Promises, fleet: FleetOp
   say('devices have stopped writing');
   await step('sending what is pending', Promise.all(devices.map((device) => device.call('flush'))));
   say('everything is sent');
+  // From here on clocks are right, and the next record says that all has expired which was to.
+  await step('setting clocks', Promise.all(devices.map((device) => device.call('clock', 0))));
+  await pause(Math.max(0, promises.lastExpiry + 1000 - Date.now()));
+  // What a clock that was ahead has removed comes back with the next commit or record.
+  await step('writing with right clocks', Promise.all(devices.map((device) => device.call('overwrite', `settled/${device.name}`, device.name))));
+  await Promise.all(devices.slice(0, 1).map((device) => device.call('spoil')));
   await step('agreeing', agree(devices));
   // A write that has seen the current value wins regardless of clocks.
   for (const [at, device] of devices.entries()) {
@@ -196,7 +234,7 @@ async function settle(devices: FleetDevice[], promises: Promises, fleet: FleetOp
       return notes.some(([key, value]) => key === 'shared/0' && value === `last ${at}`);
     }));
   }
-  const fresh = await step('starting a new device', ProcessDevice.start('fresh', fleet));
+  const fresh = await step('starting a new device', ProcessDevice.start('fresh', fleet, 0));
   devices.push(fresh);
   await step('agreeing with a new device', agree(devices));
   say('all devices agree, a new one, too');
@@ -212,72 +250,79 @@ const sum = (counts: Map<string, number>): number => [...counts.values()].reduce
 
 /** Resolves to what is wrong, and prints one line of figures at the end. */
 export async function runFaults(given: FaultsOptions): Promise<readonly string[]> {
-  const { seconds, seed, isOld, faults, isVerbose } = given;
+  const { seconds, seed, isS3, isOld, isSealed, areLosses, mistake, isVerbose } = given;
   const random = new Random(seed);
   // Of its own, as devices and servers do not take turns in an order that a seed determines.
   const deviceRandom = new Random(seed + 1_000_003);
   const say = (line: string): void => {
     if (isVerbose) process.stderr.write(`${new Date().toISOString().slice(11, 23)} ${line}\n`);
   };
-  const connect = isOld ? connectToAny : wsconnect;
-  const authority = createAuthority();
   const directory = mkdtempSync(join(tmpdir(), 'mangrove-sync-faults-'));
   const program = await compileProcess();
-  const cluster = await Cluster.start({ nodes: 3, isOld, accounts: await accountsConfig(authority) });
-  const { servers } = cluster;
-  const promises = new Promises();
+  const world = await (isS3 ? startS3() : startNats(isOld));
+  const { hasConditions, credentials: issue } = world;
+  const happens = { ...world.faults, ...(areLosses && world.losses) };
+  const faults = given.faults ?? Object.keys(happens);
+  const unknown = faults.find((name) => !Object.hasOwn(happens, name));
+  if (unknown !== undefined) throw new Error(`there is no fault ${unknown}, but ${Object.keys(happens).join(', ')}`);
+  // Where records are sealed, the servers damage and forge some.
+  const promises = new Promises({ expected: isSealed ? ['KV_CORRUPT'] : [], areLosses });
   const devices: FleetDevice[] = [];
   const book = new Book(say);
-  const signer = authority.devices;
-  const open = (device: string, at: readonly string[] = servers): RemoteLog => natsLog({
-    servers: at, database: DATABASE, device, timeout: TIMEOUT, connect, apiPrefix: DEVICE_API,
-    credentials: () => deviceCredentials({ signer, database: DATABASE, device, expiresIn: 10 + Math.random() * 50 }),
+  const access = (database: string, device: string): LogAccess => ({
+    connect: isOld ? connectToAny : wsconnect,
+    ...(issue && { credentials: () => issue(database, device, 10 + Math.random() * 50) }),
   });
+  const open = (device: string, at: LogAddress = world.log): RemoteLog => openLog(at, DATABASE, device, access(DATABASE, device));
+  const openFleet = (device: string): RemoteLog => openLog(world.log, FLEET, device, access(FLEET, device));
   let expired = 0;
+  const credentialsOf = async (device: string): Promise<NatsCredentials | undefined> => {
+    const chance = Math.random();
+    if (chance < 0.1) return undefined;
+    const isExpired = chance < 0.25;
+    const found = await issue?.(FLEET, device, isExpired ? 1 : 5 + Math.random() * 40);
+    // Of a server whose answer was on its way for too long.
+    if (isExpired) {
+      expired++;
+      await pause(2000);
+    }
+    return found;
+  };
   const fleet: FleetOptions = {
-    servers, apiPrefix: DEVICE_API, timeout: TIMEOUT, isOld, program, directory, random: deviceRandom, say,
+    log: world.log, store: world.store, isOld, isStrict: hasConditions, areReplaced: !areLosses, mistake, program, directory, random: deviceRandom, say,
+    seal: isSealed ? [...crypto.getRandomValues(new Uint8Array(32))] : undefined,
+    counted: () => promises.highest,
     tell: (device, told) => {
-      if (told.type === 'error') say(`${device}: ${told.code}, ${told.message}`);
+      if (told.type === 'error' || told.type === 'uncompacted') say(`${device}: ${told.code}, ${told.message}`);
       promises.tell(device, told);
     },
-    credentials: async (device) => {
-      const chance = Math.random();
-      if (chance < 0.1) return undefined;
-      const isExpired = chance < 0.25;
-      const found = await deviceCredentials({ signer, database: FLEET, device, expiresIn: isExpired ? 1 : 5 + Math.random() * 40 });
-      // Of a server whose answer was on its way for too long.
-      if (isExpired) {
-        expired++;
-        await pause(2000);
-      }
-      return found;
-    },
+    credentials: issue && credentialsOf,
   };
   const wrong: string[] = [];
   const counts = new Map<string, number>();
   const deviceCounts = new Map<string, number>();
   const writing = new Waits();
-  const step = stepOf(devices, writing, () => natsLog({
-    servers, database: FLEET, device: 'report', timeout: TIMEOUT, connect, apiPrefix: DEVICE_API,
-    credentials: () => deviceCredentials({ signer, database: FLEET, device: 'report', expiresIn: 60 }),
-  }));
+  const step = stepOf(devices, writing, () => openFleet('report'));
+  let forged = 0;
   try {
-    await createStreams({ servers, replicas: 3, timeout: 2000, connect, credentials: await adminCredentials({ signer: authority.streams, expiresIn: 600 }) });
     // One by one: each needs a processor for a second.
     for (let nth = 0; nth < given.processes; nth++) devices.push(await step('starting a device', ProcessDevice.start(`p${nth}`, fleet)));
     devices.push(...await step('starting tabs', given.startTabs(fleet)));
     say(`${devices.length} devices have started`);
     await step('beginning', Promise.all(devices.map((device) => device.call('write'))));
     let isOver = false;
-    // The old server does not know conditions on the records of all devices.
-    const writers: readonly (readonly [string, Device])[] = [['a', writer], ['b', writer], ['c', writer], ['d', writer], ...(isOld ? [] : [['s', strictWriter] as const])];
+    // Nobody puts back what a log without databases has lost.
+    const writers: readonly (readonly [string, Device])[] = areLosses ? [] : [['a', writer], ['b', writer], ['c', writer], ['d', writer], ...(hasConditions ? [['s', strictWriter] as const] : [])];
     const logs: RemoteLog[] = [];
+    const keep = (log: RemoteLog): RemoteLog => {
+      logs.push(log);
+      return log;
+    };
     const failed = Promise.all([
-      ...writers.map(([name, device]) => {
-        const log = open(name);
-        logs.push(log);
-        return writing.for(name, device({ name, log, ledger: book, isOver: () => isOver }));
-      }),
+      ...writers.map(([name, device]) => writing.for(name, device({ name, log: keep(open(name)), ledger: book, isOver: () => isOver }))),
+      ...(isSealed ? [writing.for('forger', forgeRecords(keep(openFleet('forger')), new Random(seed + 2_000_003), () => isOver)).then((count) => {
+        forged = count;
+      })] : []),
       disturb(devices, deviceRandom, deviceCounts, say, () => isOver),
     ]);
     failed.catch(() => {
@@ -288,34 +333,47 @@ export async function runFaults(given: FaultsOptions): Promise<readonly string[]
       const name = random.of(faults);
       counts.set(name, (counts.get(name) ?? 0) + 1);
       say(`${name}; ${book.entries.size} records acknowledged, ${promises.commits} commits`);
-      await FAULTS[name]?.(cluster, random);
+      await happens[name]?.(random);
     }
     isOver = true;
     await step('ending what disturbs devices', failed);
     await step('closing logs', Promise.all(logs.map((log) => log.close())));
     say('everything runs again');
-    for (const node of cluster.nodes) if (!node.isRunning) await node.start();
-    const newest = Math.max(0, ...[...book.entries.values()].map(({ position }) => position));
-    const readings = await step('reading the log', Promise.all(servers.map((server) => readBy(open('reader', [server]), newest))));
-    wrong.push(...check(book, readings));
+    await world.recover();
+    if (writers.length > 0) {
+      const newest = Math.max(0, ...[...book.entries.values()].map(({ position }) => position));
+      const readings = await step('reading the log', Promise.all(world.readers.map((address) => readBy(open('reader', address), newest))));
+      wrong.push(...check(book, readings));
+    }
     await settle(devices, promises, fleet, step);
-    // Without this a run in which nothing worked would pass.
-    if (book.entries.size < 100) wrong.push(`only ${book.entries.size} records were acknowledged`);
-    if (devices.length > 0 && promises.commits < 100) wrong.push(`devices made only ${promises.commits} commits`);
+    wrong.push(...tooLittle(book, promises, isS3 ? 0 : Math.floor(seconds / 100), writers.length === 0 ? 0 : isS3 ? 20 : 100, devices.length > 0 && hasConditions));
   } catch (error) {
     wrong.push(error instanceof Error && error.stack !== undefined ? error.stack : String(error));
   }
   await Promise.all(devices.map((device) => device.end().catch(() => undefined)));
-  await cluster.stop();
+  await world.stop();
   rmSync(program);
   rmSync(directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   wrong.push(...promises.wrong);
   for (const line of wrong.slice(0, 20)) process.stdout.write(`${line}\n`);
   const times = book.times.sort((a, b) => a - b);
   const strict = [...book.entries.values()].filter(({ after }) => after !== undefined).length;
-  process.stdout.write(`seed ${seed}: ${seconds} s; ${sum(counts)} faults of servers (${list(counts)}); ${sum(deviceCounts)} of devices (${list(deviceCounts)}), ${expired} expired tokens; `
+  const kind = [isS3 ? 's3' : 'nats', ...(isOld ? ['old'] : []), ...(isSealed ? ['sealed'] : []), ...(areLosses ? ['losses'] : []), ...(mistake === undefined ? [] : [`mistake ${mistake}`])].join(' ');
+  process.stdout.write(`seed ${seed}, ${kind}: ${seconds} s; ${sum(counts)} faults of servers (${list(counts)}); ${sum(deviceCounts)} of devices (${list(deviceCounts)}), ${expired} expired tokens${isSealed ? `, ${forged} forged records` : ''}; `
     + `log: ${book.entries.size} acknowledged, ${strict} with a condition, ${book.failures.get('KV_LOG_UNAVAILABLE') ?? 0} times unavailable, `
     + `${book.failures.get('KV_LOG_REFUSED') ?? 0} refused, ${book.failures.get('KV_LOG_CONFLICT') ?? 0} conflicts, longest wait ${((times.at(-1) ?? 0) / 1000).toFixed(1)} s; `
-    + `databases: ${promises.commits} commits, ${promises.strict} strict; ${wrong.filter((line) => line.includes('is lost')).length} lost, ${wrong.length} errors\n`);
+    + `databases: ${promises.commits} promises, ${promises.times('counted')} strict transactions, ${promises.times('read')} strict reads, ${promises.times('compacted')} compactions, ${promises.times('loading')} snapshots loaded, `
+    + `${promises.times('repair')} repairs, errors (${list(promises.errors)}); ${wrong.filter((line) => line.includes('is lost')).length} lost, ${promises.times('diverged')} diverged, ${wrong.length} errors\n`);
+  return wrong;
+}
+
+/** Without this a run in which nothing worked would pass. */
+function tooLittle(book: Book, promises: Promises, compactions: number, records: number, areStrict: boolean): string[] {
+  const wrong: string[] = [];
+  if (book.entries.size < records) wrong.push(`only ${book.entries.size} records were acknowledged`);
+  if (areStrict && promises.commits < 100) wrong.push(`devices made only ${promises.commits} promises`);
+  if (areStrict && promises.times('read') < 5) wrong.push(`only ${promises.times('read')} strict reads succeeded`);
+  if (areStrict && promises.times('counted') < 5) wrong.push(`only ${promises.times('counted')} strict transactions succeeded`);
+  if (areStrict && promises.times('compacted') < compactions) wrong.push('no compaction succeeded');
   return wrong;
 }

@@ -1,7 +1,7 @@
 // `syncDatabase` as programs use it: in the background, with its states and events.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
+import { KvError, keyCodecs, open, valueCodecs } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, MemorySnapshotStore, syncDatabase } from 'mangrove-kv/sync';
 import type { Sync, SyncConflict, SyncOptions, SyncProgress } from 'mangrove-kv/sync';
@@ -392,3 +392,71 @@ test('a strict transaction waits for its outcome while the log refuses a token t
   assert.deepEqual([result, runs, refusals, await node.db.collection<string, number>('accounts').get('balance')], [1, 1, 5, 1]);
   await stop(node);
 });
+
+test('close waits for no call of the log that never answers', async () => {
+  class Silent extends MemoryLog {
+    isSilent = false;
+    override read(...given: Parameters<MemoryLog['read']>): ReturnType<MemoryLog['read']> {
+      return this.isSilent ? new Promise(() => undefined) : super.read(...given);
+    }
+  }
+  const server = new MemoryServer();
+  const log = new Silent(server);
+  const { db, sync } = await start(server, { log });
+  await sync.flush();
+  log.isSilent = true;
+  await db.collection('notes').set('k', 1);
+  const flushed = assert.rejects(sync.flush(), code('KV_CLOSED'));
+  await sync.close();
+  await flushed;
+  await db.close();
+});
+
+for (const how of ['flush', 'transaction', 'compact', 'reconnection'] as const) {
+  test(`a device whose log has lost its history meanwhile notices it by ${how}`, async () => {
+    /** Fails once. */
+    class Broken extends MemoryLog {
+      isBroken = false;
+      #listener: ((isReconnected?: boolean) => void) | undefined;
+      #check(): void {
+        if (!this.isBroken) return;
+        this.isBroken = false;
+        throw new KvError('KV_LOG_UNAVAILABLE', 'the connection broke', { retryable: true });
+      }
+      override async append(...given: Parameters<MemoryLog['append']>): ReturnType<MemoryLog['append']> {
+        this.#check();
+        return super.append(...given);
+      }
+      override async read(...given: Parameters<MemoryLog['read']>): ReturnType<MemoryLog['read']> {
+        this.#check();
+        return super.read(...given);
+      }
+      override wake(listener: (isReconnected?: boolean) => void): () => void {
+        this.#listener = listener;
+        return super.wake(listener);
+      }
+      reconnect(): void {
+        this.#listener?.(true);
+      }
+    }
+    const server = new MemoryServer();
+    const log = new Broken(server);
+    const snapshots = new MemorySnapshotStore();
+    const a = await start(server, { log, snapshots });
+    for (let at = 0; at < 4; at++) {
+      await a.db.collection('notes').set(`k${at}`, at);
+      await a.sync.flush();
+    }
+    const repaired = new Promise((resolve) => a.sync.addEventListener('repair', resolve));
+    server.loseHistory(server.records.at(-3)?.position as number);
+    if (how === 'reconnection') log.reconnect();
+    else log.isBroken = true;
+    if (how === 'flush') await a.sync.flush();
+    if (how === 'transaction') await a.sync.transaction(() => 1);
+    if (how === 'compact') await a.sync.compact().catch(() => undefined);
+    await repaired;
+    const b = await start(server, { snapshots });
+    await arrives(b.db, 'k3', 3);
+    await stop(a, b);
+  });
+}

@@ -1,5 +1,6 @@
 // Damage to the objects of an archive: a restore is refused, or all of it is there.
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { open } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
@@ -32,8 +33,8 @@ class Fixture {
     this.seal = seal;
   }
 
-  /** Three segments, and a snapshot of the second one's end. */
-  static async make(isSealed: boolean): Promise<Fixture> {
+  /** Three segments, and a snapshot of the second one's end. Of each round, one value may be large. */
+  static async make(isSealed: boolean, large = 600): Promise<Fixture> {
     const key = isSealed ? await crypto.subtle.generateKey({ name: 'AES-GCM', length: 256 }, false, ['encrypt', 'decrypt']) as CryptoKey : undefined;
     const fixture = new Fixture(key && { key, database: 'notes' });
     const server = new MemoryServer();
@@ -41,8 +42,8 @@ class Fixture {
     const device = await Device.start(server, { snapshots, seal, collections });
     const notes = device.db.collection('notes');
     const fill = async (round: number): Promise<void> => {
-      for (const size of [0, 1, 60, 600]) {
-        await notes.set(`${round} of ${size}`, crypto.getRandomValues(new Uint8Array(size)));
+      for (const size of [0, 1, 60, large]) {
+        await notes.set(`${round} of ${size}`, new Uint8Array(randomBytes(size)));
         await device.sync();
       }
       await notes.set('short', round, { expireIn: 3_600_000 });
@@ -250,6 +251,30 @@ test('objects of another archive of the same database are refused', async () => 
   const { records } = await two.restore();
   await assert.rejects(records[Symbol.asyncIterator]().next(), { code: 'KV_CORRUPT', message: new RegExp(`${second} .*it is ${first}`) });
 });
+
+for (const isSealed of [false, true]) {
+  test(`a large value that is damaged, cut off, another one or gone ends a restore${isSealed ? ', sealed' : ''}`, async () => {
+    const fixture = await Fixture.make(isSealed, 300_000);
+    const values = [...fixture.s3.objects.keys()].filter((name) => name.startsWith('snapshots/object/blob/')).sort();
+    assert.equal(values.length, 3);
+    assert.equal(await fixture.restore('as it is'), undefined);
+    // With the snapshot, two of them are not read.
+    fixture.withoutSnapshot();
+    for (const [index, name] of values.entries()) {
+      const good = fixture.object(name);
+      const other = fixture.object(values[(index + 1) % values.length] as string);
+      const bad = [...framesOf(good), good.length - 1, good.length >> 1].flatMap((at) => [flipped(good, at, at % 8), good.slice(0, at)]);
+      for (const bytes of [...bad, other, new Uint8Array()]) {
+        fixture.s3.objects.set(name, bytes);
+        assert.equal((await fixture.restore(`${name} with ${bytes.length} bytes`))?.code, 'KV_CORRUPT');
+      }
+      fixture.s3.objects.delete(name);
+      assert.equal((await fixture.restore(`without ${name}`))?.code, 'KV_NOT_FOUND');
+      fixture.s3.objects.set(name, good);
+    }
+    assert.equal(await fixture.restore('as it was'), undefined);
+  });
+}
 
 test('parts of large snapshots are checked, too', async () => {
   const s3 = new S3Memory();

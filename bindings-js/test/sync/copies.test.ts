@@ -35,6 +35,27 @@ test('a copied file takes another id, and everything is sent once', async () => 
   await stopAll([original, copy, fresh]);
 });
 
+test('a copy that has got another id keeps what wins over its later write', async () => {
+  let serverNow = 1_700_000_000_000;
+  const server = new MemoryServer({ serverTime: () => serverNow });
+  // So far ahead that the log's clock decides.
+  const options: DeviceOptions = { clock: () => serverNow + 24 * 3_600_000 };
+  const original = await Device.start(server, options);
+  await original.db.collection('notes').set('k', 'in both');
+  while (await original.replica.drain());
+  const copy = await Device.start(server, options, original.disk.copy());
+  await copy.db.collection('notes').delete('k');
+  while (await copy.replica.drain());
+  await original.db.collection('notes').set('other', 1);
+  await original.sync();
+  // The server that takes what the copy has is behind, and under its new id the copy did not know the value.
+  serverNow -= 30_000;
+  await converge([copy, original]);
+  await equal([copy, original]);
+  assert.equal(await copy.db.collection('notes').get('k'), 'in both');
+  await stopAll([copy, original]);
+});
+
 test('a file that was put back from an old copy loses nothing that the log has', async () => {
   const server = new MemoryServer();
   const device = await Device.start(server);

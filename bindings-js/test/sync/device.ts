@@ -6,6 +6,7 @@ import type { RawConflict } from '../../src/sync/apply.ts';
 import { MemoryLog } from '../../src/sync/memory-log.ts';
 import type { MemoryServer } from '../../src/sync/memory-log.ts';
 import type { SnapshotStore } from '../../src/sync/remote-log.ts';
+import type { RawDivergence } from '../../src/sync/parts.ts';
 import { Replica } from '../../src/sync/replica.ts';
 import type { ReplicaOptions } from '../../src/sync/replica.ts';
 import type { KvError } from '../../src/base/errors.ts';
@@ -99,7 +100,7 @@ class CountedLog extends MemoryLog {
   }
 }
 
-export type DeviceOptions = Omit<ReplicaOptions, 'log' | 'collections'> & Partial<Pick<ReplicaOptions, 'collections' | 'log'>> & { readonly snapshots?: SnapshotStore; readonly isInMemory?: boolean };
+export type DeviceOptions = Omit<ReplicaOptions, 'log' | 'collections'> & Partial<Pick<ReplicaOptions, 'collections' | 'log'>> & { readonly snapshots?: SnapshotStore; readonly isInMemory?: boolean; readonly feed?: boolean };
 
 export class Device {
   readonly disk: Disk;
@@ -108,6 +109,7 @@ export class Device {
   readonly conflicts: RawConflict[] = [];
   readonly alarms: KvError[] = [];
   readonly repairs: number[] = [];
+  readonly divergences: RawDivergence[] = [];
   readonly #log: CountedLog;
 
   private constructor(disk: Disk, db: Database, server: MemoryServer, options: DeviceOptions) {
@@ -119,12 +121,13 @@ export class Device {
       conflicts: (conflicts) => this.conflicts.push(...conflicts),
       alarm: (error) => this.alarms.push(error),
       repaired: (records) => this.repairs.push(records),
+      diverged: (divergences) => this.divergences.push(...divergences),
       changed: () => undefined,
     });
   }
 
   static async start(server: MemoryServer, options: DeviceOptions = {}, disk = new Disk()): Promise<Device> {
-    const db = await open('device', { storage: options.isInMemory ? 'memory' : disk, feed: true, unitBytes: 512, nodeBytes: 2048 });
+    const db = await open('device', { storage: options.isInMemory ? 'memory' : disk, feed: options.feed ?? true, unitBytes: 512, nodeBytes: 2048 });
     const device = new Device(disk, db, server, options);
     await device.replica.start();
     return device;
@@ -135,6 +138,13 @@ export class Device {
     const device = new Device(new Disk(), db, server, options);
     await device.replica.start();
     return device;
+  }
+
+  /** The same file in another process, perhaps with another program. */
+  async restart(server: MemoryServer, options: DeviceOptions): Promise<Device> {
+    this.replica.stop();
+    await this.db.close();
+    return Device.start(server, options, this.disk);
   }
 
   /** Everything that can be done now; failures of the log are repeated. */

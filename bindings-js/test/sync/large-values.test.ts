@@ -3,8 +3,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { logUnavailable } from '../../src/sync/remote-log.ts';
+import { collect, toStream } from '../../src/sync/wire.ts';
 import { Device, converge } from './device.ts';
-import { equal, stopAll } from './helpers.ts';
+import { cutOff, equal, reconnect, stopAll } from './helpers.ts';
+import { decodeRow } from '../../src/sync/row.ts';
 
 const SIZE = 260 << 10;
 const MAX_BYTES = 16 << 20;
@@ -123,8 +125,131 @@ test('values of a transaction in several records, of a copy and of other collect
   const b = await Device.start(server, { snapshots: store });
   await b.sync();
   assert.deepEqual(await b.db.collection('notes').entries().toArray(), await a.db.collection('notes').entries().toArray());
-  // Of the collection that it does not have, none.
-  assert.equal(store.gets.size, 3 + 3 + 3 + 4);
+  // Also of the collection that it does not know: it keeps what the log has.
+  assert.equal(store.gets.size, 3 + 3 + 3 + 3 + 4);
   for (const [key, times] of store.gets) assert.equal(times, 1, key);
   await stopAll([a, twin, b]);
+});
+
+test('an own large value that comes back while the log is read anew is not taken for empty', async () => {
+  const [server, store] = [new MemoryServer(), new CountedStore()];
+  const a = await Device.start(server, { snapshots: store });
+  await a.db.collection('notes').set('small', 1);
+  await a.sync();
+  server.loseHistory(0);
+  await a.db.collection('notes').set('large', value(1));
+  while (await a.replica.drain());
+  while (await a.replica.publish());
+  const before = await a.db.collection('notes').entries().toArray();
+  a.replica.reconnect();
+  const b = await Device.start(server, { snapshots: store });
+  await converge([a, b]);
+  await equal([a, b]);
+  assert.deepEqual(await b.db.collection('notes').entries().toArray(), before);
+  await a.replica.compact();
+  await stopAll([a, b]);
+});
+
+for (const what of ['lost', 'damaged']) {
+  test(`a value that the object store has ${what} stops nothing behind it, and is there once it is put back`, async () => {
+    const [server, store] = [new MemoryServer(), new MemorySnapshotStore()];
+    const a = await Device.start(server, { snapshots: store });
+    await write(a, 0, 1);
+    const [key = ''] = await store.list('blob/');
+    await write(a, 1, 1);
+    await a.db.collection('notes').set('behind', 'it');
+    await a.sync();
+    const bytes = await collect(await store.get(key) as ReadableStream<Uint8Array>);
+    await store.delete(key);
+    if (what === 'damaged') await store.put(key, toStream(bytes.slice(1)));
+    let b = await Device.start(server, { snapshots: store });
+    await b.sync();
+    assert.deepEqual(await b.db.collection('notes').keys().toArray(), [1, 'behind']);
+    assert.deepEqual(b.alarms.map(({ code }) => code), ['KV_NOT_FOUND']);
+    assert.match((b.alarms[0] as Error).message, new RegExp(key));
+    assert.equal((await b.replica.tables.aside.entries().toArray()).length, 1);
+    await b.db.collection('notes').set('mine', 'is sent');
+    await b.sync();
+    await assert.rejects(b.replica.compact(), { code: 'KV_NOT_FOUND' });
+    await a.sync();
+    assert.equal(await a.db.collection('notes').get('mine'), 'is sent');
+    b = await b.restart(server, { snapshots: store });
+    await b.sync();
+    assert.equal(await b.db.collection('notes').get('mine'), 'is sent', 'it is still not there');
+    assert.equal(await b.db.collection('notes').has(0), false);
+    await store.delete(key);
+    await store.put(key, toStream(bytes));
+    b = await b.restart(server, { snapshots: store });
+    await converge([a, b]);
+    await equal([a, b]);
+    assert.deepEqual(await b.db.collection('notes').get(0), value(0));
+    assert.ok(await b.replica.compact());
+    await stopAll([a, b]);
+  });
+}
+
+test('a device that has its own value needs no object of it', async () => {
+  const [server, store] = [new MemoryServer(), new MemorySnapshotStore()];
+  const a = await Device.start(server, { snapshots: store });
+  await a.sync();
+  await a.db.collection('notes').set('for an hour', value(0), { expireIn: 3_600_000 });
+  while (await a.replica.drain());
+  while (await a.replica.publish());
+  for (const key of await store.list('blob/')) await store.delete(key);
+  await a.sync();
+  assert.deepEqual(a.alarms, []);
+  await equal([a]);
+  await stopAll([a]);
+});
+
+test('an own large value that was read again from a snapshot on is put back when the log loses it', async () => {
+  const [server, store] = [new MemoryServer(), new CountedStore()];
+  const [a, b] = [await Device.start(server, { snapshots: store }), await Device.start(server, { snapshots: store })];
+  await a.db.collection('notes').set('zero', 0);
+  await converge([a, b]);
+  // The log begins with a snapshot meanwhile, behind which the value comes back.
+  for (let round = 0; round < 2; round++) await cutOff(server, b);
+  await a.db.collection('notes').set('large', value(1));
+  while (await a.replica.drain());
+  while (await a.replica.publish());
+  await a.sync();
+  // Nobody else has read it.
+  server.loseHistory(server.records.at(-1)!.position - 1);
+  await reconnect([a, b]);
+  const fresh = await Device.start(server, { snapshots: store });
+  await converge([fresh, a, b]);
+  await equal([a, b, fresh]);
+  assert.deepEqual(await fresh.db.collection('notes').get('large'), value(1));
+  await stopAll([a, b, fresh]);
+});
+
+test('an own large value that comes back is kept where the entry may be something else', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server, { snapshots: new MemorySnapshotStore(), isInMemory: true });
+  const notes = device.db.collection('notes');
+  await device.sync();
+  // It expires, and it was written over.
+  await notes.set('a', value(1), { expireIn: 3_600_000 });
+  await notes.set('b', value(2));
+  while (await device.replica.drain());
+  while (await device.replica.publish());
+  await notes.set('b', 'since');
+  while (await device.replica.drain());
+  while (await device.replica.pull());
+  const rows = await device.replica.tables.byName.get('notes')!.rows.values().toArray();
+  assert.deepEqual(rows.map((row) => (decodeRow(row).base?.kept?.length ?? 0) > SIZE), [true, true]);
+  assert.ok(decodeRow(rows[0] as Uint8Array).base!.stamp.expiresAt > 0);
+  await stopAll([device]);
+});
+
+test('devices that write the same large value send both', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const devices = [await Device.start(server, { snapshots, isInMemory: true }), await Device.start(server, { snapshots, isInMemory: true })] as const;
+  for (const [at, { db }] of devices.entries()) await db.collection('notes').set(`of ${at}`, value(7));
+  await converge(devices);
+  await equal(devices);
+  assert.equal(await devices[0].db.collection('notes').size, 2);
+  assert.equal((await snapshots.list('blob/')).length, 1);
+  await stopAll(devices);
 });

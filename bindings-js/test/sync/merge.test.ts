@@ -4,10 +4,10 @@ import { test } from 'node:test';
 import { keyCodecs, valueCodecs } from 'mangrove-kv';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { toHlc } from '../../src/sync/clock.ts';
-import { REPAIR, encodeRecord, encodeTransactions } from '../../src/sync/record.ts';
+import { REPAIR, encodeBody, encodeRecord } from '../../src/sync/record.ts';
 import { Device, converge } from './device.ts';
 import type { DeviceOptions } from './device.ts';
-import { cutOff } from './helpers.ts';
+import { cutOff, stopAll } from './helpers.ts';
 
 async function withDevices(count: number, use: (devices: Device[], server: MemoryServer) => Promise<void>, options: DeviceOptions = {}): Promise<void> {
   const server = new MemoryServer();
@@ -289,8 +289,7 @@ for (const [name, remove] of REMOVALS) {
         await converge(devices);
         assert.equal(await b.db.collection('notes').get('k'), undefined);
         await equal(devices);
-        for (const device of devices) for (const table of device.replica.tables.byName.values()) assert.equal(await table.overlay.size, 0);
-      }, { clock: () => now, snapshots });
+              }, { clock: () => now, snapshots });
     });
   }
 }
@@ -300,9 +299,9 @@ test('a repair whose stamp is years ahead counts as written now', async () => {
   const server = new MemoryServer({ serverTime: () => now });
   const devices = [await Device.start(server, { clock: () => now }), await Device.start(server, { clock: () => now })] as const;
   const [a] = devices;
-  const forged = (h: bigint, seq: number): Uint8Array => encodeRecord({ flags: REPAIR, device: 7n, seq }, encodeTransactions([{ base: 0, hlc: 0n, ops: [
-    { type: 'set', collection: 'notes', key: keyCodecs.any.encode('k').slice(), value: valueCodecs.structured().encode('forged').slice(), expiresAt: 0, stamp: { h, device: 7n, isStrict: false } },
-  ] }]));
+  const forged = (h: bigint, seq: number): Uint8Array => encodeRecord({ flags: REPAIR, device: 7n, seq, back: 1 }, encodeBody({ n: seq, declared: new Map([['notes', '{"key":"any","value":"structured","mode":"merge"}']]), transactions: [{ base: 0, hlc: 0n, ops: [
+    { type: 'set', collection: 'notes', key: keyCodecs.any.encode('k').slice(), value: valueCodecs.structured().encode('forged').slice(), expiresAt: 0, stamp: { h, device: 7n, n: seq, isStrict: false } },
+  ] }] }));
   server.append(forged(toHlc(now + 50 * 365 * 86_400_000), 1), { idempotencyKey: '1' });
   server.append(forged(2n ** 64n - 1n, 2), { idempotencyKey: '2' });
   const offline = await Device.start(server, { clock: () => now });
@@ -314,4 +313,49 @@ test('a repair whose stamp is years ahead counts as written now', async () => {
   await equal([...devices, offline]);
   assert.equal(await a.db.collection('notes').get('k'), 'two minutes later');
   await Promise.all([...devices, offline].map((device) => device.stop()));
+});
+
+test('a clear beside what arrives leaves or removes it on all devices alike', async () => {
+  for (const range of [undefined, { gte: 'b' }, { gte: 'k', lt: 'l' }]) {
+    await withDevices(2, async ([a, b]) => {
+      const [theirs, mine] = [a!.db.collection<string, string>('notes'), b!.db.collection<string, string>('notes')];
+      await theirs.setMany([['c', 'before'], ['k0', 'before']]);
+      await converge([a!, b!]);
+      await theirs.setMany([['k1', 'arrives'], ['k0', 'arrives']]);
+      await a!.sync();
+      // The commit that applies it has its snapshot before the clear, and comes behind it.
+      const { pace } = b!.replica.tables;
+      const rest = pace.rest.bind(pace);
+      let isCleared = false;
+      pace.rest = async () => {
+        if (!isCleared) {
+          isCleared = true;
+          await (range === undefined ? mine.clear() : mine.clear(range as never));
+        }
+        return rest();
+      };
+      while (await b!.replica.pull());
+      assert.ok(isCleared);
+      await converge([b!, a!]);
+      await equal([a!, b!]);
+    });
+  }
+});
+
+test('a removal that had no effect has none after a restart either', async () => {
+  for (const remove of [(device: Device) => device.db.dropCollection('notes'), (device: Device) => device.db.collection('notes').clear(), (device: Device) => device.db.collection('notes').delete('k')]) {
+    const server = new MemoryServer();
+    const [a, b] = [await Device.start(server), await Device.start(server)];
+    await a.db.collection('other').set('x', 1);
+    await converge([a, b]);
+    await remove(b);
+    await b.sync();
+    await a.db.collection('notes').set('k', 'written since');
+    await converge([a, b]);
+    const again = await b.restart(server, {});
+    await converge([again, a]);
+    await equal([again, a]);
+    assert.equal(await a.db.collection('notes').get('k'), 'written since');
+    await stopAll([again, a]);
+  }
 });

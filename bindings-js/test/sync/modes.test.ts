@@ -1,14 +1,16 @@
 // Both modes in one collection, by what keys begin with.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { keyCodecs } from 'mangrove-kv';
-import type { Key, KeyCodec } from 'mangrove-kv';
+import { keyCodecs, valueCodecs } from 'mangrove-kv';
+import type { Key, KeyCodec, KvError } from 'mangrove-kv';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { Modes } from '../../src/sync/modes.ts';
 import type { PrefixMode } from '../../src/sync/modes.ts';
 import { runStrict } from '../../src/sync/strict.ts';
+import type { SyncCollectionOptions } from '../../src/sync/tables.ts';
 import { code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
+import { stopAll } from './helpers.ts';
 
 const options = { collections: { shop: { prefixModes: [{ prefix: ['stock'], mode: 'strict' }] } } } as const;
 type Shop = readonly [string, string];
@@ -19,7 +21,7 @@ const contentOf = async (device: Device): Promise<string> => (await shopOf(devic
 test('the longest prefix decides', () => {
   const isStrict = (codec: unknown, mode: 'merge' | 'strict', prefixes: readonly PrefixMode[], key: Key): boolean => {
     const { encode } = codec as KeyCodec<Key>;
-    return new Modes('c', codec as never, mode, prefixes).isStrict(encode(key));
+    return Modes.of('c', codec as never, mode, prefixes).isStrict(encode(key));
   };
   const [strict, merge] = ['strict', 'merge'] as const;
   const nested = [{ prefix: 'a', mode: strict }, { prefix: 'abc', mode: strict }, { prefix: 'ab', mode: merge }];
@@ -42,7 +44,7 @@ test('the longest prefix decides', () => {
 });
 
 test('prefixes that say nothing are refused', () => {
-  const modes = (prefixModes: readonly unknown[], mode: unknown = 'merge'): (() => Modes) => () => new Modes('c', keyCodecs.any as never, mode as 'merge', prefixModes as PrefixMode[]);
+  const modes = (prefixModes: readonly unknown[], mode: unknown = 'merge'): (() => Modes) => () => Modes.of('c', keyCodecs.any as never, mode as 'merge', prefixModes as PrefixMode[]);
   const isInvalid = code('KV_INVALID_ARGUMENT');
   assert.throws(modes([{ prefix: 'a', mode: 'lax' }]), isInvalid);
   assert.throws(modes([{ prefix: 'a' }]), isInvalid);
@@ -103,22 +105,50 @@ test('keys of both modes in one collection keep to their modes', async () => {
   await Promise.all([a.stop(), b.stop()]);
 });
 
-test('writes in the other mode, of a device with other options, have no effect', async () => {
+test('a device whose codecs or modes are not those of the log applies and sends nothing, and keeps what it has', async () => {
   const server = new MemoryServer();
-  const [good, lax, harsh] = [await Device.start(server, options), await Device.start(server, { collections: { shop: {} } }), await Device.start(server, { collections: { shop: { mode: 'strict' } } })];
+  const good = await Device.start(server, options);
   await runStrict(good.replica, (tx) => tx.collection<Shop, number>('shop').set(['stock', 'apple'], 3), {});
   await shopOf(good).set(['note', 'x'], 1);
   await good.sync();
-  await shopOf(lax).setMany([[['stock', 'apple'], 100], [['note', 'y'], 2]]);
-  await lax.sync();
-  await runStrict(harsh.replica, (tx) => tx.collection<Shop, number>('shop').setMany([[['note', 'x'], 100], [['stock', 'pear'], 4]]), {});
+  const others: readonly (readonly [string, SyncCollectionOptions, string])[] = [
+    ['lax', {}, 'KV_SYNC_MODE'], ['harsh', { mode: 'strict' }, 'KV_SYNC_MODE'], ['codec', { ...options.collections.shop, value: valueCodecs.json() }, 'KV_CODEC_MISMATCH'],
+  ];
+  for (const [name, shopOptions, expected] of others) {
+    const other = await Device.start(server, { collections: { shop: shopOptions } });
+    const shop = other.db.collection<Shop, number>('shop', name === 'codec' ? { value: valueCodecs.json<number>() } : {});
+    if (name !== 'harsh') await shop.setMany([...name === 'lax' ? [[['stock', 'apple'], 100] as const] : [], [['note', 'y'], 2] as const]);
+    await assert.rejects(other.sync(), (error: KvError) => error.code === expected && error.message.includes('"shop"'), name);
+    assert.equal(await other.replica.pending(), name === 'harsh' ? 0 : 1);
+    assert.equal(await shop.get(['note', 'y']), name === 'harsh' ? undefined : 2);
+    await other.stop();
+  }
+  assert.equal(server.records.length, 2);
   await good.sync();
-  assert.equal(await contentOf(good), 'note/x=1 note/y=2 stock/apple=3 stock/pear=4');
-  await shopOf(lax).clear();
-  await lax.sync();
-  await good.sync();
-  assert.equal(await contentOf(good), 'stock/apple=3 stock/pear=4');
-  await Promise.all([good, lax, harsh].map((device) => device.stop()));
+  assert.equal(await contentOf(good), 'note/x=1 stock/apple=3');
+  await good.stop();
+});
+
+test('of two devices that declare a collection at once, the first one decides for all', async () => {
+  const server = new MemoryServer();
+  const [first, second] = [await Device.start(server, options), await Device.start(server, { collections: { shop: {} } })];
+  await shopOf(first).set(['note', 'x'], 1);
+  await shopOf(second).set(['note', 'y'], 2);
+  // Both have read the log while there was nothing in it.
+  for (const device of [first, second]) {
+    while (await device.replica.pull());
+    while (await device.replica.drain());
+  }
+  for (const device of [first, second]) while (await device.replica.publish());
+  await assert.rejects(second.sync(), code('KV_SYNC_MODE'));
+  assert.equal(await shopOf(second).get(['note', 'y']), 2);
+  const third = await Device.start(server, options);
+  await converge([first, third]);
+  for (const device of [first, third]) {
+    assert.equal(await contentOf(device), 'note/x=1');
+    assert.deepEqual(device.alarms.map((alarm) => alarm.code), ['KV_SYNC_MODE']);
+  }
+  await Promise.all([first, second, third].map((device) => device.stop()));
 });
 
 test('a snapshot has both modes, but no writes that the log has not confirmed', async () => {
@@ -148,4 +178,15 @@ test('no index is unique where keys are in merge mode', async () => {
   await assert.rejects(Device.start(server, { collections: { shop: { ...options.collections.shop, indexes } } }), code('KV_INVALID_ARGUMENT'));
   const device = await Device.start(server, { collections: { shop: { mode: 'strict', prefixModes: [{ prefix: ['stock'], mode: 'strict' }], indexes } } });
   await device.stop();
+});
+
+test('the name of a collection has at most 200 bytes', async () => {
+  const server = new MemoryServer();
+  const name = 'n'.repeat(200);
+  const devices = [await Device.start(server, { collections: { [name]: {} } }), await Device.start(server, { collections: { [name]: {} } })] as const;
+  await devices[0].db.collection(name).set('k', 1);
+  await converge(devices);
+  assert.equal(await devices[1].db.collection(name).get('k'), 1);
+  await assert.rejects(Device.start(server, { collections: { [`${name}n`]: {} } }), code('KV_INVALID_ARGUMENT'));
+  await stopAll(devices);
 });

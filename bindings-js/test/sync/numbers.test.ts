@@ -4,8 +4,11 @@ import { test } from 'node:test';
 import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { decodeRecord } from '../../src/sync/record.ts';
 import type { LoggedRecord, Position } from '../../src/sync/remote-log.ts';
+import { runStrict } from '../../src/sync/strict.ts';
 import { Device, converge } from './device.ts';
-import { equal, reconnect, stopAll } from './helpers.ts';
+import { equal, publish, reconnect, stopAll } from './helpers.ts';
+
+const accounts = { collections: { notes: {}, accounts: { mode: 'strict' } } } as const;
 
 /** A log that fails when a device goes on reading and never settles. */
 class BoundedLog extends MemoryLog {
@@ -199,4 +202,214 @@ test('records that are read again long after do not bring back what was deleted'
   assert.equal(await a.db.collection('notes').get('k'), undefined);
   assert.equal(await again.db.collection('notes').get('k'), undefined);
   await stopAll([a, again, offline]);
+});
+
+test('parts of a transaction whose writer is gone are forgotten when nobody may be away for so long', async () => {
+  const DAY_MS = 86_400_000;
+  let serverNow = Date.now();
+  const server = new MemoryServer({ serverTime: () => serverNow });
+  const [writer, a] = [await Device.start(server), await Device.start(server)];
+  await writer.db.transaction(async (tx) => {
+    for (let at = 0; at < 30; at++) await tx.collection('notes').set(`large ${at}`, Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24));
+  });
+  while (await writer.replica.pull());
+  while (await writer.replica.drain());
+  assert.ok(await writer.replica.pending() > 2);
+  // All of its parts but the last one.
+  for (let left = await writer.replica.pending(); left > 1; left--) await writer.replica.publish();
+  await a.sync();
+  assert.ok(await a.replica.tables.chunks.size > 0);
+  serverNow += 91 * DAY_MS;
+  const other = await Device.start(server);
+  await other.db.transaction(async (tx) => {
+    for (let at = 0; at < 12; at++) await tx.collection('notes').set(`other ${at}`, Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24));
+  });
+  await converge([other, a]);
+  assert.equal(await a.replica.tables.chunks.size, 0);
+  // The last part comes after all: without the others it has no effect, and its writer sends all of it again.
+  while (await writer.replica.publish());
+  await converge([writer, a, other]);
+  await equal([writer, a, other]);
+  assert.equal(await a.db.collection('notes').size, 42);
+  await stopAll([writer, a, other]);
+});
+
+test('a transaction of several records is sent once, however late its parts come back', async () => {
+  for (const large of [10, 30]) {
+    const server = new MemoryServer({ delay: () => new Promise((resolve) => setTimeout(resolve, 2)) });
+    const [a, b] = [await Device.start(server), await Device.start(server)];
+    await a.db.transaction(async (tx) => {
+      for (let at = 0; at < large; at++) await tx.collection('notes').set(`k ${at}`, Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24));
+    });
+    while (await a.replica.pull());
+    while (await a.replica.drain());
+    const parts = await a.replica.pending();
+    assert.ok(parts >= 2);
+    // The log is read between any two parts, too, as by a device that synchronizes in the background.
+    for (let turn = 0; turn < 500 && await a.replica.pending() > 0; turn++) {
+      await a.replica.publish();
+      await a.replica.pull();
+      await a.replica.pull();
+    }
+    await converge([a, b]);
+    await equal([a, b]);
+    assert.equal(server.records.length, parts);
+    assert.equal(await b.db.collection('notes').size, large);
+    await stopAll([a, b]);
+  }
+});
+
+test('a strict record that was acknowledged and is gone is offered again', async () => {
+  const server = new MemoryServer();
+  const log = new MemoryLog(server);
+  const append = log.append.bind(log);
+  let losses = 1;
+  log.append = async (...args) => {
+    const position = await append(...args);
+    if (args[1].expect !== undefined && losses-- > 0) server.loseHistory(args[1].expect);
+    return position;
+  };
+  const options = { collections: { notes: {}, accounts: { mode: 'strict' } } } as const;
+  const [a, b] = [await Device.start(server, { ...options, log }), await Device.start(server, options)];
+  await a.db.collection('notes').set('first', 1);
+  await converge([a, b]);
+  let runs = 0;
+  await runStrict(a.replica, (tx) => {
+    runs++;
+    return tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1);
+  }, {});
+  assert.equal(runs, 2);
+  await a.db.collection('notes').set('behind it', 1);
+  await converge([a, b]);
+  await equal([a, b]);
+  assert.equal(await b.db.collection('accounts').get('n'), 1);
+  await stopAll([a, b]);
+});
+
+test('what was committed before is settled, whatever is committed meanwhile', async () => {
+  const server = new MemoryServer({ delay: () => new Promise((resolve) => setTimeout(resolve, 1)) });
+  const a = await Device.start(server);
+  const notes = a.db.collection('notes');
+  await notes.set('before', 1);
+  let [isOver, count] = [false, 0];
+  const writing = (async () => {
+    while (!isOver && count < 5000) {
+      await notes.set('meanwhile', ++count);
+      await a.replica.drain();
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  })();
+  await a.replica.settle();
+  isOver = true;
+  await writing;
+  assert.ok(count < 5000, 'it did not wait for the end of the writing');
+  assert.ok(server.records.length > 0);
+  await a.sync();
+  await a.stop();
+});
+
+test('a device that gets many ids does not keep all of them', async () => {
+  const server = new MemoryServer();
+  const a = await Device.start(server);
+  for (let round = 0; round < 20; round++) {
+    await a.db.collection('notes').set('k', round);
+    await a.sync();
+    server.loseHistory(0);
+    await a.db.collection('notes').set('l', round);
+    while (await a.replica.drain());
+    while (await a.replica.publish());
+    a.replica.reconnect();
+    await a.sync();
+  }
+  assert.ok((await a.replica.state()).formers.length <= 8);
+  assert.deepEqual(await a.db.collection('notes').entries().toArray(), [['k', 19], ['l', 19]]);
+  await a.stop();
+});
+
+for (const what of ['settles', 'runs a strict transaction'] as const) {
+  test(`a device ${what}, although there is something new in the log whenever it reads`, async () => {
+    const server = new MemoryServer();
+    const other = await Device.start(server);
+    let [isBusy, reads] = [false, 0];
+    class BusyLog extends MemoryLog {
+      override async read(after: Position, limit: number): Promise<readonly LoggedRecord[]> {
+        if (isBusy) await publish(other, `${reads}`);
+        assert.ok(++reads < 200, 'it goes on reading');
+        return super.read(after, limit);
+      }
+    }
+    const a = await Device.start(server, { ...accounts, log: new BusyLog(server) });
+    await other.sync();
+    await a.db.collection('notes').set('mine', 1);
+    isBusy = true;
+    if (what === 'settles') await a.replica.settle();
+    // Or finds out that it cannot.
+    else await runStrict(a.replica, (tx) => tx.collection('accounts').set('n', 1), { maxRetries: 5 }).catch((error: unknown) => assert.equal((error as { code?: string }).code, 'KV_CONFLICT'));
+    isBusy = false;
+    await converge([other, a]);
+    assert.equal(await other.db.collection('notes').get('mine'), 1);
+    await stopAll([a, other]);
+  });
+}
+
+test('a strict transaction takes effect once, although the record behind it cannot be read', async () => {
+  const server = new MemoryServer();
+  const log = new BoundedLog(server);
+  const append = log.append.bind(log);
+  let damaged = 0;
+  log.append = async (...args) => {
+    const position = await append(...args);
+    damaged = server.append(new Uint8Array(40).fill(9), { idempotencyKey: `behind ${position}` });
+    return position;
+  };
+  const a = await Device.start(server, { ...accounts, log });
+  const sent = {};
+  for (let count = 1; count <= 3; count++) {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        assert.equal(await runStrict(a.replica, (tx) => tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1), {}, sent), count);
+        break;
+      } catch (error) {
+        assert.ok((error as { code?: string }).code === 'KV_LOG_UNAVAILABLE' && attempt < 20, String(error));
+      }
+    }
+  }
+  await a.sync();
+  assert.equal(await a.db.collection('accounts').get('n'), 3);
+  assert.equal(await a.replica.pending(), 0);
+  assert.ok(damaged >= 6 && a.alarms.every(({ code }) => code === 'KV_CORRUPT'));
+  await a.stop();
+});
+
+test('nothing is sent before the log was read', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server);
+  await device.db.collection('notes').set('k', 1);
+  while (await device.replica.drain());
+  assert.equal(await device.replica.publish(), false);
+  assert.equal(server.records.length, 0);
+  await device.sync();
+  device.replica.reconnect();
+  await device.db.collection('notes').set('k', 2);
+  while (await device.replica.drain());
+  assert.equal(await device.replica.publish(), false);
+  assert.equal(server.records.length, 1);
+  await device.stop();
+});
+
+test('settling ends when what was sent again under other numbers has come back', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server);
+  await device.sync();
+  for (const key of ['k', 'l']) {
+    await device.db.collection('notes').set(key, 1);
+    while (await device.replica.drain());
+    while (await device.replica.publish());
+  }
+  // The first one is lost before it was read.
+  (server.records as unknown[]).splice(0, 1);
+  await device.sync();
+  assert.equal(await device.replica.pending(), 0);
+  assert.deepEqual(server.records.map(({ record }) => decodeRecord(record).header.seq), [2, 3]);
+  await device.stop();
 });

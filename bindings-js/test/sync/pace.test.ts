@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MemoryServer } from '../../src/sync/memory-log.ts';
 import { Pace } from '../../src/sync/pace.ts';
-import { decodeTransactions } from '../../src/sync/record.ts';
-import { decodeOutbox } from '../../src/sync/rows.ts';
+import { decodeBody } from '../../src/sync/record.ts';
+import { decodeOutbox } from '../../src/sync/state.ts';
 import { Device, converge } from './device.ts';
 
 const entries = (count: number): [string, number][] => Array.from({ length: count }, (_, index) => [`key ${index}`, index]);
@@ -62,7 +62,7 @@ test('a burst becomes records of a few hundred operations, none of which splits 
   const sizes: number[] = [];
   for await (const [, bytes] of a.replica.tables.outbox) {
     const { body } = decodeOutbox(bytes);
-    sizes.push(decodeTransactions(body).reduce((sum, { ops }) => sum + ops.length, 0));
+    sizes.push(decodeBody(body).transactions.reduce((sum, { ops }) => sum + ops.length, 0));
   }
   assert.deepEqual(sizes, [256, 256, 688]);
   await converge([a, b]);

@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open, restore } from 'mangrove-kv';
-import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { decodeRecord, encodeRecord } from '../../src/sync/record.ts';
+import type { LoggedRecord } from '../../src/sync/remote-log.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { Wire } from '../../src/sync/wire.ts';
 import { chance, code, withPath } from '../support/kit.ts';
@@ -32,6 +33,32 @@ test('a record that was sent is known after a power cut', async () => {
   await again.stop();
 });
 
+for (const [how, isDrained] of [['clear', false], ['drop', false], ['drop', true]] as const) {
+  test(`a ${how} that had nothing to remove removes nothing after a restart${isDrained ? ', if it was looked at before' : ''}`, async () => {
+    const server = new MemoryServer();
+    const [a, b] = [await Device.start(server), await Device.start(server)];
+    await b.db.collection('notes').set('k', 1);
+    await b.db.collection('notes').delete('k');
+    await b.sync();
+    const { length } = server.records;
+    if (how === 'clear') await b.db.collection('notes').clear();
+    else await b.db.dropCollection('notes');
+    await a.db.collection('notes').set('l', 2);
+    await a.sync();
+    while (isDrained && await b.replica.drain());
+    await b.replica.pull();
+    assert.equal(await b.db.collection('notes').get('l'), 2);
+    const disk = b.disk.copy();
+    await b.stop();
+    const again = await Device.start(server, {}, disk);
+    await converge([again, a]);
+    await equal([again, a]);
+    assert.equal(server.records.length, length + 1);
+    assert.deepEqual(await a.db.collection('notes').entries().toArray(), [['l', 2]]);
+    await stopAll([again, a]);
+  });
+}
+
 test('a database that was restored from a backup goes on, beside the original', async () => {
   await withPath(async (path) => {
     const server = new MemoryServer();
@@ -51,6 +78,7 @@ test('a database that was restored from a backup goes on, beside the original', 
     await restore(path, backup);
     const db = await open(path, { feed: true });
     const restored = await Device.adopt(server, { collections }, db);
+    assert.notEqual((await restored.replica.state()).device, (await original.replica.state()).device, 'before it reads the log');
     await restored.db.collection('notes').set('new', 1);
     await converge([restored, original]);
     await equal([restored, original]);
@@ -202,7 +230,7 @@ test('a record that cannot be read raises an alarm and does not stop sync', asyn
   const [a, b] = [await Device.start(server), await Device.start(server)];
   await a.db.collection('notes').set('one', 1);
   await a.sync();
-  const damaged = await new Wire(undefined).pack(0, 77n, 1, new Uint8Array([1, 2, 3]));
+  const damaged = await new Wire(undefined).pack(0, { device: 77n, seq: 1, back: 1 }, new Uint8Array([1, 2, 3]));
   damaged[12]! ^= 1;
   server.append(damaged, { idempotencyKey: 'x' });
   await a.db.collection('notes').set('two', 2);
@@ -225,8 +253,8 @@ test('a forged record has no effect where records are sealed', async () => {
   assert.ok(first !== undefined && !Buffer.from(first.record).includes('nobody knows'));
   // The same sealed bytes under the next number, and a plain record.
   const { header, body } = decodeRecord(first.record);
-  server.append(encodeRecord({ ...header, seq: 2 }, body), { idempotencyKey: 'forged' });
-  server.append(await new Wire(undefined).pack(0, 5n, 1, new Uint8Array([0])), { idempotencyKey: 'plain' });
+  server.append(encodeRecord({ ...header, seq: 2, back: 1 }, body), { idempotencyKey: 'forged' });
+  server.append(await new Wire(undefined).pack(0, { device: 5n, seq: 1, back: 1 }, new Uint8Array([0])), { idempotencyKey: 'plain' });
   for (let attempt = 0; attempt < 12; attempt++) await b.sync().catch(() => undefined);
   assert.equal(await b.db.collection('notes').get('secret'), 'nobody knows');
   assert.deepEqual(b.alarms.map(({ code }) => code), ['KV_CORRUPT', 'KV_CORRUPT']);
@@ -349,4 +377,123 @@ test('a collection that is added later gets what the log already had', async () 
   assert.deepEqual(await a.db.collection('tasks').entries().toArray(), [['local', 2], ['t', 1]]);
   assert.deepEqual(again.alarms, []);
   await stopAll([a, again]);
+});
+
+test('what was written while sync was not running meets what others wrote, although that is read first', async () => {
+  const server = new MemoryServer();
+  const a = await Device.start(server);
+  let b = await Device.start(server);
+  await a.db.collection('notes').setMany([['set', 'old'], ['deleted', 'old'], ['untouched', 'old']]);
+  await converge([a, b]);
+  b.replica.stop();
+  await b.db.collection('notes').set('set', 'b');
+  await b.db.collection('notes').delete('deleted');
+  await a.db.collection('notes').setMany([['set', 'a'], ['deleted', 'a'], ['untouched', 'a']]);
+  await a.sync();
+  b = await b.restart(server, {});
+  while (await b.replica.pull());
+  assert.deepEqual(await b.db.collection('notes').entries().toArray(), [['set', 'b'], ['untouched', 'a']], 'the application sees its writes');
+  await converge([b, a]);
+  await equal([a, b]);
+  // By the clock of its start, what it wrote is later.
+  assert.deepEqual(await a.db.collection('notes').entries().toArray(), [['set', 'b'], ['untouched', 'a']]);
+  await stopAll([a, b]);
+});
+
+test('so is one that was captured while records were applied', async () => {
+  const server = new MemoryServer();
+  const [device, other] = [await Device.start(server), await Device.start(server)];
+  await device.sync();
+  await publish(other, 'theirs');
+  await other.sync();
+  await publish(other, 'theirs');
+  await device.db.collection('notes').set('one', 1);
+  while (await device.replica.pull());
+  assert.equal(await device.replica.pending(), 1);
+  while (await device.replica.publish());
+  const disk = device.disk.afterPowerCut();
+  await device.stop();
+  const again = await Device.start(server, {}, disk);
+  await converge([again, other]);
+  assert.equal((await again.replica.state()).formers.length, 0, 'the record is its own');
+  await equal([again, other]);
+  await stopAll([again, other]);
+});
+
+for (const kept of [0, 2]) {
+  test(`an only writer goes on when the log has lost what came after position ${kept}`, async () => {
+    const server = new MemoryServer();
+    const device = await Device.start(server, { isExclusive: true });
+    await device.replica.fence();
+    for (const key of ['k', 'l', 'm']) {
+      await device.db.collection('notes').set(key, 1);
+      await device.sync();
+    }
+    server.loseHistory(kept);
+    await reconnect([device]);
+    await device.db.collection('notes').set('n', 1);
+    await device.sync();
+    const reader = await Device.start(server);
+    await reader.sync();
+    assert.deepEqual(await reader.db.collection('notes').keys().toArray(), ['k', 'l', 'm', 'n']);
+    await stopAll([device, reader]);
+  });
+}
+
+for (const [what, spoil] of [
+  ['cannot be read', (records: readonly LoggedRecord[]) => records.map((each, at) => (at === 1 ? { ...each, record: each.record.map((byte, index) => (index === 14 ? byte ^ 1 : byte)) } : each))],
+  ['is missing', (records: readonly LoggedRecord[]) => records.slice(1)],
+] as const) {
+  test(`a record that ${what} at first, as at a server that is behind, is applied when it is there`, async () => {
+    const server = new MemoryServer();
+    let left = 3;
+    class Log extends MemoryLog {
+      override async read(after: number, limit: number): Promise<readonly LoggedRecord[]> {
+        const records = await super.read(after, limit);
+        return records.length > 1 && left-- > 0 ? spoil(records) : records;
+      }
+    }
+    const [a, b] = [await Device.start(server), await Device.start(server, { log: new Log(server) })];
+    for (const key of ['k', 'l']) {
+      await a.db.collection('notes').set(key, 1);
+      await a.sync();
+    }
+    await b.sync();
+    assert.deepEqual(await b.db.collection('notes').keys().toArray(), ['k', 'l']);
+    assert.deepEqual(b.alarms, []);
+    await stopAll([a, b]);
+  });
+}
+
+test('what is pending is not found once more by a comparison', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server, { feed: false });
+  await device.sync();
+  await device.db.collection('notes').set('k', 1);
+  while (await device.replica.drain());
+  assert.equal(await device.replica.pending(), 1);
+  const again = await device.restart(server, { feed: false });
+  await again.sync();
+  assert.equal(server.records.length, 1);
+  await again.stop();
+});
+
+test('a comparison while a loss is read takes no entries for new writes', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server, { feed: false });
+  await device.db.collection('notes').set('k', 1);
+  await device.sync();
+  server.loseHistory(0);
+  const fresh = await Device.start(server);
+  await fresh.db.collection('notes').set('x', 1);
+  await fresh.sync();
+  device.replica.reconnect();
+  await device.replica.pull();
+  assert.equal((await device.replica.state()).rejoin, 'lost');
+  const again = await device.restart(server, { feed: false });
+  while (await again.replica.drain());
+  assert.equal(await again.replica.pending(), 0);
+  await converge([again, fresh]);
+  await equal([again, fresh]);
+  await stopAll([again, fresh]);
 });

@@ -5,11 +5,14 @@ import { MemoryServer } from '../../src/sync/memory-log.ts';
 import { probeBucket, s3Archive, s3Log, s3Snapshots } from '../../src/sync/s3/index.ts';
 import type { RemoteLog } from '../../src/sync/remote-log.ts';
 import { bytesOf, hasCode, readAll, testLog, textOf } from '../../test-sync/support/log-contract.ts';
+import { bytesIn, streamOf } from '../../test-sync/support/store-contract.ts';
 import { code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
 import { equal, stopAll } from './helpers.ts';
 import { S3Memory } from './s3-memory.ts';
 import type { S3Faults } from './s3-memory.ts';
+
+const DAY_MS = 86_400_000;
 
 const open = ({ options }: S3Memory, database = 'notes'): RemoteLog => s3Log({ ...options, database, probe: false, pollInterval: 20 });
 
@@ -63,6 +66,50 @@ test('purges and manifests are found in any number, each by few requests', async
   assert.equal(bucket.requests - requests, 1);
   // The reply of a replacement was lost, and it was replaced since.
   assert.equal(await open(bucket).replaceManifest(38, bytesOf('manifest 39')), 39);
+});
+
+test('a record is an object, an append takes two requests, and a purge deletes records only', async () => {
+  const bucket = new S3Memory();
+  const log = open(bucket);
+  await fill(log, 1, 3);
+  for (let seq = 4; seq <= 6; seq++) {
+    const { requests } = bucket;
+    await fill(log, seq, seq);
+    assert.equal(bucket.requests - requests, 2);
+  }
+  await log.replaceManifest(0, bytesOf('manifest'));
+  const name = (key: string): string => key.replace(/^database\/[^/]+\//, '');
+  const names = (): string[] => [...bucket.objects.keys()].map(name).sort();
+  const records = ['1', '2', '3', '4', '5', '6'].map((slot) => `log/${slot.padStart(12, '0')}`);
+  const others = names().filter((key) => !key.startsWith('log/'));
+  assert.deepEqual(names(), [...others, ...records].sort());
+  assert.equal(others.filter((key) => key.startsWith('manifest/')).length, 1);
+  const before = new Map(bucket.objects);
+  await log.purge(4);
+  const noted = names().filter((key) => key.startsWith('purge/'));
+  assert.equal(noted.length, 1);
+  assert.deepEqual(names(), [...others, ...noted, ...records.slice(4)].sort());
+  for (const [key, bytes] of bucket.objects) if (before.has(key)) assert.deepEqual(bytes, before.get(key), `${key} was changed`);
+});
+
+test('an upload that was interrupted shows nothing, leaves its parts, and can be repeated', async () => {
+  const bucket = new S3Memory();
+  const send = bucket.options.fetch as (request: Request) => Promise<Response>;
+  const object = new Uint8Array(9 * 1024 * 1024).fill(7);
+  let left = 2;
+  const dying = s3Snapshots({ ...bucket.options, probe: false, fetch: async (request) => {
+    if (--left < 0) throw new Error('the power is gone');
+    return send(request);
+  } });
+  await assert.rejects(dying.put('snapshot/x', streamOf(object)), hasCode('KV_LOG_UNAVAILABLE'));
+  const store = s3Snapshots({ ...bucket.options, probe: false });
+  assert.equal(await store.get('snapshot/x'), undefined);
+  assert.deepEqual(await store.list(''), []);
+  const keys = [...bucket.objects.keys()];
+  assert.ok(keys.length > 0 && keys.every((key) => key.startsWith('snapshots/part/')), keys.join());
+  await store.put('snapshot/x', streamOf(object));
+  assert.ok(Buffer.from(await bytesIn(await store.get('snapshot/x')) as Uint8Array).equals(Buffer.from(object)));
+  assert.deepEqual(await store.list(''), ['snapshot/x']);
 });
 
 test('devices over such a bucket have everything, also after compactions', async () => {
@@ -138,6 +185,36 @@ for (const [what, why, given] of faults) {
   });
 }
 
+test('a device whose clock is wrong signs by the clock of the service, also when one of the two jumps', async () => {
+  const bucket = new S3Memory();
+  const [log, snapshots] = [open(bucket), s3Snapshots({ ...bucket.options, probe: false })];
+  for (const [round, ahead] of [0, 400, -400, 0.02, 3].entries()) {
+    bucket.faults.clock = () => Date.now() + ahead * DAY_MS;
+    const { requests } = bucket;
+    assert.equal(await log.append(bytesOf(`r${round}`), { idempotencyKey: `f:${round}` }), round + 1);
+    await snapshots.put(`${round}`, streamOf(bytesOf('object')));
+    assert.deepEqual((await log.read(round, 1)).map(({ record }) => textOf(record)), [`r${round}`]);
+    // Each of the two learns it once.
+    const first = bucket.requests - requests;
+    await snapshots.get(`${round}`);
+    assert.ok(first <= 12, `${first} requests`);
+    assert.equal(bucket.requests - requests, first + 1);
+  }
+  // Also requests that were under way when it learnt it.
+  bucket.faults.clock = () => Date.now() - DAY_MS;
+  await Promise.all(Array.from({ length: 5 }, (_, nth) => snapshots.get(`${nth}`)));
+  // Keys that are refused for another reason stay refused.
+  const { fetch: send } = bucket.options as { readonly fetch: (request: Request) => Promise<Response> };
+  let asked = 0;
+  const refusing = s3Log({ ...bucket.options, database: 'notes', probe: false, fetch: async (request) => {
+    asked++;
+    await send(request);
+    return new Response(null, { status: 403, headers: { date: new Date().toUTCString() } });
+  } });
+  await assert.rejects(refusing.read(0, 1), hasCode('KV_LOG_REFUSED'));
+  assert.equal(asked, 1);
+});
+
 test('a record without a time is refused also where the bucket was not probed', async () => {
   const bucket = new S3Memory();
   const log = open(bucket);
@@ -146,4 +223,18 @@ test('a record without a time is refused also where the bucket was not probed', 
   for (const read of [() => log.read(0, 1), () => log.at(1)]) {
     await assert.rejects(read(), (error) => code('KV_LOG_REFUSED')(error) && /log\/000000000001 .*header Last-Modified is missing/.test(String(error)));
   }
+});
+
+test('Node has nothing to say of the listeners of a signal with which many records are read', async () => {
+  const bucket = new S3Memory();
+  const log = open(bucket);
+  await fill(log, 1, 64);
+  const warnings: string[] = [];
+  const hear = ({ name }: Error): void => void warnings.push(name);
+  process.on('warning', hear);
+  const { signal } = new AbortController();
+  assert.equal((await log.read(0, 64, signal)).length, 64);
+  await new Promise((resolve) => setTimeout(resolve));
+  process.off('warning', hear);
+  assert.deepEqual(warnings, []);
 });

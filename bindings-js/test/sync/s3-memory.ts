@@ -10,10 +10,17 @@ export interface S3Faults {
   isConditionIgnored: false | 'replaces' | 'keeps';
   /** The header Last-Modified; undefined: none. */
   lastModified: (created: number) => string | undefined;
+  /** The service's clock. Signatures of another time are refused, as by AWS. */
+  clock: () => number;
 }
 
+const MAX_SKEW_MS = 900_000;
+
+/** `20260102T030405Z` */
+const timeOfSignature = (request: Request): number => Date.parse((request.headers.get('x-amz-date') ?? '').replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z'));
+
 export class S3Memory {
-  readonly faults: S3Faults = { areListingsLate: false, lateReads: 0, isConditionIgnored: false, lastModified: (created) => new Date(created).toUTCString() };
+  readonly faults: S3Faults = { areListingsLate: false, lateReads: 0, isConditionIgnored: false, lastModified: (created) => new Date(created).toUTCString(), clock: Date.now };
   readonly options: S3Options = { endpoint: 'http://s3.invalid', bucket: 'bucket', credentials: { accessKeyId: 'id', secretAccessKey: 'secret' }, fetch: (request) => this.#answer(request) };
   readonly objects = new Map<string, Uint8Array>();
   /** When each object was created through the service. */
@@ -25,6 +32,11 @@ export class S3Memory {
 
   async #answer(request: Request): Promise<Response> {
     this.requests++;
+    const now = this.faults.clock();
+    if (!(Math.abs(timeOfSignature(request) - now) <= MAX_SKEW_MS)) {
+      const body = request.method === 'HEAD' ? null : '<Error><Code>RequestTimeTooSkewed</Code></Error>';
+      return new Response(body, { status: 403, headers: { date: new Date(now).toUTCString() } });
+    }
     const url = new URL(request.url);
     const key = decodeURIComponent(url.pathname.replace(/^\/bucket\/?/, ''));
     if (!this.faults.areListingsLate) this.#listed = undefined;

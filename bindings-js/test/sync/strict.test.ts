@@ -5,14 +5,18 @@ import { test } from 'node:test';
 import { inflateRawSync } from 'node:zlib';
 import { valueCodecs } from 'mangrove-kv';
 import type { Collection, Database } from 'mangrove-kv';
-import { MemoryServer } from '../../src/sync/memory-log.ts';
+import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import type { MemoryFaults } from '../../src/sync/memory-log.ts';
-import { COMPRESSED, STRICT, decodeRecord, decodeTransactions } from '../../src/sync/record.ts';
+import { COMPRESSED, STRICT, decodeBody, decodeRecord } from '../../src/sync/record.ts';
+import { logUnavailable } from '../../src/sync/remote-log.ts';
 import type { KvError } from '../../src/base/errors.ts';
+import type { StrictRecord } from '../../src/sync/strict-records.ts';
 import { runStrict } from '../../src/sync/strict.ts';
+import type { Sent, StrictTransaction } from '../../src/sync/strict.ts';
 import { chance, code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
 import type { DeviceOptions } from './device.ts';
+import { cutOff, equal, stopAll } from './helpers.ts';
 
 const collections = { accounts: { mode: 'strict' }, notes: {} } as const;
 const NAMES = ['a', 'b', 'c', 'd'];
@@ -36,7 +40,7 @@ function logOf(server: MemoryServer): Map<string, string>[] {
     if ((header.flags & STRICT) === 0 || seen.has(`${header.device}:${header.seq}`)) continue;
     seen.add(`${header.device}:${header.seq}`);
     const plain = header.flags & COMPRESSED ? new Uint8Array(inflateRawSync(body)) : body;
-    for (const { ops } of decodeTransactions(plain)) {
+    for (const { ops } of decodeBody(plain).transactions) {
       const writes = new Map<string, string>();
       for (const op of ops) if (op.type === 'set') writes.set(String(new TextDecoder().decode(op.key.slice(1))), String(valueCodecs.structured().decode(op.value)));
       list.push(writes);
@@ -319,3 +323,76 @@ test('a write past sync that is undone while a transaction runs does not get int
   assert.deepEqual(a.alarms.map(({ code: kind }) => kind), ['KV_SYNC_MODE']);
   await a.stop();
 });
+
+for (const feed of [true, false]) {
+  test(`a write past sync that takes a unique key from another device's transaction is undone${feed ? '' : ', without a feed'}`, async () => {
+    const server = new MemoryServer();
+    const indexes = { byEmail: { key: (user: { email: string }) => user.email, unique: true } };
+    const options = { feed, collections: { users: { mode: 'strict', indexes: indexes as never } } } as const;
+    const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+    const users = ({ db }: Device) => db.collection<string, { email: string }>('users', { indexes });
+    const write = (key: string, email: string): Promise<unknown> => runStrict(a.replica, (tx) => tx.collection(users(a) as never).set(key as never, { email } as never), {});
+    await write('zero', 'z');
+    await converge([a, b]);
+    await users(b).set('past', { email: 'x' });
+    await write('ada', 'x');
+    await converge([b, a]);
+    for (const each of [a, b]) assert.deepEqual(await users(each).keys().toArray(), ['ada', 'zero']);
+    assert.deepEqual(b.alarms.map(({ code: kind }) => kind), ['KV_SYNC_MODE']);
+    await Promise.all([a.stop(), b.stop()]);
+  });
+}
+
+test('a snapshot that has a write past sync is disturbed, whether that was undone or not', async () => {
+  const device = await Device.start(new MemoryServer(), { collections: { notes: {}, accounts: { mode: 'strict' } } });
+  await device.sync();
+  const versionOf = async (): Promise<number> => {
+    const snapshot = device.db.snapshot();
+    const version = await snapshot.version;
+    await snapshot.close();
+    return version;
+  };
+  const { drained } = await device.replica.state();
+  const before = await versionOf();
+  assert.equal(await device.replica.isDisturbed(before, drained), false);
+  await device.db.collection('notes').set('k', 1);
+  assert.equal(await device.replica.isDisturbed(await versionOf(), drained), false);
+  await device.db.collection('accounts').set('k', 1);
+  assert.equal(await device.replica.isDisturbed(before, drained), false);
+  const since = await versionOf();
+  assert.equal(await device.replica.isDisturbed(since, drained), true);
+  while (await device.replica.drain());
+  assert.equal(await device.replica.isDisturbed(since, drained), true);
+  await device.stop();
+});
+
+for (const isIn of [true, false]) {
+  test(`the outcome of a transaction is known, although the log was cut off behind it: it is ${isIn ? '' : 'not '}in`, async () => {
+    const server = new MemoryServer();
+    const snapshots = new MemorySnapshotStore();
+    const log = new MemoryLog(server);
+    const append = log.append.bind(log);
+    let isBroken = false;
+    log.append = async (...given) => {
+      if (!isBroken) return append(...given);
+      if (isIn) await append(...given);
+      throw logUnavailable('the connection broke');
+    };
+    const [a, b] = [await Device.start(server, { collections, snapshots, log }), await Device.start(server, { collections, snapshots })];
+    const increment = (tx: StrictTransaction): Promise<unknown> => tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1);
+    await runStrict(a.replica, increment, {});
+    await b.sync();
+    isBroken = true;
+    const sent: Sent<unknown, StrictRecord> = {};
+    await assert.rejects(runStrict(a.replica, increment, {}, sent), { code: 'KV_LOG_UNAVAILABLE' });
+    await cutOff(server, b);
+    isBroken = false;
+    a.replica.reconnect();
+    await runStrict(a.replica, increment, {}, sent);
+    assert.equal(await a.db.collection('accounts').get('n'), 2);
+    await converge([a, b]);
+    await equal([a, b]);
+    assert.equal(await b.db.collection('accounts').get('n'), 2);
+    await stopAll([a, b]);
+  });
+}

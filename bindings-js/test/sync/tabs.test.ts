@@ -188,3 +188,23 @@ for (const seed of [1, 2, 3, 4]) {
     await Promise.all([origin.leader.stop(), other.stop()]);
   });
 }
+
+test('a tab that was replaced and does not know it yet sends nothing again', async () => {
+  const server = new MemoryServer();
+  const [frozen, other] = [await Device.start(server), await Device.start(server)];
+  const notes = ({ db }: Device) => db.collection('notes');
+  await converge([frozen, other]);
+  const taker = await Device.adopt(server, {}, frozen.db);
+  await notes(taker).set('k', 'old');
+  await converge([taker, other]);
+  await notes(other).set('k', 'new');
+  await converge([other, taker]);
+  // Its feed has the first commit.
+  while (await frozen.replica.drain());
+  frozen.replica.stop();
+  await converge([taker, other]);
+  assert.equal(server.records.length, 2);
+  for (const each of [taker, other]) assert.equal(await notes(each).get('k'), 'new');
+  assert.equal(await taker.replica.pending(), 0);
+  await Promise.all([taker.stop(), other.stop()]);
+});

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
-import { build } from 'esbuild';
+import { bundleWith } from '../support/mutations.mjs';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const SOURCES = fileURLToPath(new URL('../../src/tabs/', import.meta.url));
@@ -100,17 +100,8 @@ const directory = mkdtempSync(join(tmpdir(), 'mangrove-tabs-'));
 
 /** Bundles the files with the mutation; returns the paths of the bundles. */
 async function bundle(files, mutation) {
-  const path = mutation === undefined ? '' : pathOf(mutation);
-  await build({
-    entryPoints: files.map((file) => join(HERE, file)), outdir: directory, outExtension: { '.js': '.mjs' }, bundle: true, platform: 'node', format: 'esm',
-    logLevel: 'error', sourcemap: false,
-    plugins: [{
-      name: 'mutate',
-      setup: ({ onLoad }) => onLoad({ filter: /\/tabs\/\w+\.ts$/ }, (args) => {
-        return args.path === path ? { contents: mutate(readFileSync(path, 'utf8'), mutation), loader: 'ts' } : undefined;
-      }),
-    }],
-  });
+  const changed = mutation && { path: pathOf(mutation), contents: mutate(readFileSync(pathOf(mutation), 'utf8'), mutation) };
+  await bundleWith({ files: files.map((file) => join(HERE, file)), directory, ...changed });
   return files.map((file) => join(directory, file.replace(/\.ts$/, '.mjs')));
 }
 

@@ -72,6 +72,11 @@ pub(crate) enum Operation<'a> {
         collection: u32,
         list: &'a [u8],
     },
+    /// In the feed only: a record that had expired was removed.
+    Expire {
+        collection: u32,
+        key: &'a [u8],
+    },
     End,
 }
 
@@ -138,6 +143,10 @@ impl Operation<'_> {
             }
             Operation::Delete { collection, key } => {
                 begin(3, collection);
+                put_bytes(into, key);
+            }
+            Operation::Expire { collection, key } => {
+                begin(11, collection);
                 put_bytes(into, key);
             }
             Operation::Clear {
@@ -273,6 +282,10 @@ impl<'a> Operations<'a> {
                 collection,
                 list: self.bytes()?,
             },
+            11 => Operation::Expire {
+                collection,
+                key: self.bytes()?,
+            },
             _ => return None,
         })
     }
@@ -361,6 +374,10 @@ mod tests {
                 collection: 300,
                 lower: Bound::Excluded(b"a"),
                 upper: Bound::Unbounded,
+            },
+            Operation::Expire {
+                collection: 7,
+                key: b"gone",
             },
             Operation::Drop { collection: 300 },
             Operation::End,

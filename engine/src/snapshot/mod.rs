@@ -199,7 +199,8 @@ impl Tree {
         self.view.snapshot.now()
     }
 
-    pub(super) fn has_hints(&self) -> bool {
+    /// Whether records of this collection may expire.
+    pub(crate) fn has_hints(&self) -> bool {
         self.view.hints.is_some()
     }
 

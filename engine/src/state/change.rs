@@ -29,6 +29,8 @@ pub enum Change {
         collection: String,
         /// Key of the record.
         key: Vec<u8>,
+        /// Nobody deleted it: it had expired, and was removed to free its space.
+        expired: bool,
     },
     /// All records of a range were removed.
     Clear {
@@ -122,6 +124,12 @@ fn to_change(operation: &Operation<'_>, names: &mut SmallMap<u64, String>) -> Op
         Operation::Delete { collection, key } => Change::Delete {
             collection: name(names, collection)?,
             key: key.to_vec(),
+            expired: false,
+        },
+        Operation::Expire { collection, key } => Change::Delete {
+            collection: name(names, collection)?,
+            key: key.to_vec(),
+            expired: true,
         },
         Operation::Clear {
             collection,

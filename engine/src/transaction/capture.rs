@@ -85,8 +85,12 @@ impl WriteTransaction<'_> {
     /// Captures a change if there is a feed. `name` is the collection's name before the change.
     pub(super) fn capture(&mut self, id: u32, name: &str, operation: &Operation<'_>) {
         let version = self.state.version + 1;
+        let operation = match *operation {
+            Operation::Delete { collection, key } if self.is_purge => Operation::Expire { collection, key },
+            other => other,
+        };
         if let Some(capture) = &mut self.capture {
-            capture.add(id, name, version, operation);
+            capture.add(id, name, version, &operation);
         }
     }
 

@@ -214,6 +214,7 @@ impl<'a> WriteTransaction<'a> {
                 }
             }
             Operation::End => self.state.version += 1,
+            Operation::Expire { .. } => return Err(Error::corrupt("the log holds a change that only feeds have")),
         }
         Ok(())
     }

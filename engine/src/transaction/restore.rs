@@ -78,7 +78,7 @@ impl WriteTransaction<'_> {
                 value,
                 expires_at,
             } => self.set_until(collection, key, value, *expires_at).map(drop),
-            Change::Delete { collection, key } => self.delete(collection, key).map(drop),
+            Change::Delete { collection, key, .. } => self.delete(collection, key).map(drop),
             Change::Clear {
                 collection,
                 lower,

@@ -16,6 +16,7 @@ const CLEAR = 3;
 const CODECS = 4;
 const DROP = 5;
 const RENAME = 6;
+const EXPIRE = 7;
 
 interface Decoder extends CodecPair {
   /** Fields of a change that say how it was decoded. */
@@ -158,6 +159,10 @@ export class CommitReader {
       case DELETE: {
         const { key, mark } = this.#decoders.of(collection);
         return { type: 'delete', collection, key: decodeKey(key, reader.bytes()), ...mark };
+      }
+      case EXPIRE: {
+        const { key, mark } = this.#decoders.of(collection);
+        return { type: 'delete', collection, key: decodeKey(key, reader.bytes()), expired: true, ...mark };
       }
       case CLEAR: {
         const { key, mark } = this.#decoders.of(collection);

@@ -71,7 +71,7 @@ export async function archiveSnapshot(options: ArchiveOptions): Promise<Archived
     signal?.throwIfAborted();
     const manifest = (await readManifest(log, wire))?.content;
     if (manifest === undefined) return undefined;
-    const { position, key } = manifest;
+    const { key, cursor: { position } } = manifest;
     try {
       const known = await archive.snapshotAt(position);
       const isCopied = (await archive.snapshots.list(key)).includes(key);

@@ -3,13 +3,12 @@ import { abortable } from '../../base/async.ts';
 import { KvError } from '../../base/errors.ts';
 import type { Collection, Database } from '../../types/index.ts';
 import { toKvError } from '../failures.ts';
-import type { SyncMode } from '../modes.ts';
 import type { SyncOptions } from '../options.ts';
 import type { Position, SnapshotStore } from '../remote-log.ts';
 import { Replica } from '../replica.ts';
 import { sealManifest } from '../snapshot.ts';
+import type { SyncState } from '../state.ts';
 import { Tables } from '../tables.ts';
-import type { Bytes, Table } from '../tables.ts';
 import { Wire } from '../wire.ts';
 import { PlanLog } from './plan-log.ts';
 import type { ArchivedSnapshot, RestorePlan } from './plan.ts';
@@ -32,8 +31,7 @@ export interface ArchiveRestoreOptions extends Pick<SyncOptions, 'collections' |
   readonly snapshots?: SnapshotStore | undefined;
   /**
    * Does as devices do with what the log itself has lost or damaged: they pass over records that
-   * are missing or cannot be read, and writes in another mode than the collection's. Default: false,
-   * which rejects instead.
+   * are missing or cannot be read. Default: false, which rejects instead.
    */
   readonly skipDamaged?: boolean | undefined;
   readonly signal?: AbortSignal | undefined;
@@ -63,31 +61,10 @@ const MIN_WAIT_MS = 250;
 /** A replica passes over damage after five attempts. */
 const MAX_DAMAGED_TRIES = 10;
 
-/** Notes writes that have no effect because of the options. */
-class RestoredTables extends Tables {
-  readonly unlisted = new Set<string>();
-  readonly skipped = new Map<string, KvError>();
-  skipsDamaged = false;
-
-  override find(name: string): Table | undefined {
-    if (!this.byName.has(name)) this.unlisted.add(name);
-    return super.find(name);
-  }
-
-  override takes(table: Table, mode: SyncMode, key?: Bytes): boolean {
-    if (super.takes(table, mode, key)) return true;
-    const { name } = table;
-    const error = new KvError('KV_SYNC_MODE', `the archive has writes to ${JSON.stringify(name)} in mode "${mode}": give it the modes that it has on devices`);
-    if (!this.skipsDamaged) throw error;
-    this.skipped.set(name, error);
-    return false;
-  }
-
-  /** The collections in which sync keeps its own rows. */
-  own(): Collection<never, never>[] {
-    const perTable = [...this.byName.values()].flatMap(({ stamps, overlay }) => [stamps, overlay]);
-    return [this.state, this.applied, this.outbox, this.offered, this.chunks, this.witness, this.blobs, this.conflicts, ...perTable] as unknown as Collection<never, never>[];
-  }
+/** The collections in which sync keeps its own rows. */
+function ownOf(tables: Tables, state: SyncState | undefined): Collection<never, never>[] {
+  const rows = state === undefined ? [...tables.byName.values()] : tables.all(state);
+  return [tables.state, tables.applied, tables.outbox, tables.offered, tables.chunks, tables.witness, tables.blobs, tables.conflicts, tables.expiring, tables.aside, ...rows.map((table) => table.rows)] as unknown as Collection<never, never>[];
 }
 
 /** Snapshots come from the archive if it has them, large values from the database's store. */
@@ -120,8 +97,8 @@ function check(db: Database, options: ArchiveRestoreOptions): void {
   }
 }
 
-async function checkEmpty(tables: RestoredTables): Promise<void> {
-  for (const collection of [...[...tables.byName.values()].map(({ data }) => data), ...tables.own()]) {
+async function checkEmpty(tables: Tables): Promise<void> {
+  for (const collection of [...[...tables.byName.values()].map(({ data }) => data), ...ownOf(tables, undefined)]) {
     if (await collection.size === 0) continue;
     const what = collection.name.startsWith('mangrove:') ? 'is or was synchronized, or a restore into it was interrupted' : `has entries in ${JSON.stringify(collection.name)}`;
     throw new KvError('KV_INVALID_ARGUMENT', `restoreArchive: the database ${what}; restore into a new database`);
@@ -172,17 +149,17 @@ export async function restoreArchive<K, V, I>(db: Database<K, V, I>, options: Ar
   // The default collection's types are of no interest here.
   const plain = db as unknown as Database;
   check(plain, options);
-  const { plan, collections, mode, seal, signal, skipDamaged = false } = options;
+  const { plan, collections, mode, seal, signal } = options;
   signal?.throwIfAborted();
-  const tables = new RestoredTables(plain, collections, mode ?? 'merge');
-  tables.skipsDamaged = skipDamaged;
+  const tables = new Tables(plain, collections, mode ?? 'merge');
   await checkEmpty(tables);
-  const log = new PlanLog(plan, plan.snapshot && await sealManifest(new Wire(seal), { version: 1, position: plan.snapshot.position, key: plan.snapshot.key, purged: 0 }));
+  const log = new PlanLog(plan, plan.snapshot && await sealManifest(new Wire(seal), { version: 1, cursor: { position: plan.snapshot.position, serverTime: 0, crc: 0 }, key: plan.snapshot.key, purged: 0 }));
   const skipped: KvError[] = [];
   const replica = new Replica(plain, { log, snapshots: storeOf(options), collections, seal, tables, isCopy: true }, {
     conflicts: () => undefined,
     alarm: (error) => skipped.push(error),
     repaired: () => undefined,
+    diverged: () => undefined,
     changed: () => undefined,
   });
   const progress = async (): Promise<ArchiveRestoreProgress> => {
@@ -195,14 +172,15 @@ export async function restoreArchive<K, V, I>(db: Database<K, V, I>, options: Ar
     const done = await progress();
     const entries: [string, number][] = [];
     for (const { name, data } of tables.byName.values()) entries.push([name, await data.size]);
+    const state = await replica.state();
     replica.stop();
     // One commit: without it the database says that it is not complete.
     await plain.transaction(async (tx) => {
-      for (const { name } of tables.own()) await tx.dropCollection(name);
+      for (const { name } of ownOf(tables, state)) await tx.dropCollection(name);
     }, { durability: 'strict', timeout: Infinity });
     return {
-      ...done, snapshot: plan.snapshot, collections: Object.fromEntries(entries), unlisted: [...tables.unlisted].sort(),
-      skipped: [...skipped, ...tables.skipped.values()], hasMore: plan.hasMore?.(),
+      ...done, snapshot: plan.snapshot, collections: Object.fromEntries(entries), unlisted: Object.keys(state.declared).filter((name) => !tables.byName.has(name)).sort(),
+      skipped, hasMore: plan.hasMore?.(),
     };
   } finally {
     replica.stop();

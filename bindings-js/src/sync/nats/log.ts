@@ -9,7 +9,7 @@ import { WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_UNKNOWN, apiError, toLogError 
 import type { ApiFailure } from './failures.ts';
 import type { NatsLogOptions } from './index.ts';
 import { LAG, floorIn, floorOf, pause, recordAt, scan } from './messages.ts';
-import { LIVE, kindOf, namesOf } from './names.ts';
+import { LIVE, kindOf, namesOf, senderOf } from './names.ts';
 import type { Names } from './names.ts';
 import { Reader } from './reader.ts';
 import type { Chunk, LogMessage } from './reader.ts';
@@ -47,6 +47,9 @@ interface Own {
   readonly position: Position;
   readonly key: string;
 }
+
+/** The server has checked that the device may write to the subject. */
+const toRecord = ({ position, serverTime, subject, data }: LogMessage): LoggedRecord => ({ position, serverTime, sender: senderOf(subject), record: data });
 
 export class NatsLog implements RemoteLog {
   readonly #names: Names;
@@ -193,7 +196,7 @@ export class NatsLog implements RemoteLog {
     cursor.before = message.position;
     if (!isTaken) return;
     cursor.returned = message.position;
-    records.push({ position: message.position, serverTime: message.serverTime, record: message.data });
+    records.push(toRecord(message));
   }
 
   /** Continues with the consumer that has read up to `after`, or with a new one. */
@@ -220,13 +223,13 @@ export class NatsLog implements RemoteLog {
       const message = await recordAt(this.#api, this.#names, position);
       const floor = message === undefined ? await floorOf(this.#api, this.#names) : 0;
       if (floor >= position) throw this.#truncated(position - 1, floor);
-      return message && { position, serverTime: message.serverTime, record: message.data };
+      return message && toRecord(message);
     } catch (error) {
       throw toLogError(error, `reading position ${position} of the log`);
     }
   }
 
-  wake(listener: () => void): () => void {
+  wake(listener: (isReconnected?: boolean) => void): () => void {
     let isEnded = false;
     const subscribe = async (): Promise<() => void> => {
       const connection = await this.#connection.get();
@@ -248,7 +251,7 @@ export class NatsLog implements RemoteLog {
           unsubscribe = await subscribe();
           if (isEnded) unsubscribe();
         }
-        if (!isEnded) listener();
+        if (!isEnded) listener(true);
       }).catch(() => undefined);
     });
     this.#connection.follow();

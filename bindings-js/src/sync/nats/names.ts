@@ -82,6 +82,9 @@ export function namesOf({ database: name, device, shards = 1 }: { readonly datab
   };
 }
 
+/** The device that a subject belongs to. */
+export const senderOf = (subject: string): string | undefined => subject.split('.')[3];
+
 /** What a subject below a database's is for. */
 export function kindOf(subject: string): 'record' | 'confirm' | 'floor' {
   const kind = subject.split('.')[4];

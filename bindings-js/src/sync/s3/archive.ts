@@ -8,7 +8,7 @@
 // has, under its prefix, is not taken for this one's.
 import { KvError } from '../../base/errors.ts';
 import type { ArchivedSnapshot, LogArchive, RestorePlan } from '../archive/plan.ts';
-import { concat } from '../bytes.ts';
+import { ByteSink, ByteSource, concat } from '../bytes.ts';
 import { isTruncated, logConflict } from '../remote-log.ts';
 import type { LoggedRecord, Position, RemoteLog, SnapshotStore } from '../remote-log.ts';
 import { Bucket } from './bucket.ts';
@@ -24,8 +24,6 @@ const BATCH = 100;
 /** How often a segment is asked for, and how long the first wait is, half of it. */
 const TRIES = 5;
 const WAIT_MS = 100;
-/** What a record's frame begins with: position, time. */
-const RECORD_HEAD = 16;
 
 const digits = (position: Position): string => String(position).padStart(16, '0');
 const snapshotName = (position: Position): string => `snapshot/${digits(position)}`;
@@ -227,16 +225,14 @@ function isSame(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && a.every((byte, at) => byte === b[at]);
 }
 
-function frameOf({ position, serverTime, record }: LoggedRecord): Uint8Array {
-  const head = new DataView(new ArrayBuffer(RECORD_HEAD));
-  head.setBigUint64(0, BigInt(position));
-  head.setBigUint64(8, BigInt(serverTime));
-  return concat([new Uint8Array(head.buffer), record]);
+function frameOf({ position, serverTime, sender = '', record }: LoggedRecord): Uint8Array {
+  return new ByteSink().u64(BigInt(position)).u64(BigInt(serverTime)).text(sender).raw(record).done();
 }
 
 function* recordsIn(frames: Iterable<Uint8Array>): Generator<LoggedRecord> {
   for (const frame of frames) {
-    const head = new DataView(frame.buffer, frame.byteOffset, RECORD_HEAD);
-    yield { position: Number(head.getBigUint64(0)), serverTime: Number(head.getBigUint64(8)), record: frame.slice(RECORD_HEAD) };
+    const source = new ByteSource(frame);
+    const [position, serverTime, sender] = [Number(source.u64()), Number(source.u64()), source.text()];
+    yield { position, serverTime, ...sender !== '' && { sender }, record: source.rest().slice() };
   }
 }

@@ -52,9 +52,13 @@ export const PARALLEL = 16;
 const NOT_CREATED = new Set([409, 412]);
 const NOT_FOUND = new Set([404]);
 const RETRYABLE = new Set([408, 425, 429]);
+/** Services refuse signatures of a time from which theirs is further away than 15 minutes. */
+const SKEW_MS = 60_000;
 const EXPIRED = new Set(['ExpiredToken', 'ExpiredTokenException', 'TokenRefreshRequired']);
 /** What a slow connection takes, of a body whose progress cannot be seen. */
 const BYTES_PER_MS = 128;
+
+type Init = RequestInit & { readonly body?: Uint8Array<ArrayBuffer> };
 
 /** An answer whose body has arrived. */
 interface Answer {
@@ -68,6 +72,8 @@ export class Bucket {
   readonly #options: S3Options;
   readonly #prefix: string;
   readonly #root: string;
+  /** How far the service's clock is ahead of the device's, if a signature was refused for it. */
+  #skew = 0;
 
   constructor(options: S3Options, folder = '') {
     const { endpoint, bucket, prefix = '' } = options;
@@ -130,23 +136,11 @@ export class Bucket {
     return keys;
   }
 
-  async #send(what: string, key: string, init: RequestInit & { readonly body?: Uint8Array<ArrayBuffer> }, signal: AbortSignal | undefined, expected: ReadonlySet<number> = new Set()): Promise<Answer> {
-    const { credentials, bucket, region = 'us-east-1', timeout = 30_000, fetch: send = (request) => fetch(request) } = this.#options;
-    const url = key.startsWith('?') ? `${this.#root}${key}` : `${this.#root}/${this.keyOf(key).split('/').map(encodeURIComponent).join('/')}`;
-    const patience = new Patience(timeout, signal);
-    let answer: Answer;
-    try {
-      const keys = await patience.wait('no credentials', typeof credentials === 'function' ? credentials() : credentials);
-      const client = new AwsClient({ accessKeyId: keys.accessKeyId, secretAccessKey: keys.secretAccessKey, ...(keys.sessionToken === undefined ? {} : { sessionToken: keys.sessionToken }), service: 's3', region, retries: 0 });
-      const request = await client.sign(url, { ...init, signal: patience.signal });
-      const response = await patience.wait('no answer', send(request), (init.body?.length ?? 0) / BYTES_PER_MS);
-      answer = { isOk: response.ok, status: response.status, headers: response.headers, bytes: await readBody(response, patience) };
-    } catch (error) {
-      if (signal?.aborted === true) throw signal.reason;
-      throw logUnavailable(`${what} ${key} in the bucket ${bucket}: ${reasonOf(error)}`, error);
-    } finally {
-      patience.end();
-    }
+  async #send(what: string, key: string, init: Init, signal: AbortSignal | undefined, expected: ReadonlySet<number> = new Set()): Promise<Answer> {
+    const { credentials, bucket } = this.#options;
+    const skew = this.#skew;
+    let answer = await this.#ask(what, key, init, skew, signal);
+    if (answer.status === 403 && this.#isSkewed(answer, skew)) answer = await this.#ask(what, key, init, this.#skew, signal);
     const { status } = answer;
     if (answer.isOk || expected.has(status)) return answer;
     const code = /<Code>([^<]*)</.exec(textOf(answer.bytes))?.[1] ?? '';
@@ -155,6 +149,33 @@ export class Bucket {
       // The application can have newer ones next time.
       || (typeof credentials === 'function' && EXPIRED.has(code));
     throw isTransient ? logUnavailable(message) : logRefused(message);
+  }
+
+  /** Whether the clocks differ otherwise than the request supposed; from here on that is known. An answer without a body has no code. */
+  #isSkewed({ headers }: Answer, supposed: number): boolean {
+    const skew = Date.parse(headers.get('date') ?? '') - Date.now();
+    if (!(Math.abs(skew - supposed) > SKEW_MS)) return false;
+    this.#skew = skew;
+    return true;
+  }
+
+  async #ask(what: string, key: string, init: Init, skew: number, signal: AbortSignal | undefined): Promise<Answer> {
+    const { credentials, bucket, region = 'us-east-1', timeout = 30_000, fetch: send = (request) => fetch(request) } = this.#options;
+    const url = key.startsWith('?') ? `${this.#root}${key}` : `${this.#root}/${this.keyOf(key).split('/').map(encodeURIComponent).join('/')}`;
+    const patience = new Patience(timeout, signal);
+    try {
+      const keys = await patience.wait('no credentials', typeof credentials === 'function' ? credentials() : credentials);
+      const client = new AwsClient({ accessKeyId: keys.accessKeyId, secretAccessKey: keys.secretAccessKey, ...(keys.sessionToken === undefined ? {} : { sessionToken: keys.sessionToken }), service: 's3', region, retries: 0 });
+      const datetime = new Date(Date.now() + skew).toISOString().replace(/[-:]|\.\d+/g, '');
+      const request = await client.sign(url, { ...init, signal: patience.signal, aws: { datetime } });
+      const response = await patience.wait('no answer', send(request), (init.body?.length ?? 0) / BYTES_PER_MS);
+      return { isOk: response.ok, status: response.status, headers: response.headers, bytes: await readBody(response, patience) };
+    } catch (error) {
+      if (signal?.aborted === true) throw signal.reason;
+      throw logUnavailable(`${what} ${key} in the bucket ${bucket}: ${reasonOf(error)}`, error);
+    } finally {
+      patience.end();
+    }
   }
 }
 

@@ -1,22 +1,22 @@
 // Ends a request in which nothing happens any more, also if what was called ignores its signal.
+import { onAbort } from '../../base/async.ts';
 
 export class Patience {
   readonly #milliseconds: number;
-  readonly #given: AbortSignal | undefined;
   readonly #limit = new AbortController();
   /** Never resolves; rejects when the request has to end. */
   readonly #ended: Promise<never>;
-  readonly #abort = (): void => this.#limit.abort(this.#given?.reason);
+  readonly #forget: () => void;
 
   /** Waits at most so long at a time, and no longer than until the signal is aborted. */
   constructor(milliseconds: number, given: AbortSignal | undefined) {
     this.#milliseconds = milliseconds;
-    this.#given = given;
     this.#ended = new Promise((_, reject) => this.signal.addEventListener('abort', () => reject(this.signal.reason), { once: true }));
     // Nobody may be waiting.
     this.#ended.catch(() => undefined);
-    if (given?.aborted === true) this.#abort();
-    given?.addEventListener('abort', this.#abort);
+    const abort = (): void => this.#limit.abort(given?.reason);
+    if (given?.aborted === true) abort();
+    this.#forget = onAbort(given, abort);
   }
 
   /** Aborted when the request has to end. */
@@ -36,6 +36,6 @@ export class Patience {
   }
 
   end(): void {
-    this.#given?.removeEventListener('abort', this.#abort);
+    this.#forget();
   }
 }

@@ -50,7 +50,7 @@ pub(super) fn encode(change: &Change, into: &mut Vec<u8>) {
                 put_varint(into, *expires_at);
             }
         }
-        Change::Delete { collection, key } => put_all(into, 3, &[collection.as_bytes(), key]),
+        Change::Delete { collection, key, .. } => put_all(into, 3, &[collection.as_bytes(), key]),
         Change::Clear {
             collection,
             lower,
@@ -130,6 +130,7 @@ impl<'a> Decoder<'a> {
             3 => Change::Delete {
                 collection,
                 key: self.bytes()?,
+                expired: false,
             },
             4 => Change::Clear {
                 collection,
@@ -188,6 +189,7 @@ mod tests {
             Change::Delete {
                 collection: c(),
                 key: Vec::new(),
+                expired: false,
             },
             clear(Bound::Included(b"a".to_vec()), Bound::Excluded(b"b".to_vec())),
             clear(Bound::Unbounded, Bound::Unbounded),

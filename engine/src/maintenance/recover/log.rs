@@ -306,7 +306,7 @@ impl<'a> Applier<'a> {
                 }
             }
             // Like hints, indexes are left out; they are rebuilt when they are declared again.
-            Operation::Indexes { .. } | Operation::End => {}
+            Operation::Indexes { .. } | Operation::Expire { .. } | Operation::End => {}
         }
         Ok(())
     }

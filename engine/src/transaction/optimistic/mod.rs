@@ -312,13 +312,31 @@ impl Transaction {
     /// Storage errors and corruption.
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
         let found = self.entry(collection, key)?.is_some();
-        if found {
+        if found || self.is_stored(collection, key)? {
             if self.has_indexes(collection) {
                 self.unindex_key(collection, key)?;
             }
             self.overlay(collection).remove(key);
         }
         Ok(found)
+    }
+
+    /// Whether there is a record, also one that has expired and was not purged: it would be visible
+    /// again if the clock was put back.
+    fn is_stored(&self, collection: &str, key: &[u8]) -> Result<bool> {
+        let (overlay, base) = self.view(collection);
+        if let Some(overlay) = overlay {
+            if let Some(written) = overlay.writes.get(key) {
+                return Ok(record(written).is_some());
+            }
+            if overlay.is_cleared(key) {
+                return Ok(false);
+            }
+        }
+        let Some(base) = base.filter(Tree::has_hints) else {
+            return Ok(false);
+        };
+        Ok(base.stored_index_keys(key)?.is_some())
     }
 
     /// Removes all records of a range. O(1), plus O(log n) for each own write in it. Where the

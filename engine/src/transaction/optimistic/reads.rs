@@ -124,6 +124,7 @@ pub(super) fn check<'a>(
                 | Operation::Codecs { .. }
                 | Operation::Rename { .. }
                 | Operation::Indexes { .. }
+                | Operation::Expire { .. }
                 | Operation::End => continue,
             };
             let Some(footprint) = footprints.get(&collection) else {

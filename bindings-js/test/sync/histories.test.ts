@@ -1,0 +1,585 @@
+// Random histories of devices, and what an oracle of its own makes of the log: all devices have that.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { deflateRawSync } from 'node:zlib';
+import fc from 'fast-check';
+import { keyCodecs, valueCodecs } from 'mangrove-kv';
+import type { KvError } from '../../src/base/errors.ts';
+import { crc32c } from '../../src/sync/bytes.ts';
+import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { decodeRow } from '../../src/sync/row.ts';
+import { runStrict } from '../../src/sync/strict.ts';
+import { chance } from '../support/kit.ts';
+import { Device } from './device.ts';
+import type { DeviceOptions } from './device.ts';
+import { Oracle, isContent, isInRange } from './oracle.ts';
+import type { Content, Logged } from './oracle.ts';
+
+const KEYS = ['a', 'b', 'c', 'd', 'e', 'f'];
+const HOUR = 3_600_000;
+const DAY = 24 * HOUR;
+const START = 20_000 * DAY;
+const MAX_DEVICES = 5;
+
+/** What `amount` means depends on the step. */
+interface Step {
+  readonly type: string;
+  readonly device: number;
+  readonly key: number;
+  readonly other: number;
+  readonly amount: number;
+}
+
+type Collections = NonNullable<DeviceOptions['collections']>;
+
+/** Programs: which collections each of them knows. */
+const NOTES: Collections = { notes: {} };
+const MIXED: Collections = { notes: { prefixModes: [{ prefix: 'c/', mode: 'strict' }] } };
+const BOTH: Collections = { notes: {}, accounts: { mode: 'strict' } };
+const MORE: Collections = { notes: {}, tasks: {} };
+const ALL: Collections = { notes: {}, tasks: {}, accounts: { mode: 'strict' } };
+
+interface Profile {
+  readonly name: string;
+  /** How often each step is taken, in proportion. */
+  readonly steps: { readonly [type: string]: number };
+  /** That of each device at the beginning. At the end all have the last one. */
+  readonly programs?: readonly Collections[];
+  readonly strict?: { readonly collection: string; readonly prefix: string };
+  readonly maxSteps?: number;
+  readonly maxCompactions?: number;
+  readonly isSlow?: boolean;
+  /** Devices' engines read a clock of their own, and entries expire. */
+  readonly hasClocks?: boolean;
+  /** What has to have happened, in so many of two hundred histories. */
+  readonly subjects: { readonly [subject: string]: number };
+}
+
+const WRITES = { set: 8, delete: 3, pair: 3, clear: 2, drop: 1 };
+const WORK = { pull: 5, drain: 3, publish: 4, exchange: 6, forget: 1, replay: 2, time: 2 };
+
+const PROFILES: readonly Profile[] = [
+  { name: 'devices', steps: { ...WRITES, ...WORK, reconnect: 1 }, subjects: { 'numbers skipped': 50, conflicts: 30, clears: 30 } },
+  { name: 'crashes', steps: { ...WRITES, ...WORK, crash: 4, 'power cut': 4, cut: 3 }, subjects: { crashes: 70, 'power cuts': 70, 'disks cut': 30 } },
+  { name: 'copies of files', steps: { ...WRITES, ...WORK, clone: 3, crash: 1 }, subjects: { clones: 60, 'new ids': 50 } },
+  { name: 'compaction', steps: { ...WRITES, ...WORK, compact: 5, reconnect: 2, crash: 1 }, subjects: { compactions: 70, 'logs cut off': 40, checks: 70 } },
+  { name: 'strict transactions', steps: { ...WRITES, ...WORK, strict: 8, crash: 1, 'power cut': 1, cut: 1 }, programs: [BOTH], strict: { collection: 'accounts', prefix: '' }, subjects: { 'strict transactions': 80 } },
+  { name: 'both modes in one collection', steps: { ...WRITES, ...WORK, strict: 5, compact: 1, clone: 1, crash: 1 }, programs: [MIXED], strict: { collection: 'notes', prefix: 'c/' }, subjects: { 'strict transactions': 70 } },
+  { name: 'lost history', steps: { ...WRITES, ...WORK, lose: 2, strict: 2, crash: 1, reconnect: 2 }, programs: [BOTH], strict: { collection: 'accounts', prefix: '' }, subjects: { losses: 40, repairs: 20 } },
+  { name: 'lost history and one compaction', steps: { ...WRITES, ...WORK, lose: 2, compact: 3, clone: 1, reconnect: 2 }, maxCompactions: 1, subjects: { losses: 40, repairs: 10, compactions: 50 } },
+  { name: 'lost history and compaction', steps: { ...WRITES, ...WORK, lose: 2, compact: 3, clone: 1, reconnect: 2 }, subjects: { losses: 60, repairs: 30, compactions: 50 } },
+  { name: 'programs on one file in turn', steps: { ...WRITES, task: 8, ...WORK, program: 5, compact: 1, strict: 1 }, programs: [NOTES, MORE, ALL], strict: { collection: 'accounts', prefix: '' }, subjects: { 'programs changed': 80, tasks: 70 } },
+  { name: 'programs on one log', steps: { ...WRITES, task: 8, ...WORK, compact: 2, strict: 2, crash: 1 }, programs: [NOTES, MORE, ALL], strict: { collection: 'accounts', prefix: '' }, subjects: { tasks: 70, compactions: 40 } },
+  { name: 'clocks that jump', steps: { ...WRITES, ...WORK, 'set for a while': 12, jump: 6, purge: 4, hours: 6, crash: 1, compact: 1 }, hasClocks: true, subjects: { expiries: 70, jumps: 80, purges: 50 } },
+  { name: 'values of all sizes', steps: { ...WRITES, ...WORK, large: 6, many: 1, crash: 1, 'power cut': 1, compact: 1 }, maxSteps: 50, isSlow: true, subjects: { 'large values': 60, 'transactions in parts': 20 } },
+  { name: 'records that mean nothing', steps: { ...WRITES, ...WORK, poison: 5, compact: 1, crash: 1 }, subjects: { 'records refused': 80 } },
+];
+
+const EXPECTED = new Set(['KV_LOG_UNAVAILABLE', 'KV_LOG_CONFLICT', 'KV_SYNC_GAP', 'KV_CORRUPT']);
+
+/** A write that the database has acknowledged. */
+interface Write {
+  readonly device: number;
+  readonly value: string;
+  readonly collection: string;
+  readonly keys: readonly string[];
+  /** A program that knows other collections may have compared entries with the base, and has not seen commits. */
+  isCompared?: boolean;
+  /** It was not the entry then. */
+  isReplaced?: boolean;
+}
+
+const realNow = Date.now;
+const storedKey = (key: string): string => Buffer.from(keyCodecs.any.encode(key)).toString('hex');
+const storedValue = (value: unknown): string => Buffer.from(valueCodecs.structured().encode(value)).toString('base64');
+
+const POISON = 7n;
+
+/** A record of a device that is none. */
+function poisonOf(kind: number, number: number): Uint8Array {
+  const bodies: readonly (readonly [flags: number, body: Uint8Array])[] = [
+    [0, new Uint8Array([1, 2, 3])], [0, new Uint8Array(0)], [4, new Uint8Array([1, 2, 3])], [4, new Uint8Array([0, 0, 0, 9, 0, 0, 0, 0, 1])],
+    [8, new Uint8Array([255, 255, 255])], [8, deflateRawSync(new Uint8Array(2 << 20))], [1, new Uint8Array([1, 1, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0])],
+  ];
+  const [flags, body] = bodies[kind % bodies.length] as readonly [number, Uint8Array];
+  const bytes = Buffer.concat([Buffer.from([1, flags, 0, 0, 0, 0, 0, 0, 0, 7, number % 100, 1]), body, Buffer.alloc(4)]);
+  bytes.writeUInt32BE(crc32c(bytes.subarray(0, -4)), bytes.length - 4);
+  if (kind >= bodies.length) bytes[5 + kind % 6]! ^= 16;
+  return bytes;
+}
+
+class World {
+  readonly server: MemoryServer;
+  readonly devices: Device[] = [];
+  readonly counts = new Map<string, number>();
+  readonly #profile: Profile;
+  readonly #chance: () => number;
+  readonly #snapshots = new MemorySnapshotStore();
+  /** Which program each device has, and how far its clock is ahead. */
+  readonly #programs: number[] = [];
+  readonly #running: number[] = [];
+  readonly #skews = [0, 3 * DAY, -2 * DAY, HOUR, -HOUR];
+  readonly #jumps = [0, 0, 0, 0, 0];
+  readonly #writes: Write[] = [];
+  readonly #strict = new Map<string, string>();
+  /** All that the log has ever had, by position; what was lost is in `#lost`. */
+  readonly #kept = new Map<number, Logged>();
+  readonly #lost: Logged[][] = [];
+  #serial = 0;
+  isFailing = true;
+  now = START;
+
+  constructor(seed: number, profile: Profile) {
+    this.#profile = profile;
+    this.#chance = chance(seed);
+    const happens = (probability: number) => (): boolean => this.isFailing && this.#chance() < probability;
+    const jitter = profile.steps['lose'] === undefined ? 30_000 : 0;
+    this.server = new MemoryServer({
+      isUnreachable: happens(0.15), isReplyLost: happens(0.15), isDuplicated: happens(0.15),
+      serverTime: () => ++this.now - (this.#chance() < 0.2 ? jitter : 0),
+    });
+    const { server } = this;
+    const purge = server.purge.bind(server);
+    server.purge = (upTo) => {
+      this.#keep();
+      purge(upTo);
+    };
+  }
+
+  count(subject: string, by = 1): void {
+    this.counts.set(subject, (this.counts.get(subject) ?? 0) + by);
+  }
+
+  #clock(index: number): number {
+    return this.now + ((this.#profile.hasClocks ? this.#jumps : this.#skews)[index] as number);
+  }
+
+  /** Runs what a device does by its own clock. */
+  async #as<T>(index: number, work: () => Promise<T>): Promise<T> {
+    if (this.#profile.hasClocks) Date.now = () => this.#clock(index);
+    return work();
+  }
+
+  #open(index: number, disk?: Device['disk']): Promise<Device> {
+    const { programs = [NOTES] } = this.#profile;
+    const collections = programs[this.#running[index] = this.#programs[index] ??= index % programs.length] as Collections;
+    return Device.start(this.server, { collections, snapshots: this.#snapshots, clock: () => this.#clock(index) }, disk);
+  }
+
+  async start(): Promise<void> {
+    for (let index = 0; index < 3; index++) {
+      const device = await this.#open(index);
+      await device.replica.drain();
+      this.devices.push(device);
+    }
+  }
+
+  async #restart(index: number, how: 'crash' | 'power cut' | 'program'): Promise<void> {
+    const old = this.devices[index] as Device;
+    old.replica.stop();
+    if (this.#programs[index] !== this.#running[index]) await this.#compare(index, old);
+    const disk = how === 'power cut' ? old.disk.afterPowerCut() : old.disk.copy();
+    old.disk.left = 0;
+    await old.stop();
+    this.#note(old);
+    this.devices[index] = await this.#open(index, disk);
+  }
+
+  /** A program that names another collection compares all entries with the base. */
+  async #compare(index: number, { db }: Device): Promise<void> {
+    for (const write of this.#writes) {
+      if (write.device !== index) continue;
+      write.isCompared = true;
+      const entries = db.collection<string, unknown>(write.collection);
+      for (const key of write.keys) {
+        const value = await entries.get(text(key));
+        if (value === undefined || storedValue(value) !== write.value) write.isReplaced = true;
+      }
+    }
+  }
+
+  #note({ repairs, conflicts }: Device): void {
+    this.count('repairs', repairs.reduce((sum, each) => sum + each, 0));
+    this.count('conflicts', conflicts.length);
+  }
+
+  /** Copies what the log has, before some of it is removed. */
+  #keep(): void {
+    for (const record of this.server.records) this.#kept.set(record.position, record);
+  }
+
+  get log(): Logged[] {
+    this.#keep();
+    return [...this.#kept.values()].sort((a, b) => a.position - b.position);
+  }
+
+  #lose(records: number): void {
+    this.#keep();
+    const kept = this.server.records.at(-1 - records)?.position;
+    if (kept === undefined) return;
+    this.#lost.push(this.log);
+    this.count('losses');
+    this.server.loseHistory(kept);
+    for (const position of [...this.#kept.keys()]) if (position > kept) this.#kept.delete(position);
+    for (const device of this.devices) device.replica.reconnect();
+  }
+
+  #value(index: number): string {
+    return `${index}:${++this.#serial}`;
+  }
+
+  async run(step: Step): Promise<void> {
+    const index = step.device % this.devices.length;
+    const device = this.devices[index] as Device;
+    // These need so many answers that they would hardly ever succeed.
+    this.isFailing = !(step.type === 'compact' || step.type === 'strict') || step.amount % 4 === 0;
+    try {
+      await this.#as(index, () => this.#step(step, index, device));
+    } catch (error) {
+      const { code } = error as KvError;
+      if (EXPECTED.has(code) || (step.type === 'strict' && code === 'KV_CONFLICT')) return;
+      if (device.disk.left > 0) throw error;
+      this.count('disks cut');
+      await this.#restart(index, 'power cut');
+    } finally {
+      this.isFailing = true;
+    }
+    if (step.amount % 4 === 0 && this.#lost.length === 0) await this.#checkPrefix(this.devices[index] as Device);
+  }
+
+  async #step({ type, key: keyIndex, other, amount }: Step, index: number, device: Device): Promise<void> {
+    const { db, replica } = device;
+    const notes = db.collection<string, string>('notes');
+    const key = KEYS[keyIndex % KEYS.length] as string;
+    const wrote = (value: unknown, keys: readonly string[], collection = 'notes'): void => {
+      this.#writes.push({ device: index, value: storedValue(value), collection, keys: keys.map(storedKey) });
+    };
+    switch (type) {
+      case 'time': this.now += amount * 2000; return;
+      case 'hours': this.now += amount * HOUR / 40; return;
+      case 'forget': this.server.forgetKeys(); return;
+      case 'lose': this.#lose(1 + amount % 6); return;
+      case 'poison': this.server.append(poisonOf(amount, ++this.#serial), { idempotencyKey: `poison ${this.#serial}` }); return;
+      case 'replay': {
+        const old = this.server.records[amount % (this.server.records.length || 1)];
+        if (old !== undefined) this.server.append(old.record, { idempotencyKey: `replay ${++this.#serial}` });
+        return;
+      }
+      case 'set': {
+        const value = this.#value(index);
+        await notes.set(key, value);
+        return wrote(value, [key]);
+      }
+      case 'task': {
+        const value = this.#value(index);
+        await db.collection<string, string>('tasks').set(key, value);
+        // Of a collection that no program on the file has named yet the later ones are sent.
+        if (Object.hasOwn((await replica.state()).collections, 'tasks')) wrote(value, [key], 'tasks');
+        this.count('tasks');
+        return;
+      }
+      case 'set for a while': {
+        const value = this.#value(index);
+        await notes.set(key, value, { expireAt: Math.max(1, this.now + (amount - 5) * HOUR / 20) });
+        return wrote(value, [key]);
+      }
+      case 'pair': {
+        const value = this.#value(index);
+        const keys = [...new Set([key, KEYS[other % KEYS.length] as string])];
+        await notes.setMany(keys.map((each) => [each, value]));
+        return wrote(value, keys);
+      }
+      case 'large': {
+        const size = amount < 60 ? Math.ceil(2 ** (amount / 60 * 18)) : (256 + 144 * (amount - 60) / 39) * 1024;
+        const value = { id: this.#value(index), bytes: Uint8Array.from({ length: size }, (_, at) => (other % 2 === 0 ? at % 7 : Math.floor(this.#chance() * 256))) };
+        await db.collection<string, unknown>('notes').set(key, value);
+        if (size > 256 * 1024) this.count('large values');
+        return wrote(value, [key]);
+      }
+      case 'many': {
+        const value = { id: this.#value(index), bytes: Uint8Array.from({ length: 4096 }, () => Math.floor(this.#chance() * 256)) };
+        const keys = Array.from({ length: 240 }, (_, at) => `m${at}`);
+        await db.collection<string, unknown>('notes').setMany(keys.map((each) => [each, value]));
+        return wrote(value, keys);
+      }
+      case 'strict': {
+        const { collection, prefix } = this.#profile.strict as { collection: string; prefix: string };
+        if (!replica.tables.byName.has(collection)) return;
+        const token = `${this.#value(index)},`;
+        await runStrict(replica, (tx) => tx.collection<string, string>(collection).update(prefix + key, (old = '') => old + token), { maxRetries: 3 });
+        this.#strict.set(token, storedKey(prefix + key));
+        return;
+      }
+      case 'delete': await notes.delete(key); return;
+      case 'clear': {
+        const [from, to] = [keyIndex, other].map((at) => at % KEYS.length).sort() as [number, number];
+        await notes.clear({ gte: KEYS[from] as string, lte: KEYS[to] as string });
+        return;
+      }
+      case 'drop': await db.dropCollection('notes'); return;
+      case 'pull': await replica.pull(); return;
+      case 'drain': await replica.drain(); return;
+      case 'publish': await replica.publish(); return;
+      case 'exchange': {
+        while (await replica.pull());
+        await replica.drain();
+        while (await replica.publish());
+        return;
+      }
+      case 'reconnect': replica.reconnect(); return;
+      case 'jump': {
+        this.#jumps[index] = [0, 0, 2 * HOUR, -2 * HOUR, 3 * DAY, -DAY, 30_000][amount % 7] as number;
+        this.count('jumps');
+        return;
+      }
+      case 'purge': this.count('purges', Number(await db.purgeExpired() as unknown) > 0 ? 1 : 0); return;
+      case 'compact': {
+        if ((this.counts.get('compactions') ?? 0) >= (this.#profile.maxCompactions ?? Infinity)) return;
+        const { length } = this.server.records;
+        const done = await replica.compact();
+        if (done !== undefined) this.count('compactions');
+        if (this.server.records.length < length) this.count('logs cut off');
+        return;
+      }
+      case 'clone': {
+        if (this.devices.length >= MAX_DEVICES || device.disk.left !== Infinity) return;
+        const next = this.devices.length;
+        this.#programs[next] = this.#programs[index] as number;
+        this.devices.push(await this.#open(next, device.disk.copy()));
+        this.count('clones');
+        return;
+      }
+      case 'program': {
+        if (device.disk.left !== Infinity) return;
+        this.#programs[index] = amount % (this.#profile.programs as readonly Collections[]).length;
+        await this.#restart(index, 'program');
+        this.count('programs changed');
+        return;
+      }
+      case 'crash': await this.#restart(index, 'crash'); this.count('crashes'); return;
+      case 'power cut': await this.#restart(index, 'power cut'); this.count('power cuts'); return;
+      case 'cut': device.disk.left = amount % 13; return;
+      default: throw new Error(`no step ${type}`);
+    }
+  }
+
+  /** What a device has of the log at its position, where nothing local is over it. */
+  async #checkPrefix(device: Device): Promise<void> {
+    if (device.disk.left !== Infinity) return;
+    const { replica } = device;
+    for (let tries = 0; tries < 2; tries++) while (await replica.drain());
+    const { cursor, rejoin, digests } = await replica.state();
+    if (rejoin !== undefined) return;
+    const oracle = new Oracle(this.log.filter(({ position }) => position <= cursor.position));
+    for (const name of oracle.collections.keys()) assert.equal(digests[name]?.[0] ?? 0, oracle.entries(name).size, `number of values of ${name} at position ${cursor.position}`);
+    await this.#checkStamps(device, oracle);
+    if (await replica.pending() === 0 && !this.#profile.hasClocks) await this.#checkEntries(device, oracle);
+    this.count('prefixes');
+  }
+
+  /** Who has written each value, when and where, is what the oracle says: also of deleted ones, and of collections that the program does not name. */
+  async #checkStamps({ replica }: Device, oracle: Oracle): Promise<void> {
+    const { declared, history } = await replica.state();
+    for (const [name, cells] of oracle.collections) {
+      const found = new Map<string, string>();
+      for await (const [key, bytes] of replica.tables.table(name, declared[name] as string).rows.entries()) {
+        const row = decodeRow(bytes);
+        if (row.history !== history || row.base === undefined) continue;
+        const { h, device, n, position, isDead } = row.base.stamp;
+        found.set(Buffer.from(key).toString('hex'), stampText(h, device, n, position, isDead));
+      }
+      const expected = new Map([...cells].map(([key, { clock, device, n, position, content }]) => [key, stampText(clock, device, n, position, content === undefined)]));
+      for (const key of new Set([...found.keys(), ...expected.keys()])) assert.equal(found.get(key), expected.get(key), `stamp of ${text(key)} of ${name}`);
+    }
+  }
+
+  /** Entries are those of the oracle, byte for byte, with their expiry. */
+  async #checkEntries(device: Device, oracle: Oracle): Promise<void> {
+    const { byName } = device.replica.tables;
+    for (const [name, { data }] of byName) {
+      const expected = oracle.entries(name);
+      // What has expired by the clock of the engine, and not by the log's, cannot be seen.
+      for (const [key, { expiry }] of expected) if (this.#profile.hasClocks && expiry <= Date.now()) expected.delete(key);
+      const found = new Map((await data.entries().toArray()).map(([key, value]) => [Buffer.from(key).toString('hex'), value]));
+      assert.deepEqual([...found.keys()].map(text), [...expected.keys()].sort().map(text), `keys of ${name}`);
+      for (const [key, value] of found) {
+        const content = expected.get(key) as Content;
+        assert.ok(isContent(content, value), `${text(key)} of ${name} is ${show(value)}, and by the log ${show(content.bytes)}`);
+        if (content.expiry === Infinity && !this.#profile.hasClocks) continue;
+        const entry = await data.getEntry(Buffer.from(key, 'hex'));
+        assert.equal(entry?.expiresAt ?? Infinity, content.expiry, `expiry of ${text(key)} of ${name}`);
+      }
+    }
+  }
+
+  async finish(): Promise<void> {
+    this.isFailing = false;
+    this.#jumps.fill(0);
+    const { programs = [NOTES] } = this.#profile;
+    for (const [index, device] of this.devices.entries()) {
+      device.replica.reconnect();
+      const isLast = this.#programs[index] === programs.length - 1;
+      this.#programs[index] = programs.length - 1;
+      await this.#as(index, async () => {
+        if (device.disk.left !== Infinity) await this.#restart(index, 'power cut');
+        else if (!isLast) await this.#restart(index, 'program');
+      });
+    }
+    await this.#settle();
+    // A device that comes later sees the same.
+    this.#programs[this.devices.length] = programs.length - 1;
+    this.devices.push(await this.#as(0, () => this.#open(this.devices.length)));
+    await this.#settle();
+  }
+
+  async #settle(): Promise<void> {
+    for (let round = 0; round < 3; round++) for (const [index, device] of this.devices.entries()) await this.#as(index, () => device.sync());
+  }
+
+  async check(): Promise<void> {
+    const { log } = this;
+    const oracle = new Oracle(log, { maxKeyBytes: 10_000 });
+    await this.#as(0, async () => {
+      for (const device of this.devices) {
+        assert.equal(await device.replica.pending(), 0, 'the outbox is empty');
+        assert.equal((await device.replica.state()).cursor.position, oracle.position);
+        await this.#checkEntries(device, oracle);
+        await this.#checkStamps(device, oracle);
+        const { digests, declared } = await device.replica.state();
+        assert.deepEqual(Object.keys(declared).sort(), [...oracle.collections.keys()].sort());
+        for (const name of oracle.collections.keys()) assert.equal(digests[name]?.[0] ?? 0, oracle.entries(name).size, `number of values of ${name}`);
+        assert.deepEqual(device.divergences, [], 'nobody diverges');
+        assert.deepEqual(device.alarms.filter(({ code }) => code === 'KV_SYNC_DIVERGED'), []);
+        this.#note(device);
+      }
+      const all = await Promise.all(this.devices.map(async (device) => (await device.replica.state()).digests));
+      for (const digests of all) assert.deepEqual(digests, all[0], 'digests are equal');
+    });
+    if (this.#lost.length === 0) this.#checkExact(oracle);
+    else this.#checkLost(oracle);
+    this.#checkStrict(oracle);
+    this.#count(oracle);
+  }
+
+  /** Each acknowledged write is in exactly one transaction, with all that was written with it. */
+  #checkExact(oracle: Oracle): void {
+    const found = new Map<string, string[][]>();
+    for (const { transactions, isRepair } of oracle.accepted) {
+      assert.ok(!isRepair, 'nothing is repaired where nothing was lost');
+      for (const { operations } of transactions) {
+        const keys = new Map<string, string[]>();
+        for (const { kind, key, content } of operations) if (kind === 'set') keys.set(nameOf(content as Content), [...keys.get(nameOf(content as Content)) ?? [], key]);
+        for (const [value, each] of keys) found.set(value, [...found.get(value) ?? [], each.sort()]);
+      }
+    }
+    // A copy of a file sends again what was pending in it.
+    const isOnce = this.#profile.steps['clone'] === undefined;
+    for (const { value, keys, isCompared = false, isReplaced = false } of this.#writes) {
+      const there = found.get(nameOfStored(value)) ?? [];
+      if (isReplaced && there.length === 0) continue;
+      assert.ok(isOnce ? there.length === 1 : there.length > 0, `${show(Buffer.from(value, 'base64'))} is in ${there.length} transactions`);
+      for (const each of there) if (!isCompared) assert.deepEqual(each, [...keys].sort());
+    }
+    assert.deepEqual(oracle.gaps.filter(({ device }) => device !== POISON), []);
+  }
+
+  /** What is neither in the log nor had been replaced is lost. */
+  #checkLost(oracle: Oracle): void {
+    const inLog = new Set(oracle.accepted.flatMap(({ transactions }) => transactions.flatMap(({ operations }) => operations.flatMap(({ kind, key, content }) => (kind === 'set' ? [`${key} ${nameOf(content as Content)}`] : [])))));
+    const former = this.#lost.map((records) => new Oracle(records));
+    for (const { value, keys, collection } of this.#writes) {
+      for (const key of keys) {
+        if (inLog.has(`${key} ${nameOfStored(value)}`)) continue;
+        const cell = oracle.collections.get(collection)?.get(key);
+        // The newest of the histories that had it.
+        const last = [...former].reverse().find(({ accepted }) => accepted.some(({ transactions }) => transactions.some(({ operations }) => operations.some((each) => each.kind === 'set' && each.key === key && nameOf(each.content as Content) === nameOfStored(value)))));
+        assert.ok(last !== undefined, `${show(Buffer.from(value, 'base64'))} never was in the log`);
+        const then = last.collections.get(collection)?.get(key);
+        const isReplaced = then?.content === undefined || nameOf(then.content) !== nameOfStored(value);
+        const isLater = (clock: bigint): boolean => clock >= (then?.clock ?? 0n);
+        const isCleared = oracle.accepted.some(({ transactions }) => transactions.some(({ clock, operations }) => isLater(clock) && operations.some((each) => each.kind === 'clear' && each.collection === collection && isInRange(each, key))));
+        assert.ok(isReplaced || isCleared || (cell !== undefined && isLater(cell.clock)), `${show(Buffer.from(value, 'base64'))} of ${text(key)} is lost`);
+      }
+    }
+  }
+
+  /** Each strict transaction has read what the one before it has left. */
+  #checkStrict(oracle: Oracle): void {
+    const { strict } = this.#profile;
+    if (strict === undefined || this.#lost.length > 0) return;
+    const values = new Map<string, string>();
+    for (const { isStrict, transactions } of oracle.accepted) {
+      if (!isStrict) continue;
+      for (const { operations } of transactions) {
+        for (const { kind, key, content } of operations) {
+          assert.equal(kind, 'set');
+          const value = String(valueCodecs.structured().decode((content as Content).bytes as Uint8Array));
+          const before = values.get(key) ?? '';
+          assert.ok(value.startsWith(before) && /^\d+:\d+,$/.test(value.slice(before.length)), `${value} follows ${before}`);
+          values.set(key, value);
+        }
+      }
+    }
+    for (const [token, key] of this.#strict) assert.ok(`,${values.get(key) ?? ''}`.includes(`,${token}`), `${token} was acknowledged`);
+  }
+
+  #count(oracle: Oracle): void {
+    this.count('numbers skipped', oracle.skipped.length);
+    this.count('expiries', oracle.expired.length);
+    this.count('checks', oracle.checks.length);
+    this.count('records refused', oracle.refused.length);
+    this.count('strict transactions', oracle.accepted.filter(({ isStrict }) => isStrict).length);
+    this.count('transactions in parts', oracle.accepted.filter(({ parts }) => parts > 1).length);
+    this.count('clears', oracle.accepted.filter(({ transactions }) => transactions.some(({ operations }) => operations.some(({ kind }) => kind === 'clear'))).length);
+    this.count('new ids', new Set(oracle.accepted.map(({ device }) => device)).size > 3 ? 1 : 0);
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.devices.map((device) => device.stop()));
+  }
+}
+
+const stampText = (clock: bigint, device: bigint, n: number, position: number, isDead: boolean): string => `${clock >> 16n}+${clock & 65_535n} ${device.toString(16)} ${n} @${position}${isDead ? ' dead' : ''}`;
+const sha = (bytes: Uint8Array): string => `${bytes.length} ${crc32c(bytes)}`;
+const nameOf = ({ bytes, size, checksum }: Content): string => (bytes === undefined ? `${size} ${(checksum - 1) % 2 ** 32}` : sha(bytes));
+const nameOfStored = (value: string): string => sha(Buffer.from(value, 'base64'));
+const text = (key: string): string => String(keyCodecs.any.decode(Buffer.from(key, 'hex')));
+const show = (bytes: Uint8Array | undefined): string => (bytes === undefined ? 'a large value' : bytes.length > 100 ? `${bytes.length} bytes` : JSON.stringify(valueCodecs.structured().decode(bytes)));
+
+const { env } = process;
+const RUNS = Number(env['SYNC_RUNS'] ?? 20);
+/** Of profiles whose histories take ten times as long. */
+const SLOW = 4;
+/** Fewer histories say nothing of how rare a subject is. */
+const MIN_RUNS = 20;
+
+for (const profile of PROFILES) {
+  const type = fc.oneof(...Object.entries(profile.steps).map(([name, weight]) => ({ weight, arbitrary: fc.constant(name) })));
+  const step: fc.Arbitrary<Step> = fc.noBias(fc.record({ type, device: fc.nat({ max: MAX_DEVICES - 1 }), key: fc.nat({ max: 5 }), other: fc.nat({ max: 5 }), amount: fc.nat({ max: 99 }) }));
+  test(`devices have what the log says: ${profile.name}`, async () => {
+    /** In how many histories a subject occurred. */
+    const covered = new Map<string, number>();
+    const totals = new Map<string, number>();
+    let runs = 0;
+    await fc.assert(fc.asyncProperty(fc.nat(), fc.array(step, { minLength: 30, maxLength: profile.maxSteps ?? 90, size: 'max' }), async (seed, steps) => {
+      const world = new World(seed, profile);
+      try {
+        await world.start();
+        for (const each of steps) await world.run(each);
+        await world.finish();
+        await world.check();
+      } finally {
+        Date.now = realNow;
+        await world.stop();
+      }
+      runs++;
+      for (const [subject, count] of world.counts) {
+        covered.set(subject, (covered.get(subject) ?? 0) + Number(count > 0));
+        totals.set(subject, (totals.get(subject) ?? 0) + count);
+      }
+    }), { numRuns: Math.ceil(RUNS / (profile.isSlow === true ? SLOW : 1)), includeErrorInReport: true, endOnFailure: env['SYNC_SHRINK'] === undefined, ...(env['SYNC_SEED'] && { seed: Number(env['SYNC_SEED']) }), ...(env['SYNC_PATH'] && { path: env['SYNC_PATH'] }) });
+    if (env['SYNC_COUNTS'] !== undefined) process.stderr.write(`${profile.name}: ${runs} histories; ${[...totals].map(([subject, count]) => `${subject} ${count} in ${covered.get(subject) ?? 0}`).join(', ')}\n`);
+    if (runs < MIN_RUNS) return;
+    for (const [subject, percent] of Object.entries(profile.subjects)) assert.ok((covered.get(subject) ?? 0) >= runs * percent / 200, `${subject}: rare, in ${covered.get(subject) ?? 0} of ${runs} histories`);
+  });
+}
