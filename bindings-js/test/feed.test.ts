@@ -262,6 +262,47 @@ test('without a feed only later commits are followed', async () => {
   });
 });
 
+for (const feed of [false, true]) {
+  test(`a look tells that everything was returned that was committed before, ${feed ? 'with' : 'without'} a feed`, async () => {
+    await withMemory({ feed }, async (db) => {
+      const commits = db.changes({ raw: true });
+      const look = (): void => (commits as unknown as { look(): void }).look();
+      const unheard = db.collection('mangrove:private/unheard');
+      const version = async (): Promise<number> => {
+        const snapshot = db.snapshot();
+        try {
+          return await snapshot.version;
+        } finally {
+          await snapshot.close();
+        }
+      };
+      const waiting = next(commits);
+      await unheard.set('a', 1);
+      look();
+      const first = await waiting;
+      assert.deepEqual(first, { version: await version(), changes: [] });
+      const { version: set } = await db.batch().set('k', 'x').commit();
+      for (let number = 0; number < 5; number++) await unheard.set('a', number);
+      look();
+      assert.equal((await next(commits)).version, set);
+      assert.deepEqual(await next(commits), { version: await version(), changes: [] });
+      // Far more than one reply holds.
+      await Promise.all(Array.from({ length: 3000 }, (_, key) => db.set(key, 'x'.repeat(200), { durability: 'none' })));
+      look();
+      look();
+      let [count, step] = [0, await next(commits)];
+      for (; step.changes.length > 0; step = await next(commits)) count += step.changes.length;
+      assert.deepEqual([count, step.version], [3000, await version()]);
+      // A look while a pull is under way is one more.
+      const [one, two] = [next(commits), next(commits)];
+      look();
+      await unheard.set('a', 7);
+      look();
+      assert.deepEqual([(await one).changes, await two], [[], { version: await version(), changes: [] }]);
+    });
+  });
+}
+
 test('a slow watcher receives everything, in portions', async () => {
   await withMemory({}, async (db) => {
     const commits = db.watch();

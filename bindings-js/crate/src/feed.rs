@@ -120,7 +120,8 @@ impl Follower {
     }
 
     /// Writes whether everything has been read, the version reached, and the next commits as one
-    /// byte string.
+    /// byte string. Once everything has been read, the version is at least the database's, also where
+    /// the newest commits have no changes.
     ///
     /// A follower that has read everything starts waiting and returns the `Changes` that it read
     /// with.
@@ -134,6 +135,7 @@ impl Follower {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
+        let newest = database.version();
         let mut commits = Writer::default();
         let mut names = Names::default();
         let mut is_done = false;
@@ -162,7 +164,7 @@ impl Follower {
                 }
             }
         }
-        let version = self.version();
+        let version = if is_done { self.version().max(newest) } else { self.version() };
         out.flag(is_done);
         out.uv(version);
         out.bytes(commits.as_slice());

@@ -43,8 +43,12 @@ export class LocalFeed {
   #rest: ReturnType<typeof setTimeout> | undefined;
   /** How many calls want everything that there is. */
   #peeks = 0;
-  /** Version of the newest commit that was read. */
+  /** Everything up to this version was read. */
   #read = -1;
+  /** How often it was asked how far that is. */
+  #reports = 0;
+  /** Called when something was read, or nothing more will be. */
+  #onStep: (() => void)[] = [];
   /** Commits up to this version are not of interest. */
   #after = -1;
 
@@ -73,6 +77,7 @@ export class LocalFeed {
     this.#rest = undefined;
     this.#commits?.return().catch(() => undefined);
     this.#commits = undefined;
+    this.#stepped();
   }
 
   /** Whether the application has committed since. */
@@ -85,24 +90,34 @@ export class LocalFeed {
     return this.hasCommits || this.#queue.length >= MAX_OWN_COMMITS || this.#failure !== undefined;
   }
 
-  /** What is there now, or up to a version; if that are many, the front of it. A view: `taken` removes from its front. */
+  /**
+   * What is there now; if that is much, the front of it. A view: `taken` removes from its front.
+   * With a version: throws unless it is everything up to that, or `MAX_COMMITS` of it. Otherwise
+   * what the feed had before it failed comes first.
+   */
   async peek(version?: number): Promise<readonly LocalCommit[]> {
     this.#peeks++;
     if (this.#rest !== undefined) this.#readOn();
     try {
       const newest = version ?? await this.#newest();
-      const isEnough = (): boolean => this.#failure !== undefined || this.#queue.length >= MAX_COMMITS;
-      // Replies come in order: commits that there are come before these. Those without changes never do.
-      for (let quiet = 0; this.#read < newest && quiet < 3 && !isEnough();) {
-        const before = this.#read;
-        await this.#newest();
-        quiet = this.#read === before ? quiet + 1 : 0;
+      const commits = this.#commits;
+      const isOver = (): boolean => this.#read >= newest || this.#failure !== undefined || this.#queue.length >= MAX_COMMITS || commits !== this.#commits;
+      // The second report is certainly of what there is after this call.
+      for (const reports = this.#reports + 2; commits !== undefined && !isOver() && this.#reports < reports;) {
+        commits.look();
+        await new Promise<void>((resolve) => this.#onStep.push(resolve));
       }
     } finally {
       this.#peeks--;
     }
-    if (this.#queue.length === 0 && this.#failure !== undefined) throw this.#failure;
+    if (this.#failure !== undefined && (this.#queue.length === 0 || (version !== undefined && this.#read < version))) throw this.#failure;
+    // The database has lost that version, or this feed was stopped.
+    if (version !== undefined && this.#read < version && this.#queue.length < MAX_COMMITS) throw new KvError('KV_TRUNCATED_FEED', `the feed ends before version ${version}`);
     return this.#queue;
+  }
+
+  #stepped(): void {
+    for (const resolve of this.#onStep.splice(0)) resolve();
   }
 
   #readOn(): void {
@@ -132,17 +147,20 @@ export class LocalFeed {
     commits.next().then((step) => {
       if (commits !== this.#commits) return;
       if (step.done) throw new KvError('KV_CLOSED', 'the database was closed');
-      this.#read = step.value.version;
-      if (this.#read > this.#after) {
+      this.#read = Math.max(this.#read, step.value.version);
+      if (step.value.changes.length === 0) this.#reports++;
+      else if (step.value.version > this.#after) {
         const commit = toLocal(step.value);
         this.#queue.push(commit);
         if (!commit.isOwn || this.#queue.length >= MAX_OWN_COMMITS) this.#onCommit();
         if (!commit.isOwn && this.#peeks === 0 && !isHidden()) return this.#readLater();
       }
+      this.#stepped();
       this.#pull();
     }).catch((error: unknown) => {
       if (commits !== this.#commits) return;
       this.#failure = error;
+      this.#stepped();
       this.#onCommit();
     });
   }

@@ -277,8 +277,8 @@ export class Outgoing {
    * strict collections that went past sync: they are undone, or were undone since.
    */
   async isDisturbed(version: number, drained: number): Promise<boolean> {
-    const commits = await this.#peek();
-    return commits === undefined || this.#undone > drained || commits.some((commit) => commit.version <= version && !commit.isOwn
+    const commits = this.#isRescanNeeded ? undefined : await this.#peek(version);
+    return commits === undefined || commits.length >= MAX_COMMITS || this.#undone > drained || commits.some((commit) => commit.version <= version && !commit.isOwn
       && commit.changes.some((change) => this.#local.tables.isStrictChange(change)));
   }
 }

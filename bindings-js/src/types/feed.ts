@@ -78,6 +78,13 @@ export interface Commit<K = unknown, V = unknown> {
 export interface CommitIterator<K = unknown, V = unknown> extends AsyncIterableIterator<Commit<K, V>, undefined> {
   /** Returns the next commit as soon as there is one. */
   next(): Promise<IteratorResult<Commit<K, V>, undefined>>;
+  /**
+   * Asks once more instead of waiting. When everything has been returned that was committed before
+   * this call, `next()` returns a commit without changes, whose version is the one reached.
+   *
+   * @internal
+   */
+  look(): void;
   /** Ends the iteration. A `next()` that is waiting for a commit resolves with `done: true`. */
   return(): Promise<IteratorResult<Commit<K, V>, undefined>>;
   /** The iterator itself. */

@@ -39,6 +39,12 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
   #wake: (() => void) | undefined;
   /** `connection.wakes` when the pull that returned all remaining commits was requested. */
   #wakesAtEnd: number | undefined;
+  /** How often `look` was called. */
+  #looks = 0;
+  /** `looks` when the last pull that returned all remaining commits was requested. */
+  #looked = 0;
+  /** A version to report: everything up to it has been returned. */
+  #reached: number | undefined;
   #tail: Promise<unknown> = Promise.resolve();
 
   constructor(request: FeedRequest<K, V>) {
@@ -57,6 +63,11 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
     const step = this.#tail.then(() => this.#step());
     this.#tail = step.catch(ignore);
     return step;
+  }
+
+  look(): void {
+    this.#looks++;
+    this.#wake?.();
   }
 
   return(): Promise<Step<Commit<K, V>>> {
@@ -113,8 +124,12 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
       } else if (this.#commits?.isAtEnd === false) {
         const commit = this.#commits.next();
         if (commit.changes.length > 0) return commit as Commit<K, V>;
+      } else if (this.#reached !== undefined) {
+        const version = this.#reached;
+        this.#reached = undefined;
+        return { version, changes: [] };
       } else if (connection.status === 'open') {
-        if (this.#wakesAtEnd === connection.wakes) await this.#wait();
+        if (this.#wakesAtEnd === connection.wakes && this.#looked === this.#looks) await this.#wait();
         else await this.#pull();
       } else if (connection.failure === undefined) {
         this.#end();
@@ -127,14 +142,17 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
   async #pull(): Promise<void> {
     const { connection, id } = this.#held;
     const { wakes } = connection;
+    const looks = this.#looks;
     const pulled = connection.request((writer) => writer.u8(Op.changesNext).uv(id).uv(CHUNK_BYTES), (reader) => {
       const isAll = reader.u8() !== 0;
-      reader.uv();
-      return { isAll, bytes: reader.bytes() };
+      return { isAll, version: reader.uv(), bytes: reader.bytes() };
     });
-    const { isAll, bytes } = await abortable(pulled, this.#signal);
+    const { isAll, version, bytes } = await abortable(pulled, this.#signal);
     this.#commits = new CommitReader(bytes, this.#decoders as Decoders);
     this.#wakesAtEnd = isAll ? wakes : undefined;
+    if (!isAll || this.#looked === looks) return;
+    this.#looked = looks;
+    this.#reached = version;
   }
 
   /** Waits until there may be commits, or this iterator or the connection ends. */
