@@ -110,9 +110,9 @@ export class LocalFeed {
     } finally {
       this.#peeks--;
     }
-    if (this.#failure !== undefined && (this.#queue.length === 0 || (version !== undefined && this.#read < version))) throw this.#failure;
-    // The database has lost that version, or this feed was stopped.
-    if (version !== undefined && this.#read < version && this.#queue.length < MAX_COMMITS) throw new KvError('KV_TRUNCATED_FEED', `the feed ends before version ${version}`);
+    if (this.#failure !== undefined && this.#queue.length === 0) throw this.#failure;
+    // The feed has failed behind what it has, or was stopped, or the database has lost that version.
+    if (version !== undefined && this.#read < version && this.#queue.length < MAX_COMMITS) throw this.#failure ?? new KvError('KV_TRUNCATED_FEED', `the feed ends before version ${version}`);
     return this.#queue;
   }
 

@@ -1,7 +1,8 @@
 // What sync knows of one key: the base's value as the log has it, and the local write over it. The
 // changes of a row depend on the log and on local commits alone: no clock, no I/O.
 //
-// While a row has no local write and is not stale, the entry is the base's value.
+// While a row has no local write and is not stale, the entry is the base's value, or that of the base before
+// the log is read once more.
 import { ByteSink, ByteSource, crc32c } from './bytes.ts';
 import type { Position } from './remote-log.ts';
 import type { Bytes, Table } from './tables.ts';
@@ -20,7 +21,7 @@ export interface WriteStamp {
 }
 
 /** No value has it: of an entry that is not what the write has left. */
-const UNKNOWN = Number.MAX_SAFE_INTEGER;
+export const UNKNOWN = Number.MAX_SAFE_INTEGER;
 
 /** What the log has of a key. */
 export interface Stamp extends WriteStamp {
@@ -34,12 +35,25 @@ export interface Stamp extends WriteStamp {
   readonly check: number;
 }
 
-/** A local write that the log has not confirmed. The entry is what it wrote, unless it has expired since. */
-export interface Pending {
-  /** Number of the record that has it. */
-  readonly n: number;
+/** What an entry is, unless it has expired. */
+export interface Shown {
   readonly check: number;
   readonly expiresAt: number;
+}
+
+/** A local write that the log has not confirmed. The entry is what it wrote, unless it has expired since. */
+export interface Pending extends Shown {
+  /** Number of the record that has it. */
+  readonly n: number;
+}
+
+export const ABSENT: Shown = { check: 0, expiresAt: 0 };
+
+/** The entry that is this base's value. */
+export function shownOf(base: Base | undefined): Shown {
+  if (base === undefined || base.stamp.isDead) return ABSENT;
+  const { check, expiresAt } = base.stamp;
+  return { check, expiresAt };
 }
 
 const LENGTHS = 2 ** 20;
@@ -117,14 +131,15 @@ export interface StoredRow {
   /** The base before the log is read once more, until it is known what became of it. */
   readonly former: Base | undefined;
   readonly pending: Pending | undefined;
-  /** The entry is not the base's value, although there is no local write: see `Row.isMaterial`. */
-  readonly isStale: boolean;
+  /** What the entry is, if that is not the base's value although there is no local write: see `Row.isMaterial`. */
+  readonly shown: Shown | undefined;
 }
 
-export function encodeRow({ history, base, former, pending, isStale }: StoredRow): Bytes {
+export function encodeRow({ history, base, former, pending, shown }: StoredRow): Bytes {
   const sink = new ByteSink();
-  sink.u8((base ? HAS_BASE : 0) | (former ? HAS_FORMER : 0) | (pending ? HAS_PENDING : 0) | (isStale ? STALE : 0)).uv(history);
+  sink.u8((base ? HAS_BASE : 0) | (former ? HAS_FORMER : 0) | (pending ? HAS_PENDING : 0) | (shown ? STALE : 0)).uv(history);
   if (pending) sink.uv(pending.n).uv(pending.check).uv(pending.expiresAt);
+  if (shown) sink.uv(shown.check).uv(shown.expiresAt);
   if (base) putBase(sink, base);
   if (former) putBase(sink, former);
   return sink.done();
@@ -134,8 +149,9 @@ export function decodeRow(bytes: Bytes): StoredRow {
   const source = new ByteSource(bytes);
   const [flags, history] = [source.u8(), source.uv()];
   return {
-    history, isStale: (flags & STALE) !== 0,
+    history,
     pending: flags & HAS_PENDING ? { n: source.uv(), check: source.uv(), expiresAt: source.uv() } : undefined,
+    shown: flags & STALE ? { check: source.uv(), expiresAt: source.uv() } : undefined,
     base: flags & HAS_BASE ? readBase(source) : undefined,
     former: flags & HAS_FORMER ? readBase(source) : undefined,
   };
@@ -144,7 +160,7 @@ export function decodeRow(bytes: Bytes): StoredRow {
 /** The histories of the log. While they differ the log is read once more, and entries wait for its end. */
 export interface Histories {
   readonly current: number;
-  /** The newest one that was read to its end; bases of those between are of no use. */
+  /** The newest one that was read to its end. Of those between, only bases that became the entry count. */
   readonly settled: number;
 }
 
@@ -161,7 +177,8 @@ export class Row {
   base: Base | undefined;
   former: Base | undefined;
   pending: Pending | undefined;
-  isStale: boolean;
+  /** See `StoredRow`. */
+  shown: Shown | undefined;
   /** What the entry becomes; undefined: it stays. */
   entry: BaseValue | undefined;
   isChanged = false;
@@ -183,15 +200,21 @@ export class Row {
     const isCurrent = stored?.history === current;
     this.#isOutdated = stored !== undefined && !isCurrent;
     this.base = this.before = isCurrent ? stored.base : undefined;
-    this.former = stored?.former ?? (stored !== undefined && !isCurrent && stored.history <= settled ? stored.base : undefined);
+    // Between the histories, an own write that the log had confirmed is the entry.
+    const isFormer = this.#isOutdated && stored?.base !== undefined && (stored.history <= settled || (stored.pending === undefined && stored.shown === undefined));
+    this.former = isFormer ? stored.base : stored?.former;
     this.pending = stored?.pending;
-    this.isStale = stored?.isStale ?? false;
+    this.shown = stored?.shown;
     this.#expiring = expiring;
     if (this.base !== undefined && this.base.stamp.expiresAt !== 0) expiring.add(this);
   }
 
   get stamp(): Stamp | undefined {
     return this.base?.stamp;
+  }
+
+  get isStale(): boolean {
+    return this.shown !== undefined;
   }
 
   get isLive(): boolean {
@@ -206,6 +229,7 @@ export class Row {
   /** A write of the log is the base's from now on. `isMine`: it is the local write over it. */
   accept(stamp: Stamp, value: BaseValue, isMine: boolean): void {
     this.isChanged = true;
+    this.#noteShown();
     const isCovered = this.pending !== undefined;
     const keeps = value !== null && (isCovered ? !isMine || this.#keeps(stamp) : this.#keeps(stamp));
     this.base = { stamp, kept: keeps ? value.value : undefined };
@@ -213,18 +237,25 @@ export class Row {
     if (!isCovered) this.#expose(value);
   }
 
+  /** Called before the base changes: what the entry is and stays, as it does not follow the base. */
+  #noteShown(): void {
+    if (!this.isMaterial && this.pending === undefined) this.shown ??= shownOf(this.base ?? this.former);
+  }
+
   #expose(value: BaseValue): void {
-    if (this.isMaterial) {
-      this.entry = value;
-      this.isStale = false;
-    } else this.isStale = true;
+    if (!this.isMaterial) return;
+    this.entry = value;
+    this.shown = undefined;
   }
 
   /** A snapshot has this base; `isLost`: of a record that the log has no more. */
   load(base: Base, isLost: boolean): void {
     this.isChanged = true;
     if (!isLost) this.accept(base.stamp, base.stamp.isDead || base.kept === undefined ? null : { value: base.kept, expiresAt: base.stamp.expiresAt }, false);
-    else if (this.former === undefined || compareStamps(base.stamp, this.former.stamp) > 0) this.former = base;
+    else if (this.former === undefined || compareStamps(base.stamp, this.former.stamp) > 0) {
+      this.#noteShown();
+      this.former = base;
+    }
   }
 
   /** The log's time has passed the expiry. */
@@ -232,6 +263,7 @@ export class Row {
     const { base } = this;
     if (base === undefined || base.stamp.isDead) return;
     this.isChanged = true;
+    this.#noteShown();
     this.base = { stamp: { ...base.stamp, isDead: true, check: 0 }, kept: undefined };
     if (this.pending === undefined) this.#expose(null);
   }
@@ -241,7 +273,7 @@ export class Row {
     this.isChanged = true;
     this.pending = { n, check: checkOf(value), expiresAt: value?.expiresAt ?? 0 };
     this.former = undefined;
-    this.isStale = false;
+    this.shown = undefined;
     // The application has written it: what was to be put there is older.
     this.entry = undefined;
   }
@@ -256,11 +288,14 @@ export class Row {
     if (pending?.n !== n || (base === undefined && pending.check !== 0)) return false;
     this.isChanged = true;
     this.pending = undefined;
-    if (base === undefined) return false;
+    if (base === undefined) {
+      if (!this.isMaterial) this.shown = ABSENT;
+      return false;
+    }
     const { stamp, kept } = base;
     const isSame = stamp.isDead ? pending.check === 0 : pending.check === stamp.check && pending.expiresAt === stamp.expiresAt;
     if (!this.isMaterial) {
-      this.isStale = !isSame;
+      this.shown = isSame ? undefined : { check: pending.check, expiresAt: pending.expiresAt };
       return false;
     }
     // Without the value the base is what the write has replaced, and it would have won.
@@ -289,7 +324,11 @@ export class Row {
     this.isChanged = true;
     // What is under a repair is not known before that comes back.
     if (this.pending !== undefined) this.pending = { ...this.pending, check: UNKNOWN };
-    else this.entry = valueOf(this.former ?? this.base);
+    else {
+      const known = this.former ?? this.base;
+      this.entry = valueOf(known);
+      if (this.shown !== undefined) this.shown = shownOf(known);
+    }
   }
 
   /** The program knows the collection now: the entry becomes the base's value. */
@@ -297,7 +336,7 @@ export class Row {
     if (this.pending !== undefined) return;
     this.isChanged = true;
     if (this.isStale) this.entry = this.value;
-    this.isStale = false;
+    this.shown = undefined;
     const { base } = this;
     if (base !== undefined && !this.isStrict && base.stamp.expiresAt === 0) this.base = { stamp: base.stamp, kept: undefined };
   }
@@ -324,17 +363,17 @@ export class Row {
     if (isLost && former !== undefined && (base === undefined || compareStamps(former.stamp, base.stamp) > 0)) {
       const { stamp, kept } = former;
       this.pending = { n, check: stamp.check, expiresAt: stamp.expiresAt };
-      this.isStale = false;
+      this.shown = undefined;
       // From a snapshot, whose values are no entries yet.
       if (stamp.isDead || kept !== undefined) this.entry = valueOf(former);
       return former;
     }
     if (this.table.data === undefined) {
-      this.isStale = true;
+      this.shown ??= shownOf(base ?? former);
       return undefined;
     }
     this.entry = this.value;
-    this.isStale = false;
+    this.shown = undefined;
     if (base !== undefined && !this.isStrict && base.stamp.expiresAt === 0) this.base = { stamp: base.stamp, kept: undefined };
     return undefined;
   }
@@ -347,8 +386,8 @@ export class Row {
 
   /** The bytes to store; undefined: none. */
   encode(): Bytes | undefined {
-    const { base, former, pending, isStale } = this;
+    const { base, former, pending, shown } = this;
     if (base === undefined && former === undefined && pending === undefined) return undefined;
-    return encodeRow({ history: this.#history, base, former, pending, isStale });
+    return encodeRow({ history: this.#history, base, former, pending, shown });
   }
 }

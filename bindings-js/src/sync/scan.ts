@@ -3,20 +3,13 @@
 import type { Snapshot, Transaction } from '../types/index.ts';
 import type { Found } from './capture.ts';
 import { Model } from './model.ts';
-import { Row, checkOf, decodeRow } from './row.ts';
+import { Row, UNKNOWN, checkOf, decodeRow, shownOf } from './row.ts';
+import type { Shown } from './row.ts';
 import type { SyncState } from './state.ts';
 import type { Bytes, KnownTable, Tables } from './tables.ts';
 
 /** Number of keys that one commit looks at. */
 export const SCAN_SLICE = 500;
-
-/** What the entry of a key has to be, as far as sync knows. */
-function expectation({ pending, former, base, isStale }: Row): { readonly check: number; readonly expiresAt: number } {
-  if (pending !== undefined) return pending;
-  // While the log is read once more, an own write may have come back.
-  const known = isStale ? former ?? base : base ?? former;
-  return known === undefined || known.stamp.isDead ? { check: 0, expiresAt: 0 } : known.stamp;
-}
 
 /** Compares all entries of a snapshot, in slices. `now` is the device's clock, by which the engine removes what has expired. */
 export async function* scan(tables: Tables, snapshot: Snapshot, state: SyncState, now: number): AsyncGenerator<readonly Found[]> {
@@ -27,14 +20,14 @@ export async function* scan(tables: Tables, snapshot: Snapshot, state: SyncState
     const check = async (key: Bytes): Promise<Found | undefined> => {
       const [entry, stored] = await Promise.all([data.getEntry(key), rows.get(key)]);
       const row = new Row(table, key, histories, stored && decodeRow(stored), new Set());
-      // The entry is older than the base, which it follows when the collection is known, or the log is read.
-      if (row.isStale && (entry === undefined || !isFirst)) return undefined;
       const value = entry === undefined ? null : { value: entry.value, expiresAt: entry.expiresAt ?? 0 };
-      const expected = expectation(row);
-      if (checkOf(value) === expected.check && (value?.expiresAt ?? 0) === expected.expiresAt) return undefined;
+      const isValue = ({ check, expiresAt }: Shown): boolean => checkOf(value) === check && (value?.expiresAt ?? 0) === expiresAt;
+      // What the entry has to be, as far as sync knows. While the log is read once more, an own write may have come back.
+      const expected = row.pending ?? row.shown ?? shownOf(row.base ?? row.former);
+      if (isValue(expected) || row.shown?.check === UNKNOWN || (isFirst && isValue(shownOf(row.base)))) return undefined;
       if (value !== null || expected.expiresAt === 0) return { table, key, what: 'write', value, isFirst };
       // Expired by this device's clock, or by one that was ahead: the log says when it is over.
-      return row.pending === undefined && expected.expiresAt > now ? { table, key, what: 'lost', value, isFirst } : undefined;
+      return row.pending === undefined && !row.isStale && expected.expiresAt > now ? { table, key, what: 'lost', value, isFirst } : undefined;
     };
     for (const from of [data, rows]) {
       const keys = from.keys();

@@ -18,7 +18,7 @@ import { INCOMPLETE, decodeBody, isRead } from './record.ts';
 import type { KeyBound, RecordBody } from './record.ts';
 import { isTruncated, logUnavailable } from './remote-log.ts';
 import type { RemoteLog, SnapshotStore } from './remote-log.ts';
-import { checkOfBytes, decodeRow, encodeBase, encodeRow, readBase } from './row.ts';
+import { ABSENT, checkOfBytes, decodeRow, encodeBase, encodeRow, readBase } from './row.ts';
 import type { Base } from './row.ts';
 import { NOTHING_APPLIED, decodeOutbox, follow } from './state.ts';
 import type { AppliedRow, Cursor, Digest, OutboxRow, SyncState } from './state.ts';
@@ -204,12 +204,12 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
       const data = snapshot.collection(tables.entriesOf(table));
       let digest: Digest = [0, 0];
       for await (const [rowKey, bytes] of snapshot.collection(table.rows).entries()) {
-        const { base, pending, isStale } = decodeRow(bytes);
+        const { base, pending, shown } = decodeRow(bytes);
         if (pending !== undefined) throw new Busy();
         if (base === undefined) continue;
         const { stamp } = base;
         if (stamp.isDead && stamp.h < horizon) continue;
-        const value = stamp.isDead || isStale || base.kept !== undefined ? base.kept : await data.get(rowKey);
+        const value = stamp.isDead || shown !== undefined || base.kept !== undefined ? base.kept : await data.get(rowKey);
         // Otherwise the application has written it, and that is not in the outbox yet.
         if (!stamp.isDead && (value === undefined || checkOfBytes(value) !== stamp.check)) throw new Busy();
         digest = replaceDigest(digest, rowKey, undefined, base);
@@ -478,7 +478,7 @@ function* bareRows(model: Model, table: Table, rows: readonly SnapshotRow[], { h
     const { isDead, expiresAt } = stamp;
     const isStale = table.data === undefined && !isDead;
     const keeps = isStale || expiresAt !== 0 || table.modes.isStrict(key);
-    yield { rows: table.rows, key, value: { value: encodeRow({ history, base: { stamp, kept: keeps ? kept : undefined }, former: undefined, pending: undefined, isStale }), expiresAt: 0 } };
+    yield { rows: table.rows, key, value: { value: encodeRow({ history, base: { stamp, kept: keeps ? kept : undefined }, former: undefined, pending: undefined, shown: isStale ? ABSENT : undefined }), expiresAt: 0 } };
     if (kept === undefined || isDead) continue;
     if (table.data !== undefined) yield { rows: table.data, key, value: { value: kept, expiresAt } };
     if (expiresAt !== 0) yield model.expiry(table, key, expiresAt);

@@ -14,12 +14,19 @@ interface SlowFeed {
   delay: number;
   /** So many more commits, and then the feed has lost the next ones. */
   left: number;
+  /** Called before each transaction of sync. */
+  onTransaction: () => Promise<void>;
 }
 
 /** A database whose feed takes its time, as beside a busy leader. */
 async function openSlow(storage: Device['disk'], isFed: boolean): Promise<SlowFeed> {
   const db = await open('device', { storage, ...(isFed && { feed: true }), unitBytes: 512, nodeBytes: 2048 });
-  const slow: SlowFeed = { db, delay: 0, left: Infinity };
+  const slow: SlowFeed = { db, delay: 0, left: Infinity, onTransaction: async () => undefined };
+  const transaction = db.transaction.bind(db);
+  db.transaction = (async (...args: Parameters<typeof transaction>) => {
+    await slow.onTransaction();
+    return transaction(...args);
+  }) as typeof db.transaction;
   const changes = db.changes.bind(db);
   db.changes = (...args: Parameters<typeof changes>) => {
     const commits = changes(...args);
@@ -52,7 +59,7 @@ async function withLateFeed(isFed: boolean, scene: (scene: Scene) => Promise<voi
   const slow = await openSlow(before.disk, isFed);
   const device = await Device.adopt(server, options, slow.db);
   while (await device.replica.drain());
-  slow.delay = 30;
+  slow.delay = 10;
   await scene({ slow, device, other });
   slow.delay = 0;
   await converge([device, other]);
@@ -63,27 +70,32 @@ async function withLateFeed(isFed: boolean, scene: (scene: Scene) => Promise<voi
 for (const isFed of [true, false]) {
   const feed = isFed ? 'a feed' : 'a feed in memory';
 
-  test(`a delete of which ${feed} tells late is not undone by a rereading`, () => withLateFeed(isFed, async ({ device, other, slow }) => {
-    await slow.db.collection('notes').delete('k');
-    await device.sync();
-    for (const { db } of [device, other]) {
-      await converge([device, other]);
-      assert.equal(await db.collection('notes').get('k'), undefined);
-    }
-  }));
-
-  test(`what ${feed} loses behind a commit that it has told is not undone by a rereading`, () => withLateFeed(isFed, async ({ device, other, slow }) => {
-    slow.left = 1;
-    await slow.db.collection('notes').delete('k');
-    await slow.db.collection('notes').set('l', 2);
-    await slow.db.collection('notes').delete('m');
-    await device.sync();
-    for (const { db } of [device, other]) {
-      await converge([device, other]);
-      const notes = db.collection('notes');
-      assert.deepEqual(await Promise.all(['k', 'l', 'm'].map((key) => notes.get(key))), [undefined, 2, undefined]);
-    }
-  }));
+  for (const [title, left] of [[`of which ${feed} tells late`, Infinity], [`that ${feed} loses behind one that it has told`, 1]] as const) {
+    test(`a rereading does not undo commits ${title}, whenever they are made`, async () => {
+      for (let [at, isOver] = [0, false]; !isOver; at++) {
+        await withLateFeed(isFed, async ({ device, other, slow }) => {
+          let count = 0;
+          slow.onTransaction = async () => {
+            if (count++ !== at) return;
+            slow.left = left;
+            const notes = slow.db.collection('notes');
+            await notes.delete('k');
+            await notes.set('l', 2);
+            await notes.delete('m');
+          };
+          await device.sync();
+          isOver = count <= at;
+          slow.onTransaction = async () => undefined;
+          await converge([device, other]);
+          for (const { db } of isOver ? [] : [device, other]) {
+            const notes = db.collection('notes');
+            assert.deepEqual(await Promise.all(['k', 'l', 'm'].map((key) => notes.get(key))), [undefined, 2, undefined], `before transaction ${at}`);
+          }
+        });
+        if (isOver) assert.ok(at > 4, `${at} transactions`);
+      }
+    });
+  }
 
   test(`a strict transaction has not read a write past sync of which ${feed} tells late`, () => withLateFeed(isFed, async ({ device, slow }) => {
     const { replica } = device;

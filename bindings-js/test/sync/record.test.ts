@@ -121,8 +121,8 @@ test('rows come back as they were', () => {
   for (const base of bases) {
     for (const former of bases) {
       for (const pending of [undefined, { n: 300, check: 2 ** 45, expiresAt: 0 }]) {
-        for (const isStale of [false, true]) {
-          const row = { history: 130, base, former, pending, isStale };
+        for (const shown of [undefined, { check: 2 ** 41, expiresAt: 8 }]) {
+          const row = { history: 130, base, former, pending, shown };
           assert.deepEqual(decodeRow(encodeRow(row)), row);
         }
       }

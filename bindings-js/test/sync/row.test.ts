@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { keyCodecs, open } from 'mangrove-kv';
-import { Row, checkOf, checkOfBytes, decodeRow } from '../../src/sync/row.ts';
-import type { Base, BaseValue, Histories, Pending, Stamp, StoredRow } from '../../src/sync/row.ts';
+import { ABSENT, Row, checkOf, checkOfBytes, decodeRow } from '../../src/sync/row.ts';
+import type { Base, BaseValue, Histories, Pending, Shown, Stamp, StoredRow } from '../../src/sync/row.ts';
 import { Tables } from '../../src/sync/tables.ts';
 
 const db = await open('rows', { storage: 'memory' });
@@ -24,7 +24,7 @@ const STEADY: Histories = { current: 1, settled: 1 };
 const AGAIN: Histories = { current: 2, settled: 1 };
 
 function rowOf(stored: Partial<StoredRow>, { histories = STEADY, table = notes, key = 'k' }: { readonly histories?: Histories; readonly table?: typeof notes | typeof unknown; readonly key?: string } = {}): Row {
-  return new Row(table, keyCodecs.any.encode(key).slice(), histories, { history: 1, base: undefined, former: undefined, pending: undefined, isStale: false, ...stored }, new Set());
+  return new Row(table, keyCodecs.any.encode(key).slice(), histories, { history: 1, base: undefined, former: undefined, pending: undefined, shown: undefined, ...stored }, new Set());
 }
 
 const text = (given: BaseValue | undefined): string | null | undefined => given && new TextDecoder().decode(given.value);
@@ -97,9 +97,9 @@ test('what the application writes takes the place of all that was to be put ther
   assert.deepEqual([row.entry, row.pending], [undefined, pending(4, value('mine'))]);
   row.revive();
   assert.equal(row.entry, undefined, 'it is over what the engine has removed');
-  const stale = rowOf({ base: base(1, value('x'), 'x'), isStale: true });
+  const stale = rowOf({ base: base(1, value('x'), 'x'), shown: ABSENT });
   stale.capture(4, value('mine'));
-  assert.equal(decodeRow(stale.encode()!).isStale, false);
+  assert.equal(decodeRow(stale.encode()!).shown, undefined);
 });
 
 test('a write past sync becomes what was there before, also while the log is read once more', () => {
@@ -159,10 +159,61 @@ test('of two values that were lost the later one is put back', () => {
 });
 
 test('what was read of a history that was not read to its end is not put back', () => {
-  const row = rowOf({ history: 2, base: base(3, value('x'), 'x'), isStale: true }, { histories: { current: 3, settled: 1 } });
+  const row = rowOf({ history: 2, base: base(3, value('x'), 'x'), shown: ABSENT }, { histories: { current: 3, settled: 1 } });
   assert.deepEqual([row.base, row.former], [undefined, undefined]);
-  const known = rowOf({ history: 2, base: base(3, value('x'), 'x'), former: base(1, value('settled')), isStale: true }, { histories: { current: 3, settled: 1 } });
+  const known = rowOf({ history: 2, base: base(3, value('x'), 'x'), former: base(1, value('settled')), shown: ABSENT }, { histories: { current: 3, settled: 1 } });
   assert.equal(known.former?.stamp.h, 1n);
+  // The entry is this device's own write, which that history had confirmed.
+  const own = rowOf({ history: 2, base: base(3, value('x'), 'x'), former: base(1, value('settled')) }, { histories: { current: 3, settled: 1 } });
+  assert.deepEqual([own.former?.stamp.h, own.conclude(true, 8)?.stamp.h], [3n, 3n]);
+});
+
+test('a row knows what the entry is, whatever is read over it', () => {
+  const shown = (row: Row): unknown => row.encode() && (decodeRow(row.encode()!).shown ?? null);
+  const of = (text: string): Shown => ({ check: checkOf(value(text)), expiresAt: 0 });
+  const again = { histories: AGAIN };
+  // What was there before, however much is read, and if nothing was there.
+  for (const [stored, is] of [[{ base: base(1, value('old')) }, of('old')], [{}, ABSENT], [{ base: base(1, null) }, ABSENT]] as const) {
+    const row = rowOf(stored, again);
+    row.accept(stamp(2, value('new')), value('new'), false);
+    assert.deepEqual(shown(row), is);
+    row.accept(stamp(3, value('newer', 50)), value('newer', 50), false);
+    row.expire();
+    assert.deepEqual(shown(row), is);
+    row.conclude(false, 8);
+    assert.deepEqual([shown(row), row.entry], [null, null]);
+  }
+  // The value of a lost record that only a snapshot has.
+  const loaded = rowOf({}, again);
+  loaded.load(base(3, value('lost'), 'lost'), true);
+  assert.deepEqual(shown(loaded), ABSENT);
+  // An own write: until it comes back that is pending, then it is the entry whether it has won or not.
+  const own = rowOf({ base: base(1, value('old')), pending: pending(3, value('mine')) }, again);
+  own.accept(stamp(3, value('mine')), value('mine'), true);
+  assert.equal(shown(own), null);
+  own.settle(3);
+  assert.equal(shown(own), null);
+  own.accept(stamp(4, value('theirs')), value('theirs'), false);
+  assert.deepEqual(shown(own), of('mine'));
+  const loser = rowOf({ pending: pending(3, value('mine')) }, again);
+  loser.accept(stamp(4, value('theirs')), value('theirs'), false);
+  loser.settle(3);
+  assert.deepEqual(shown(loser), of('mine'));
+  // An own delete of which nothing remains.
+  const removed = rowOf({ base: base(1, value('old')), pending: pending(3, null) }, again);
+  removed.settle(3);
+  assert.deepEqual(shown(removed), ABSENT);
+  // A write past sync that was undone.
+  const strict = rowOf({ base: base(1, value('s'), 's') }, { ...again, key: 's' });
+  strict.accept(stamp(2, value('t')), value('t'), false);
+  strict.restore();
+  assert.deepEqual([shown(strict), text(strict.entry)], [of('s'), 's']);
+  // A collection that this program does not know.
+  const hidden = rowOf({ base: base(1, value('old')) }, { table: unknown });
+  hidden.accept(stamp(2, value('new')), value('new'), false);
+  assert.deepEqual(shown(hidden), of('old'));
+  hidden.accept(stamp(3, null), null, false);
+  assert.deepEqual(shown(hidden), of('old'));
 });
 
 test('a repair whose value is nowhere is given up', () => {
@@ -173,7 +224,7 @@ test('a repair whose value is nowhere is given up', () => {
 });
 
 test('the entry of a collection that becomes known is the base\'s value, unless it was written', () => {
-  const row = rowOf({ base: base(1, value('x'), 'x'), isStale: true });
+  const row = rowOf({ base: base(1, value('x'), 'x'), shown: ABSENT });
   row.materialize();
   assert.deepEqual([text(row.entry), row.isStale, row.base?.kept], ['x', false, undefined]);
   const written = rowOf({ base: base(1, value('x'), 'x'), pending: pending(3, value('mine')) });

@@ -595,7 +595,9 @@ export class Step {
     if (kind === 'reread') device.outbox = device.outbox.filter(({ kind: what }) => what !== 'check');
     if (!this.#is('bases survive lost history')) {
       const isFirst = device.mode === 'none' || this.#is('a second loss takes the former base');
-      device.rows = device.rows.map((row) => ({ ...row, base: undefined, former: isFirst ? row.base : row.former }));
+      // Of a history that was not read to its end only what is the entry counts: an own write that it had confirmed.
+      const isEntry = ({ base, pending, isStale }: Row): boolean => base !== undefined && pending === undefined && !isStale;
+      device.rows = device.rows.map((row) => ({ ...row, base: undefined, former: isFirst || isEntry(row) ? row.base : row.former }));
     }
     [device.applied, device.parts, device.isAside, device.cursor, device.at, device.isCaughtUp, device.isDiverged] = [{}, {}, false, 0, '', false, false];
     if (!this.#is("the log's time survives a reread")) device.time = 0;
