@@ -195,6 +195,11 @@ test('a row knows what the entry is, whatever is read over it', () => {
   assert.equal(shown(own), null);
   own.accept(stamp(4, value('theirs')), value('theirs'), false);
   assert.deepEqual(shown(own), of('mine'));
+  const expiring = rowOf({ pending: pending(3, value('mine', 50)) }, again);
+  expiring.accept(stamp(3, value('mine', 50)), value('mine', 50), true);
+  expiring.settle(3);
+  expiring.expire();
+  assert.deepEqual(shown(expiring), { ...of('mine'), expiresAt: 50 });
   const loser = rowOf({ pending: pending(3, value('mine')) }, again);
   loser.accept(stamp(4, value('theirs')), value('theirs'), false);
   loser.settle(3);

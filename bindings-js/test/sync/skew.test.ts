@@ -2,7 +2,9 @@
 // know it keeps.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { keyCodecs } from 'mangrove-kv';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { decodeRow } from '../../src/sync/row.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { Device, converge } from './device.ts';
 import { cutOff, equal, publish, reconnect, stopAll } from './helpers.ts';
@@ -122,10 +124,16 @@ test('entries that were there before a collection is synchronized meet those of 
   await tasks(old).setMany([['both', 'local'], ['local', 'local'], ['same', 'same']]);
   await converge([other, old]);
   assert.equal(await tasks(other).get('local'), undefined, 'not synchronized yet');
+  const writerOf = async (key: string): Promise<bigint | undefined> => {
+    const { rows } = other.replica.tables.byName.get('tasks')!;
+    return decodeRow(await rows.get(keyCodecs.any.encode(key).slice()) as Uint8Array).base?.stamp.device;
+  };
+  const writer = await writerOf('same');
   const updated = await old.restart(server, NEW);
   await converge([updated, other]);
   await equal([updated, other]);
   assert.deepEqual(await entriesOf(other), { both: 'local', local: 'local', log: 'the log', same: 'same' });
+  assert.equal(await writerOf('same'), writer, 'what the log had already is not sent');
   await stopAll([updated, other]);
 });
 
