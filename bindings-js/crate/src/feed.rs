@@ -164,7 +164,11 @@ impl Follower {
                 }
             }
         }
-        let version = if is_done { self.version().max(newest) } else { self.version() };
+        let version = if is_done {
+            self.version().max(newest)
+        } else {
+            self.version()
+        };
         out.flag(is_done);
         out.uv(version);
         out.bytes(commits.as_slice());
