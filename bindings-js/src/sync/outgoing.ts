@@ -11,7 +11,7 @@ import { Mutex } from './mutex.ts';
 import type { Link, Parts, Work } from './parts.ts';
 import { materialize, scan } from './scan.ts';
 import type { Sender } from './sender.ts';
-import { decodeOutbox } from './state.ts';
+import { UNCOMPARED, decodeOutbox } from './state.ts';
 import type { SyncState } from './state.ts';
 import { fenced } from './strict-records.ts';
 import type { StrictRecords } from './strict-records.ts';
@@ -213,7 +213,8 @@ export class Outgoing {
       for await (const found of scan(tables, snapshot, state, this.#parts.clock())) {
         const violations = await this.#local.change('strict', async (tx, before) => {
           const { state: next, violations: result } = await captureFound(tx, tables, before, found, base, this.#parts.clock(), this.#parts.blobs);
-          return { state: next, result };
+          // If it is interrupted the next start compares again: the feed may have what was found.
+          return { state: { ...next, drained: Math.min(next.drained, UNCOMPARED) }, result };
         });
         for (const violation of violations) this.#parts.events.alarm(violation);
       }

@@ -8,7 +8,7 @@ import type { Parts, RawDivergence } from './parts.ts';
 import { CHUNK, REPAIR, UNBASED, decodeBody } from './record.ts';
 import type { RecordBody, SyncOp, SyncTransaction } from './record.ts';
 import type { Base } from './row.ts';
-import { NOTHING_APPLIED, decodeOutbox, encodeOutbox } from './state.ts';
+import { NOTHING_APPLIED, UNCOMPARED, decodeOutbox, encodeOutbox } from './state.ts';
 import type { AppliedRow, OutboxRow, SyncState } from './state.ts';
 import { withNewId } from './tables.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
@@ -26,7 +26,7 @@ export async function checkWitness({ local }: Parts, state: SyncState): Promise<
   });
   const witness = (await witnesses.getEntry('witness'))?.version ?? 0;
   return local.change('strict', async (tx, before) => {
-    const next = before.witness === 0 ? { ...before, witness } : { ...withNewId(before, await lastOf(tx, local.tables, before)), witness, drained: -2 };
+    const next = before.witness === 0 ? { ...before, witness } : { ...withNewId(before, await lastOf(tx, local.tables, before)), witness, drained: UNCOMPARED };
     return { state: next, result: next };
   });
 }

@@ -22,6 +22,9 @@ export interface FormerId {
   readonly isKept?: boolean;
 }
 
+/** See `SyncState.drained`. */
+export const UNCOMPARED = -2;
+
 /** The row that every commit of sync writes; by it the feed tells them from the application's. */
 export interface SyncState {
   /** Hexadecimal. */

@@ -134,8 +134,8 @@ export class Device {
   }
 
   /** A device with a database that is open already. */
-  static async adopt(server: MemoryServer, options: DeviceOptions, db: Database): Promise<Device> {
-    const device = new Device(new Disk(), db, server, options);
+  static async adopt(server: MemoryServer, options: DeviceOptions, db: Database, disk = new Disk()): Promise<Device> {
+    const device = new Device(disk, db, server, options);
     await device.replica.start();
     return device;
   }

@@ -4,16 +4,19 @@ import { test } from 'node:test';
 import { deflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { keyCodecs, valueCodecs } from 'mangrove-kv';
+import type { Database } from 'mangrove-kv';
 import type { KvError } from '../../src/base/errors.ts';
 import { crc32c } from '../../src/sync/bytes.ts';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { decodeRow } from '../../src/sync/row.ts';
 import { runStrict } from '../../src/sync/strict.ts';
 import { chance } from '../support/kit.ts';
-import { Device } from './device.ts';
+import { Device, Disk } from './device.ts';
 import type { DeviceOptions } from './device.ts';
 import { Oracle, isContent, isInRange } from './oracle.ts';
 import type { Content, Logged } from './oracle.ts';
+import { openPlain, openSlow } from './slow-feed.ts';
+import type { SlowFeed } from './slow-feed.ts';
 
 const KEYS = ['a', 'b', 'c', 'd', 'e', 'f'];
 const HOUR = 3_600_000;
@@ -51,11 +54,16 @@ interface Profile {
   readonly isSlow?: boolean;
   /** Devices' engines read a clock of their own, and entries expire. */
   readonly hasClocks?: boolean;
+  /** Databases keep no feed, or one that loses commits: sync compares entries with the base. */
+  readonly feed?: 'none' | 'lossy';
   /** What has to have happened, in so many of two hundred histories. */
   readonly subjects: { readonly [subject: string]: number };
 }
 
 const WRITES = { set: 8, delete: 3, pair: 3, clear: 2, drop: 1 };
+/** What the application does while sync does not run, or between two commits of sync. */
+const AWAY = { offline: 4, meanwhile: 4 };
+const LOSSY = { ...AWAY, 'lose commits': 4, 'slow feed': 1 };
 const WORK = { pull: 5, drain: 3, publish: 4, exchange: 6, forget: 1, replay: 2, time: 2 };
 
 const PROFILES: readonly Profile[] = [
@@ -73,7 +81,26 @@ const PROFILES: readonly Profile[] = [
   { name: 'clocks that jump', steps: { ...WRITES, ...WORK, 'set for a while': 12, jump: 6, purge: 4, hours: 6, crash: 1, compact: 1 }, hasClocks: true, subjects: { expiries: 70, jumps: 80, purges: 50 } },
   { name: 'values of all sizes', steps: { ...WRITES, ...WORK, large: 6, many: 1, crash: 1, 'power cut': 1, compact: 1 }, maxSteps: 50, isSlow: true, subjects: { 'large values': 60, 'transactions in parts': 20 } },
   { name: 'records that mean nothing', steps: { ...WRITES, ...WORK, poison: 5, compact: 1, crash: 1 }, subjects: { 'records refused': 80 } },
+  ...(['none', 'lossy'] as const).flatMap(comparing),
 ];
+
+/** Profiles in which sync compares entries with the base, at each start or whenever the feed has lost commits. */
+function comparing(feed: 'none' | 'lossy'): Profile[] {
+  const [name, steps, subject] = feed === 'none' ? ['no feed', { ...WRITES, ...WORK, ...AWAY }, 'starts'] : ['a feed that loses commits', { ...WRITES, ...WORK, ...LOSSY }, 'feeds cut off'];
+  const subjects = { [subject]: 60, 'writes compared': 40, 'writes between commits of sync': 40 };
+  const both = { programs: [BOTH], strict: { collection: 'accounts', prefix: '' } };
+  return [
+    { name: `${name}: crashes`, feed, steps: { ...steps, crash: 2, 'power cut': 3, cut: 3 }, subjects },
+    { name: `${name}: compaction`, feed, steps: { ...steps, compact: 5, reconnect: 2, crash: 1, cut: 2 }, subjects: { ...subjects, 'logs cut off': 30 } },
+    { name: `${name}: copies of files`, feed, steps: { ...steps, clone: 3, crash: 1, compact: 1 }, subjects: { ...subjects, clones: 60 } },
+    { name: `${name}: strict transactions`, feed, steps: { ...steps, strict: 6, 'past sync': 4, crash: 1, 'power cut': 1, cut: 1, compact: 1 }, ...both, subjects: { ...subjects, 'strict transactions': 60, 'writes past sync': 60 } },
+    { name: `${name}: both modes in one collection`, feed, steps: { ...steps, strict: 4, 'past sync': 4, compact: 2, crash: 1 }, programs: [MIXED], strict: { collection: 'notes', prefix: 'c/' }, subjects: { ...subjects, 'writes past sync': 60 } },
+    { name: `${name}: lost history`, feed, steps: { ...steps, lose: 2, strict: 2, 'past sync': 1, crash: 1, cut: 1, reconnect: 2 }, ...both, subjects: { ...subjects, losses: 40, repairs: 10 } },
+    { name: `${name}: lost history and compaction`, feed, steps: { ...steps, lose: 2, compact: 3, crash: 1, cut: 1, reconnect: 2 }, subjects: { ...subjects, losses: 40, compactions: 40 } },
+    { name: `${name}: programs on one file in turn`, feed, steps: { ...steps, task: 8, program: 5, compact: 1, strict: 1 }, programs: [NOTES, MORE, ALL], strict: { collection: 'accounts', prefix: '' }, subjects: { ...subjects, 'programs changed': 80, tasks: 70 } },
+    { name: `${name}: clocks that jump`, feed, steps: { ...steps, 'set for a while': 12, jump: 6, purge: 4, hours: 6, crash: 1, compact: 1 }, hasClocks: true, subjects: { ...subjects, expiries: 40, jumps: 80 } },
+  ];
+}
 
 const EXPECTED = new Set(['KV_LOG_UNAVAILABLE', 'KV_LOG_CONFLICT', 'KV_SYNC_GAP', 'KV_CORRUPT']);
 
@@ -83,13 +110,25 @@ interface Write {
   readonly value: string;
   readonly collection: string;
   readonly keys: readonly string[];
-  /** A program that knows other collections may have compared entries with the base, and has not seen commits. */
-  isCompared?: boolean;
-  /** It was not the entry then. */
-  isReplaced?: boolean;
+  readonly isExpiring: boolean;
+  /** Sync may have compared entries with the base, and has not seen commits. */
+  isCompared: boolean;
+}
+
+/** A value that the application saw at a key when it wrote or deleted that. */
+interface Replaced {
+  readonly device: number;
+  readonly collection: string;
+  readonly key: string;
+  readonly name: string;
+  readonly isExpiring: boolean;
+  readonly isRemoved: boolean;
+  /** The database has acknowledged it. */
+  isDone: boolean;
 }
 
 const realNow = Date.now;
+const realRandom = crypto.getRandomValues.bind(crypto);
 const storedKey = (key: string): string => Buffer.from(keyCodecs.any.encode(key)).toString('hex');
 const storedValue = (value: unknown): string => Buffer.from(valueCodecs.structured().encode(value)).toString('base64');
 
@@ -117,14 +156,22 @@ class World {
   readonly #snapshots = new MemorySnapshotStore();
   /** Which program each device has, and how far its clock is ahead. */
   readonly #programs: number[] = [];
-  readonly #running: number[] = [];
   readonly #skews = [0, 3 * DAY, -2 * DAY, HOUR, -HOUR];
   readonly #jumps = [0, 0, 0, 0, 0];
   readonly #writes: Write[] = [];
+  readonly #replaced: Replaced[] = [];
+  /** Values that went past sync. */
+  readonly #past = new Set<string>();
+  readonly #feeds: (SlowFeed | undefined)[] = [];
+  /** Devices that may not have compared entries yet since they had to, and those that ever had to. */
+  readonly #comparing = new Set<number>();
+  readonly #compared = new Set<number>();
   readonly #strict = new Map<string, string>();
   /** All that the log has ever had, by position; what was lost is in `#lost`. */
   readonly #kept = new Map<number, Logged>();
   readonly #lost: Logged[][] = [];
+  /** How far the server's clock goes back at times. */
+  readonly #jitter: number;
   #serial = 0;
   isFailing = true;
   now = START;
@@ -133,10 +180,10 @@ class World {
     this.#profile = profile;
     this.#chance = chance(seed);
     const happens = (probability: number) => (): boolean => this.isFailing && this.#chance() < probability;
-    const jitter = profile.steps['lose'] === undefined ? 30_000 : 0;
+    this.#jitter = profile.steps['lose'] === undefined && profile.feed === undefined ? 30_000 : 0;
     this.server = new MemoryServer({
       isUnreachable: happens(0.15), isReplyLost: happens(0.15), isDuplicated: happens(0.15),
-      serverTime: () => ++this.now - (this.#chance() < 0.2 ? jitter : 0),
+      serverTime: () => ++this.now - (this.#chance() < 0.2 ? this.#jitter : 0),
     });
     const { server } = this;
     const purge = server.purge.bind(server);
@@ -160,10 +207,21 @@ class World {
     return work();
   }
 
-  #open(index: number, disk?: Device['disk']): Promise<Device> {
-    const { programs = [NOTES] } = this.#profile;
-    const collections = programs[this.#running[index] = this.#programs[index] ??= index % programs.length] as Collections;
-    return Device.start(this.server, { collections, snapshots: this.#snapshots, clock: () => this.#clock(index) }, disk);
+  async #open(index: number, disk = new Disk()): Promise<Device> {
+    const { programs = [NOTES], feed } = this.#profile;
+    const collections = programs[this.#programs[index] ??= index % programs.length] as Collections;
+    const options = { collections, snapshots: this.#snapshots, clock: () => this.#clock(index) };
+    if (feed === undefined) return Device.start(this.server, options, disk);
+    const slow = await openSlow(disk, feed === 'lossy');
+    const { left = Infinity, delay = 0 } = this.#feeds[index] ?? {};
+    slow.left = left;
+    slow.delay = delay;
+    slow.onLoss = () => {
+      this.count('feeds cut off');
+      this.#compare(index);
+    };
+    this.#feeds[index] = slow;
+    return Device.adopt(this.server, options, slow.db, disk);
   }
 
   async start(): Promise<void> {
@@ -174,28 +232,33 @@ class World {
     }
   }
 
-  async #restart(index: number, how: 'crash' | 'power cut' | 'program'): Promise<void> {
+  async #restart(index: number, how: 'crash' | 'power cut', meanwhile: readonly Step[] = []): Promise<void> {
     const old = this.devices[index] as Device;
     old.replica.stop();
-    if (this.#programs[index] !== this.#running[index]) await this.#compare(index, old);
     const disk = how === 'power cut' ? old.disk.afterPowerCut() : old.disk.copy();
     old.disk.left = 0;
     await old.stop();
     this.#note(old);
+    if (this.#profile.feed === 'none') {
+      this.count('starts');
+      this.#compare(index);
+    }
+    if (meanwhile.length > 0) {
+      const db = await openPlain(disk, this.#profile.feed !== 'none');
+      for (const step of meanwhile) await this.#work(step, index, db);
+      await db.close();
+    }
     this.devices[index] = await this.#open(index, disk);
   }
 
-  /** A program that names another collection compares all entries with the base. */
-  async #compare(index: number, { db }: Device): Promise<void> {
-    for (const write of this.#writes) {
-      if (write.device !== index) continue;
-      write.isCompared = true;
-      const entries = db.collection<string, unknown>(write.collection);
-      for (const key of write.keys) {
-        const value = await entries.get(text(key));
-        if (value === undefined || storedValue(value) !== write.value) write.isReplaced = true;
-      }
-    }
+  /** What has not been sent is found by comparing entries with the base: what is overwritten by then is not. */
+  #compare(index: number): void {
+    this.#comparing.add(index);
+    this.#compared.add(index);
+    // A copy compares what the original had written, which sends that, too.
+    if (this.#profile.steps['clone'] !== undefined) for (const write of this.#writes) write.isCompared = true;
+    const sent = new Set([...this.#lost, this.log].flatMap((records) => new Oracle(records).accepted.flatMap(setsOf)).map(([, name]) => name));
+    for (const write of this.#writes) if (write.device === index && !sent.has(nameOfStored(write.value))) write.isCompared = true;
   }
 
   #note({ repairs, conflicts }: Device): void {
@@ -247,13 +310,10 @@ class World {
     if (step.amount % 4 === 0 && this.#lost.length === 0) await this.#checkPrefix(this.devices[index] as Device);
   }
 
-  async #step({ type, key: keyIndex, other, amount }: Step, index: number, device: Device): Promise<void> {
+  async #step(step: Step, index: number, device: Device): Promise<void> {
+    const { type, amount } = step;
     const { db, replica } = device;
-    const notes = db.collection<string, string>('notes');
-    const key = KEYS[keyIndex % KEYS.length] as string;
-    const wrote = (value: unknown, keys: readonly string[], collection = 'notes'): void => {
-      this.#writes.push({ device: index, value: storedValue(value), collection, keys: keys.map(storedKey) });
-    };
+    const key = KEYS[step.key % KEYS.length] as string;
     switch (type) {
       case 'time': this.now += amount * 2000; return;
       case 'hours': this.now += amount * HOUR / 40; return;
@@ -265,43 +325,6 @@ class World {
         if (old !== undefined) this.server.append(old.record, { idempotencyKey: `replay ${++this.#serial}` });
         return;
       }
-      case 'set': {
-        const value = this.#value(index);
-        await notes.set(key, value);
-        return wrote(value, [key]);
-      }
-      case 'task': {
-        const value = this.#value(index);
-        await db.collection<string, string>('tasks').set(key, value);
-        // Of a collection that no program on the file has named yet the later ones are sent.
-        if (Object.hasOwn((await replica.state()).collections, 'tasks')) wrote(value, [key], 'tasks');
-        this.count('tasks');
-        return;
-      }
-      case 'set for a while': {
-        const value = this.#value(index);
-        await notes.set(key, value, { expireAt: Math.max(1, this.now + (amount - 5) * HOUR / 20) });
-        return wrote(value, [key]);
-      }
-      case 'pair': {
-        const value = this.#value(index);
-        const keys = [...new Set([key, KEYS[other % KEYS.length] as string])];
-        await notes.setMany(keys.map((each) => [each, value]));
-        return wrote(value, keys);
-      }
-      case 'large': {
-        const size = amount < 60 ? Math.ceil(2 ** (amount / 60 * 18)) : (256 + 144 * (amount - 60) / 39) * 1024;
-        const value = { id: this.#value(index), bytes: Uint8Array.from({ length: size }, (_, at) => (other % 2 === 0 ? at % 7 : Math.floor(this.#chance() * 256))) };
-        await db.collection<string, unknown>('notes').set(key, value);
-        if (size > 256 * 1024) this.count('large values');
-        return wrote(value, [key]);
-      }
-      case 'many': {
-        const value = { id: this.#value(index), bytes: Uint8Array.from({ length: 4096 }, () => Math.floor(this.#chance() * 256)) };
-        const keys = Array.from({ length: 240 }, (_, at) => `m${at}`);
-        await db.collection<string, unknown>('notes').setMany(keys.map((each) => [each, value]));
-        return wrote(value, keys);
-      }
       case 'strict': {
         const { collection, prefix } = this.#profile.strict as { collection: string; prefix: string };
         if (!replica.tables.byName.has(collection)) return;
@@ -310,13 +333,6 @@ class World {
         this.#strict.set(token, storedKey(prefix + key));
         return;
       }
-      case 'delete': await notes.delete(key); return;
-      case 'clear': {
-        const [from, to] = [keyIndex, other].map((at) => at % KEYS.length).sort() as [number, number];
-        await notes.clear({ gte: KEYS[from] as string, lte: KEYS[to] as string });
-        return;
-      }
-      case 'drop': await db.dropCollection('notes'); return;
       case 'pull': await replica.pull(); return;
       case 'drain': await replica.drain(); return;
       case 'publish': await replica.publish(); return;
@@ -346,28 +362,136 @@ class World {
         const next = this.devices.length;
         this.#programs[next] = this.#programs[index] as number;
         this.devices.push(await this.#open(next, device.disk.copy()));
+        if (this.#profile.feed === 'none') this.#compare(next);
         this.count('clones');
         return;
       }
       case 'program': {
         if (device.disk.left !== Infinity) return;
         this.#programs[index] = amount % (this.#profile.programs as readonly Collections[]).length;
-        await this.#restart(index, 'program');
+        await this.#restart(index, 'crash');
         this.count('programs changed');
         return;
       }
       case 'crash': await this.#restart(index, 'crash'); this.count('crashes'); return;
       case 'power cut': await this.#restart(index, 'power cut'); this.count('power cuts'); return;
       case 'cut': device.disk.left = amount % 13; return;
+      case 'offline':
+        if (device.disk.left !== Infinity) return;
+        return this.#restart(index, 'crash', Array.from({ length: 1 + amount % 4 }, () => this.#anyWork()));
+      case 'meanwhile': {
+        const feed = this.#feeds[index] as SlowFeed;
+        const work = this.#anyWork();
+        let left = amount % 8;
+        feed.onTransaction = async () => {
+          if (left-- !== 0) return;
+          await this.#work(work, index, db);
+          this.count('writes between commits of sync');
+        };
+        return;
+      }
+      case 'lose commits': (this.#feeds[index] as SlowFeed).left = amount % 4; return;
+      case 'slow feed': (this.#feeds[index] as SlowFeed).delay = amount % 3; return;
+      default: return this.#work(step, index, db);
+    }
+  }
+
+  /** The application does nothing between the commits of sync any more. */
+  #quiet(index: number): void {
+    const feed = this.#feeds[index];
+    if (feed !== undefined) feed.onTransaction = async () => undefined;
+  }
+
+  /** Something that the application does without sync. */
+  #anyWork(): Step {
+    const types = Object.entries(this.#profile.steps).filter(([type]) => type in WRITES || type === 'past sync' || type === 'set for a while').flatMap(([type, weight]) => Array.from({ length: weight }, () => type));
+    const any = (count: number): number => Math.floor(this.#chance() * count);
+    return { type: types[any(types.length)] as string, device: 0, key: any(6), other: any(6), amount: any(100) };
+  }
+
+  async #work({ type, key: keyIndex, other, amount }: Step, index: number, db: Database): Promise<void> {
+    const key = KEYS[keyIndex % KEYS.length] as string;
+    const set = (keys: readonly string[], value: unknown, expireAt?: number): Promise<void> => this.#set(index, db, 'notes', keys, value, expireAt);
+    const noise = (length: number): Uint8Array => Uint8Array.from({ length }, () => Math.floor(this.#chance() * 256));
+    switch (type) {
+      case 'set': return set([key], this.#value(index));
+      case 'set for a while': return set([key], this.#value(index), Math.max(1, this.now + (amount - 5) * HOUR / 20));
+      case 'pair': return set([...new Set([key, KEYS[other % KEYS.length] as string])], this.#value(index));
+      case 'task': {
+        // Of a collection that no program on the file has named yet the later ones are sent.
+        const isNamed = Object.hasOwn((await (this.devices[index] as Device).replica.state()).collections, 'tasks');
+        if (isNamed) await this.#set(index, db, 'tasks', [key], this.#value(index));
+        else await db.collection('tasks').set(key, this.#value(index));
+        this.count('tasks');
+        return;
+      }
+      case 'large': {
+        const size = amount < 60 ? Math.ceil(2 ** (amount / 60 * 18)) : (256 + 144 * (amount - 60) / 39) * 1024;
+        await set([key], { id: this.#value(index), bytes: other % 2 === 0 ? Uint8Array.from({ length: size }, (_, at) => at % 7) : noise(size) });
+        if (size > 256 * 1024) this.count('large values');
+        return;
+      }
+      case 'many': return set(Array.from({ length: 240 }, (_, at) => `m${at}`), { id: this.#value(index), bytes: noise(4096) });
+      case 'delete': return this.#remove(index, db, { gte: key, lte: key }, (notes) => notes.delete(key));
+      case 'clear': {
+        const [from, to] = [keyIndex, other].map((at) => KEYS[at % KEYS.length]).sort() as [string, string];
+        return this.#remove(index, db, { gte: from, lte: to }, (notes) => notes.clear({ gte: from, lte: to }));
+      }
+      case 'drop': return this.#remove(index, db, {}, () => db.dropCollection('notes'));
+      case 'past sync': {
+        const { collection, prefix } = this.#profile.strict as { collection: string; prefix: string };
+        const value = `past ${this.#value(index)}`;
+        this.#past.add(nameOfStored(storedValue(value)));
+        if (amount % 3 === 0) await db.collection<string, string>(collection).delete(prefix + key);
+        else await db.collection<string, string>(collection).set(prefix + key, value);
+        this.count('writes past sync');
+        return;
+      }
       default: throw new Error(`no step ${type}`);
     }
+  }
+
+  async #set(index: number, db: Database, collection: string, keys: readonly string[], value: unknown, expireAt?: number): Promise<void> {
+    const replaced: Replaced[] = [];
+    for (const key of keys) replaced.push(...await this.#replace(index, db, collection, { gte: key, lte: key }, false));
+    const entries = db.collection<string, unknown>(collection);
+    if (expireAt !== undefined) await entries.set(keys[0] as string, value, { expireAt });
+    else if (keys.length === 1) await entries.set(keys[0] as string, value);
+    else await entries.setMany(keys.map((key) => [key, value]));
+    for (const each of replaced) each.isDone = true;
+    this.#writes.push({ device: index, value: storedValue(value), collection, keys: keys.map(storedKey), isExpiring: expireAt !== undefined, isCompared: this.#comparing.has(index) });
+  }
+
+  async #remove(index: number, db: Database, range: { readonly gte?: string; readonly lte?: string }, work: (notes: ReturnType<typeof db.collection<string, unknown>>) => Promise<unknown>): Promise<void> {
+    const replaced = await this.#replace(index, db, 'notes', range, true);
+    await work(db.collection<string, unknown>('notes'));
+    for (const each of replaced) each.isDone = true;
+  }
+
+  /** Notes what is there before it is replaced: also if that fails, it may have been. */
+  async #replace(index: number, db: Database, collection: string, range: { readonly gte?: string; readonly lte?: string }, isRemoved: boolean): Promise<Replaced[]> {
+    const entries = db.collection<string, unknown>(collection);
+    const { strict } = this.#profile;
+    const found: Replaced[] = [];
+    for (const key of await entries.keys(range).toArray()) {
+      if (collection === strict?.collection && key.startsWith(strict.prefix)) continue;
+      const entry = await entries.getEntry(key);
+      if (entry !== undefined) found.push({ device: index, collection, key: storedKey(key), name: nameOfStored(storedValue(entry.value)), isExpiring: entry.expiresAt !== undefined, isRemoved, isDone: false });
+    }
+    this.#replaced.push(...found);
+    return found;
   }
 
   /** What a device has of the log at its position, where nothing local is over it. */
   async #checkPrefix(device: Device): Promise<void> {
     if (device.disk.left !== Infinity) return;
     const { replica } = device;
-    for (let tries = 0; tries < 2; tries++) while (await replica.drain());
+    const index = this.devices.indexOf(device);
+    for (let tries = 0; tries < 3; tries++) {
+      while (await replica.drain());
+      this.#quiet(index);
+    }
+    this.#comparing.delete(index);
     const { cursor, rejoin, digests } = await replica.state();
     if (rejoin !== undefined) return;
     const oracle = new Oracle(this.log.filter(({ position }) => position <= cursor.position));
@@ -415,6 +539,8 @@ class World {
   async finish(): Promise<void> {
     this.isFailing = false;
     this.#jumps.fill(0);
+    for (const index of this.devices.keys()) this.#quiet(index);
+    for (const feed of this.#feeds) if (feed !== undefined) feed.delay = 0;
     const { programs = [NOTES] } = this.#profile;
     for (const [index, device] of this.devices.entries()) {
       device.replica.reconnect();
@@ -422,14 +548,24 @@ class World {
       this.#programs[index] = programs.length - 1;
       await this.#as(index, async () => {
         if (device.disk.left !== Infinity) await this.#restart(index, 'power cut');
-        else if (!isLast) await this.#restart(index, 'program');
+        else if (!isLast) await this.#restart(index, 'crash');
       });
     }
+    if (this.#profile.hasClocks) for (const index of this.devices.keys()) await this.#compareAgain(index);
     await this.#settle();
     // A device that comes later sees the same.
     this.#programs[this.devices.length] = programs.length - 1;
     this.devices.push(await this.#as(0, () => this.#open(this.devices.length)));
     await this.#settle();
+  }
+
+  /** What a clock that was ahead hid from a comparison the next one finds. */
+  async #compareAgain(index: number): Promise<void> {
+    const feed = this.#feeds[index];
+    if (this.#profile.feed === 'none') await this.#as(index, () => this.#restart(index, 'crash'));
+    if (this.#profile.feed !== 'lossy' || feed === undefined) return;
+    feed.left = 0;
+    await this.#as(index, () => this.#set(index, feed.db, 'notes', ['a'], this.#value(index)));
   }
 
   async #settle(): Promise<void> {
@@ -457,6 +593,7 @@ class World {
     });
     if (this.#lost.length === 0) this.#checkExact(oracle);
     else this.#checkLost(oracle);
+    this.#checkReplaced(oracle);
     this.#checkStrict(oracle);
     this.#count(oracle);
   }
@@ -474,21 +611,67 @@ class World {
     }
     // A copy of a file sends again what was pending in it.
     const isOnce = this.#profile.steps['clone'] === undefined;
-    for (const { value, keys, isCompared = false, isReplaced = false } of this.#writes) {
+    for (const write of this.#writes) {
+      const { value, keys, isCompared } = write;
       const there = found.get(nameOfStored(value)) ?? [];
-      if (isReplaced && there.length === 0) continue;
-      assert.ok(isOnce ? there.length === 1 : there.length > 0, `${show(Buffer.from(value, 'base64'))} is in ${there.length} transactions`);
-      for (const each of there) if (!isCompared) assert.deepEqual(each, [...keys].sort());
+      const what = show(Buffer.from(value, 'base64'));
+      if (!isCompared) {
+        assert.ok(isOnce ? there.length === 1 : there.length > 0, `${what} is in ${there.length} transactions`);
+        for (const each of there) assert.deepEqual(each, [...keys].sort());
+        continue;
+      }
+      this.count('writes compared');
+      for (const key of keys) {
+        const { length } = there.filter((each) => each.includes(key));
+        assert.ok((!isOnce || length <= 1) && (length > 0 || this.#isOver(write, key)), `${what} of ${text(key)} is in ${length} transactions`);
+      }
     }
     assert.deepEqual(oracle.gaps.filter(({ device }) => device !== POISON), []);
   }
 
+  /** Whether a comparison need not find a write, as the entry was something else by then. */
+  #isOver({ device, value, collection, isExpiring, isCompared }: Write, key: string): boolean {
+    return isCompared && (isExpiring || this.#replaced.some((each) => each.device === device && each.collection === collection && each.key === key && each.name === nameOfStored(value)));
+  }
+
+  /** Whoever knew a value replaces it, for ever; and nothing is sent that the application did not do. */
+  #checkReplaced(oracle: Oracle): void {
+    for (const { transactions } of oracle.accepted) {
+      for (const { operations } of transactions) for (const { content } of operations) assert.ok(content === undefined || !this.#past.has(nameOf(content)), 'a write past sync is sent');
+    }
+    // What is put back, or sent again by a copy, has its old time.
+    if (this.#lost.length > 0 || this.#profile.steps['clone'] !== undefined) return;
+    // Under the id that a device takes when the log was cut off nothing but its clock makes its writes the later ones.
+    if (this.#jitter > 0 && this.#profile.steps['compact'] !== undefined) return;
+    for (const { device, collection, key, name, isExpiring, isDone } of this.#replaced) {
+      // A comparison cannot tell a delete of what expires.
+      if (!isDone || (isExpiring && this.#compared.has(device))) continue;
+      const content = oracle.collections.get(collection)?.get(key)?.content;
+      assert.ok(content === undefined || nameOf(content) !== name, `${show(content?.bytes)} of ${text(key)} is back, which device ${device} had replaced`);
+    }
+    if (this.#profile.hasClocks) return;
+    const removed = new Map<string, number>();
+    for (const { collection, key, isRemoved } of this.#replaced) if (isRemoved) removed.set(`${collection} ${key}`, (removed.get(`${collection} ${key}`) ?? 0) + 1);
+    for (const { transactions } of oracle.accepted) {
+      for (const { operations } of transactions) {
+        for (const { kind, collection, key } of operations) {
+          if (kind !== 'delete') continue;
+          const left = removed.get(`${collection} ${key}`) ?? 0;
+          assert.ok(left > 0, `nobody has deleted ${text(key)} of ${collection} so often`);
+          removed.set(`${collection} ${key}`, left - 1);
+        }
+      }
+    }
+  }
+
   /** What is neither in the log nor had been replaced is lost. */
   #checkLost(oracle: Oracle): void {
-    const inLog = new Set(oracle.accepted.flatMap(({ transactions }) => transactions.flatMap(({ operations }) => operations.flatMap(({ kind, key, content }) => (kind === 'set' ? [`${key} ${nameOf(content as Content)}`] : [])))));
+    const inLog = new Set(oracle.accepted.flatMap(setsOf).map(([key, name]) => `${key} ${name}`));
     const former = this.#lost.map((records) => new Oracle(records));
-    for (const { value, keys, collection } of this.#writes) {
+    for (const write of this.#writes) {
+      const { value, keys, collection } = write;
       for (const key of keys) {
+        if (this.#isOver(write, key)) continue;
         if (inLog.has(`${key} ${nameOfStored(value)}`)) continue;
         const cell = oracle.collections.get(collection)?.get(key);
         // The newest of the histories that had it.
@@ -543,6 +726,8 @@ const stampText = (clock: bigint, device: bigint, n: number, position: number, i
 const sha = (bytes: Uint8Array): string => `${bytes.length} ${crc32c(bytes)}`;
 const nameOf = ({ bytes, size, checksum }: Content): string => (bytes === undefined ? `${size} ${(checksum - 1) % 2 ** 32}` : sha(bytes));
 const nameOfStored = (value: string): string => sha(Buffer.from(value, 'base64'));
+/** Keys and names of the values that a record sets. */
+const setsOf = ({ transactions }: Oracle['accepted'][number]): (readonly [key: string, name: string])[] => transactions.flatMap(({ operations }) => operations.flatMap(({ kind, key, content }) => (kind === 'set' ? [[key, nameOf(content as Content)] as const] : [])));
 const text = (key: string): string => String(keyCodecs.any.decode(Buffer.from(key, 'hex')));
 const show = (bytes: Uint8Array | undefined): string => (bytes === undefined ? 'a large value' : bytes.length > 100 ? `${bytes.length} bytes` : JSON.stringify(valueCodecs.structured().decode(bytes)));
 
@@ -553,6 +738,43 @@ const SLOW = 4;
 /** Fewer histories say nothing of how rare a subject is. */
 const MIN_RUNS = 20;
 
+async function play(profile: Profile, seed: number, steps: readonly Step[]): Promise<ReadonlyMap<string, number>> {
+  const world = new World(seed, profile);
+  // The ids of devices, too, are the seed's.
+  const random = chance(~seed);
+  crypto.getRandomValues = <T extends ArrayBufferView | null>(array: T): T => {
+    if (array !== null) new Uint8Array(array.buffer, array.byteOffset, array.byteLength).forEach((_, at, bytes) => void (bytes[at] = Math.floor(random() * 256)));
+    return array;
+  };
+  try {
+    await world.start();
+    for (const each of steps) await world.run(each);
+    await world.finish();
+    await world.check();
+    return world.counts;
+  } finally {
+    Date.now = realNow;
+    crypto.getRandomValues = realRandom;
+    await world.stop();
+  }
+}
+
+/** Leaves steps out as long as the history fails, and fails with what is left. */
+async function shrink(profile: Profile, seed: number, steps: readonly Step[]): Promise<void> {
+  let left = steps;
+  for (let size = left.length, isOver = false; !isOver; size = Math.max(1, Math.floor(size / 2))) {
+    isOver = size === 1;
+    for (let at = 0; at < left.length;) {
+      const fewer = [...left.slice(0, at), ...left.slice(at + size)];
+      const isEnough = await play(profile, seed, fewer).then(() => false, () => true);
+      if (isEnough) [left, isOver] = [fewer, false];
+      else at += size;
+    }
+  }
+  process.stderr.write(`${left.length} steps are enough, with the seed ${seed}: ${JSON.stringify(left)}\n`);
+  await play(profile, seed, left);
+}
+
 for (const profile of PROFILES) {
   const type = fc.oneof(...Object.entries(profile.steps).map(([name, weight]) => ({ weight, arbitrary: fc.constant(name) })));
   const step: fc.Arbitrary<Step> = fc.noBias(fc.record({ type, device: fc.nat({ max: MAX_DEVICES - 1 }), key: fc.nat({ max: 5 }), other: fc.nat({ max: 5 }), amount: fc.nat({ max: 99 }) }));
@@ -561,23 +783,16 @@ for (const profile of PROFILES) {
     const covered = new Map<string, number>();
     const totals = new Map<string, number>();
     let runs = 0;
-    await fc.assert(fc.asyncProperty(fc.nat(), fc.array(step, { minLength: 30, maxLength: profile.maxSteps ?? 90, size: 'max' }), async (seed, steps) => {
-      const world = new World(seed, profile);
-      try {
-        await world.start();
-        for (const each of steps) await world.run(each);
-        await world.finish();
-        await world.check();
-      } finally {
-        Date.now = realNow;
-        await world.stop();
-      }
+    const result = await fc.check(fc.asyncProperty(fc.nat(), fc.array(step, { minLength: 30, maxLength: profile.maxSteps ?? 90, size: 'max' }), async (seed, steps) => {
+      const counts = await play(profile, seed, steps);
       runs++;
-      for (const [subject, count] of world.counts) {
+      for (const [subject, count] of counts) {
         covered.set(subject, (covered.get(subject) ?? 0) + Number(count > 0));
         totals.set(subject, (totals.get(subject) ?? 0) + count);
       }
-    }), { numRuns: Math.ceil(RUNS / (profile.isSlow === true ? SLOW : 1)), includeErrorInReport: true, endOnFailure: env['SYNC_SHRINK'] === undefined, ...(env['SYNC_SEED'] && { seed: Number(env['SYNC_SEED']) }), ...(env['SYNC_PATH'] && { path: env['SYNC_PATH'] }) });
+    }), { numRuns: Math.ceil(RUNS / (profile.isSlow === true ? SLOW : 1)), includeErrorInReport: true, endOnFailure: true, ...(env['SYNC_SEED'] && { seed: Number(env['SYNC_SEED']) }), ...(env['SYNC_PATH'] && { path: env['SYNC_PATH'] }) });
+    if (result.counterexample !== null && env['SYNC_SHRINK'] !== undefined) await shrink(profile, ...result.counterexample);
+    assert.ok(!result.failed, fc.defaultReportMessage(result) ?? '');
     if (env['SYNC_COUNTS'] !== undefined) process.stderr.write(`${profile.name}: ${runs} histories; ${[...totals].map(([subject, count]) => `${subject} ${count} in ${covered.get(subject) ?? 0}`).join(', ')}\n`);
     if (runs < MIN_RUNS) return;
     for (const [subject, percent] of Object.entries(profile.subjects)) assert.ok((covered.get(subject) ?? 0) >= runs * percent / 200, `${subject}: rare, in ${covered.get(subject) ?? 0} of ${runs} histories`);

@@ -1,49 +1,13 @@
 // Commits of the application of which the feed tells late, or never, while sync commits beside them.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { KvError, open } from 'mangrove-kv';
-import type { Database } from 'mangrove-kv';
 import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { runStrict } from '../../src/sync/strict.ts';
-import { Device, converge } from './device.ts';
+import { Device, Disk, converge } from './device.ts';
 import { collections, cutOff, equal, stopAll } from './helpers.ts';
-
-interface SlowFeed {
-  readonly db: Database;
-  /** Each step of the feed takes so long. */
-  delay: number;
-  /** So many more commits, and then the feed has lost the next ones. */
-  left: number;
-  /** Called before each transaction of sync. */
-  onTransaction: () => Promise<void>;
-}
-
-/** A database whose feed takes its time, as beside a busy leader. */
-async function openSlow(storage: Device['disk'], isFed: boolean): Promise<SlowFeed> {
-  const db = await open('device', { storage, ...(isFed && { feed: true }), unitBytes: 512, nodeBytes: 2048 });
-  const slow: SlowFeed = { db, delay: 0, left: Infinity, onTransaction: async () => undefined };
-  const transaction = db.transaction.bind(db);
-  db.transaction = (async (...args: Parameters<typeof transaction>) => {
-    await slow.onTransaction();
-    return transaction(...args);
-  }) as typeof db.transaction;
-  const changes = db.changes.bind(db);
-  db.changes = (...args: Parameters<typeof changes>) => {
-    const commits = changes(...args);
-    const next = commits.next.bind(commits);
-    commits.next = async () => {
-      const step = await next();
-      await new Promise((resolve) => setTimeout(resolve, slow.delay));
-      if (!step.done && step.value.changes.length > 0 && slow.left-- <= 0) {
-        slow.left = Infinity;
-        throw new KvError('KV_TRUNCATED_FEED', 'the feed has lost commits');
-      }
-      return step;
-    };
-    return commits;
-  };
-  return slow;
-}
+import { Oracle } from './oracle.ts';
+import { openSlow } from './slow-feed.ts';
+import type { SlowFeed } from './slow-feed.ts';
 
 type Scene = { readonly slow: SlowFeed; readonly device: Device; readonly other: Device };
 
@@ -117,3 +81,26 @@ for (const isFed of [true, false]) {
     assert.deepEqual(device.alarms.map(({ code }) => code), ['KV_SYNC_MODE']);
   }));
 }
+
+test('what a comparison has found is sent once, although it was interrupted and the feed has it after all', async () => {
+  const server = new MemoryServer();
+  const storage = new Disk();
+  const slow = await openSlow(storage, true);
+  const device = await Device.adopt(server, {}, slow.db, storage);
+  while (await device.replica.drain());
+  slow.left = 0;
+  const notes = slow.db.collection('notes');
+  await notes.set('k', 1);
+  await notes.set('l', 1);
+  slow.onTransaction = async () => {
+    if (await device.replica.pending() > 0) throw new Error('the process dies');
+  };
+  await assert.rejects(async () => {
+    for (;;) await device.replica.drain();
+  }, /the process dies/);
+  const again = await device.restart(server, {});
+  await again.sync();
+  const sets = new Oracle(server.records).accepted.flatMap(({ transactions }) => transactions.flatMap(({ operations }) => operations.map(({ kind }) => kind)));
+  assert.deepEqual(sets, ['set', 'set']);
+  await again.stop();
+});
