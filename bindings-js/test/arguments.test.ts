@@ -270,7 +270,7 @@ test('an iterator checks arguments', () => withDatabase(async (db) => {
   for (const given of [5, undefined, {}]) await rejects(db.entries().flatMap(() => given as never).next(), 'KV_INVALID_ARGUMENT');
 }));
 test('an iterator of an iterator checks arguments', () => withDatabase((db) => checkAll(ITERATOR, () => db.entries().map((entry) => entry), WITHOUT_PROMISE)));
-test('an iterator of commits takes no arguments', () => withDatabase((db) => checkAll({ next: NOTHING, return: NOTHING }, () => db.watch(), [])));
+test('an iterator of commits takes no arguments', () => withDatabase((db) => checkAll({ next: NOTHING, return: NOTHING, look: NOTHING }, () => db.watch(), [])));
 test('a subscription takes no arguments', () => withDatabase((db) => checkAll({ unsubscribe: NOTHING }, () => db.subscribe({}, () => undefined), [])));
 test('the synchronous API checks arguments', () => withDatabase((db) => checkAll(SYNC_DATABASE, () => db.sync, 'all')));
 test('a collection of the synchronous API checks arguments', () => withDatabase((db) => checkAll({ ...SYNC_READS, ...writes(RANGES) }, () => db.sync.collection('c'), 'all')));
@@ -290,7 +290,7 @@ test('a synchronous transaction checks arguments', () => withDatabase(async (db)
   }
   db.sync.transaction((tx) => assert.deepEqual(methodsOf(tx).filter((name) => !(name in rows)), []));
 }));
-test('a synchronous iterator takes no arguments', () => withDatabase((db) => checkAll({ next: NOTHING, return: NOTHING }, () => db.sync.entries(), 'all')));
+test('a synchronous iterator takes no arguments', () => withDatabase((db) => checkAll({ next: NOTHING, return: NOTHING, look: NOTHING }, () => db.sync.entries(), 'all')));
 
 const PATHS: Arguments = [undefined, null, 5, {}, [], true];
 const OPEN: Arguments[] = [...withWriteOptions('x'), ['x', { storage: 'disk' }], ['x', { compression: false }]];

@@ -14,7 +14,7 @@ export function tick(last: bigint, nowMs: number): bigint {
 }
 
 /** What a record's time counts as: a device whose clock is ahead gains at most a minute. */
-export function clamp(hlc: bigint, serverTime: number): bigint {
-  const latest = toHlc(serverTime + MAX_AHEAD_MS);
+export function clamp(hlc: bigint, logTime: number): bigint {
+  const latest = toHlc(logTime + MAX_AHEAD_MS);
   return hlc < latest ? hlc : latest;
 }

@@ -109,9 +109,10 @@ export function advance(view: View, state: SyncState, time: number): SyncState {
 
 /** Applies a record after `advance` to its time. */
 export function fold(view: View, state: SyncState, record: FoldedRecord, mine: ReadonlySet<bigint>): Folded {
-  const { flags, device, position, serverTime, isSealed, isMine } = record;
+  const { flags, device, position, isSealed, isMine } = record;
   // The clamp protects from clocks that are ahead; of sealed records it would let the servers decide who wins.
-  const limited = (h: bigint): bigint => (isSealed ? h : clamp(h, serverTime));
+  // The log's time does not go back as its servers' clocks may, so it leaves the order of a device's writes.
+  const limited = (h: bigint): bigint => (isSealed ? h : clamp(h, state.time));
   const { n, declared: given, transactions } = record.body;
   const isRepair = (flags & REPAIR) !== 0;
   const mode: SyncMode = flags & STRICT ? 'strict' : 'merge';

@@ -296,7 +296,7 @@ export function randomId(): string {
 
 function newState(): SyncState {
   return {
-    device: randomId(), formers: [], nextTicket: 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drained: -1, drainedBase: 0, removedUntil: 0, hlc: toHex(0n), time: 0,
+    device: toHex(fromHex(randomId()) >> 1n), formers: [], nextTicket: 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drained: -1, drainedBase: 0, removedUntil: 0, hlc: toHex(0n), time: 0,
     history: 1, settled: 1, rejoin: undefined, isLoading: false, collections: {}, hidden: [], declared: {}, formerlyDeclared: {}, aside: undefined, diverged: undefined, isMending: false, digests: {}, witness: 0, serial: 0,
   };
 }
@@ -304,9 +304,14 @@ function newState(): SyncState {
 /** Records that were sent under earlier ids would count as another device's, and be sent again. */
 const MAX_FORMERS = 8;
 
+/** Ids begin in the lower half and grow by at most this. */
+const MAX_ID_STEP = 2n ** 48n;
+
 /** The device takes another id: a copy of the file has used this one, or the log forgot what it sent. */
 export function withNewId(state: SyncState, last: AppliedRow, isKept = false): SyncState {
-  return { ...state, device: randomId(), formers: [...state.formers.slice(1 - MAX_FORMERS), { device: state.device, last, isKept }] };
+  // A greater one: of two writes with the same time, the later one wins.
+  const device = toHex(BigInt.asUintN(64, fromHex(state.device) + 1n + fromHex(randomId()) % MAX_ID_STEP));
+  return { ...state, device, formers: [...state.formers.slice(1 - MAX_FORMERS), { device: state.device, last, isKept }] };
 }
 
 export const deviceOf = (state: SyncState): bigint => fromHex(state.device);

@@ -81,9 +81,9 @@ test('servers that let strict records in out of place make no increment vanish',
   await stopAll(devices);
 });
 
-for (const [what, time] of [['long ago', 1000], ['far ahead', Date.now() + 50 * 365 * 24 * HOUR_MS]] as const) {
+for (const [what, time, isAlways] of [['long ago', 1000, false], ['long ago, from the first one on', 1000, true], ['far ahead', Date.now() + 50 * 365 * 24 * HOUR_MS, false]] as const) {
   test(`where records are sealed the servers' clock decides nothing: records that were taken ${what}`, async () => {
-    let lie: number | undefined;
+    let lie: number | undefined = isAlways ? time : undefined;
     const server = new LyingServer({ serverTime: () => lie ?? Date.now() });
     const seal = await makeSeal();
     let now = Date.now();
@@ -93,17 +93,19 @@ for (const [what, time] of [['long ago', 1000], ['far ahead', Date.now() + 50 * 
     await a.db.collection('notes').set('soon', 'x', { expireIn: HOUR_MS });
     await converge(devices);
     // Neither knows the other's write, and the first one in the log is the later one.
-    await b.db.collection('notes').set('k', 'earlier');
-    while (await b.replica.drain());
-    now += 5000;
-    await a.db.collection('notes').set('k', 'later');
-    while (await a.replica.drain());
-    lie = time;
-    while (await a.replica.publish());
-    lie = undefined;
-    await converge([a, b]);
+    for (const [key, early, late] of [['k', b, a], ['l', a, b]] as const) {
+      await early.db.collection('notes').set(key, 'earlier');
+      while (await early.replica.drain());
+      now += 5000;
+      await late.db.collection('notes').set(key, 'later');
+      while (await late.replica.drain());
+      lie = time;
+      while (await late.replica.publish());
+      if (!isAlways) lie = undefined;
+      await converge([late, early]);
+    }
     await equal(devices);
-    for (const { db } of devices) assert.deepEqual(await db.collection('notes').entries().toArray(), [['k', 'later'], ['soon', 'x']]);
+    for (const { db } of devices) assert.deepEqual(await db.collection('notes').entries().toArray(), [['k', 'later'], ['l', 'later'], ['soon', 'x']]);
     await stopAll(devices);
   });
 }

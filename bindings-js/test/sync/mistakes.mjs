@@ -2,6 +2,7 @@
 // this directory, or `file: words of the test's name`. `from` is in the source once.
 
 const FOLD = [
+  { name: 'the servers\' clock decides what counts of a clock that is ahead', file: 'fold.ts', from: 'clamp(h, state.time)', to: 'clamp(h, record.serverTime)', tests: ['rules: a clock that is ahead counts the same where'] },
   { name: 'the writer of a value does not know it', file: 'fold.ts', from: 'if (stamp.position <= write.base) return won(stamp.h + 1n);', to: '', tests: ['rules: a write whose device knew the value wins, whatever the clocks say'] },
   { name: 'a value at the base itself is not known', file: 'fold.ts', from: 'stamp.position <= write.base', to: 'stamp.position < write.base', tests: ['rules: a write whose device knew the value wins, whatever the clocks say'] },
   { name: 'a repair wins by its base', file: 'fold.ts', from: 'if (!isRepair) {', to: '{', tests: ['rules: of a repair nothing but its stamps counts'] },
@@ -14,8 +15,8 @@ const FOLD = [
   { name: 'a forgotten tombstone still decides', file: 'fold.ts', from: 'if (current === undefined || (current.stamp.isDead && current.stamp.h < horizon)) return won(0n);', to: 'if (current === undefined) return won(0n);', tests: ["rules: a tombstone is forgotten when it is 90 days old by the log's time, and a value never is"] },
   { name: 'a value older than the offline limit no longer decides', file: 'fold.ts', from: '(current.stamp.isDead && current.stamp.h < horizon)', to: '(current.stamp.h < horizon)', tests: ["rules: a tombstone is forgotten when it is 90 days old by the log's time, and a value never is"] },
   { name: 'the horizon is a matter of the device\'s clock', file: 'fold.ts', from: 'const horizon = toHlc(state.time - OFFLINE_LIMIT_MS);', to: 'const horizon = toHlc(Date.now() - OFFLINE_LIMIT_MS);', tests: ["rules: a tombstone is forgotten when it is 90 days old by the log's time, and a value never is"] },
-  { name: 'clocks that are ahead count in full', file: 'fold.ts', from: '(isSealed ? h : clamp(h, serverTime))', to: 'h', tests: ['rules: a clock that is ahead counts as a minute ahead of the log'] },
-  { name: 'the servers\' clock limits sealed records', file: 'fold.ts', from: '(isSealed ? h : clamp(h, serverTime))', to: 'clamp(h, serverTime)', tests: ["hostile: where records are sealed the servers' clock decides nothing: records that were taken long ago"] },
+  { name: 'clocks that are ahead count in full', file: 'fold.ts', from: '(isSealed ? h : clamp(h, state.time))', to: 'h', tests: ['rules: a clock that is ahead counts as a minute ahead of the log'] },
+  { name: 'the servers\' clock limits sealed records', file: 'fold.ts', from: '(isSealed ? h : clamp(h, state.time))', to: 'clamp(h, state.time)', tests: ["hostile: where records are sealed the servers' clock decides nothing: records that were taken long ago"] },
   { name: 'the stamps of repairs are not limited', file: 'fold.ts', from: '{ ...common, ...op.stamp, h: limited(op.stamp.h) }', to: '{ ...common, ...op.stamp }', tests: ['merge: a repair whose stamp is years ahead counts as written now'] },
   { name: 'a repair counts as written by whoever sends it', file: 'fold.ts', from: 'isRepair && op.stamp !== undefined ? { ...common, ...op.stamp, h: limited(op.stamp.h) } : common', to: 'isRepair && op.stamp !== undefined ? { ...common, h: limited(op.stamp.h) } : common', tests: ['rules: of a repair nothing but its stamps counts'] },
   { name: 'what has expired by the log\'s time when it arrives is data', file: 'fold.ts', from: 'const isGone = value !== null && value.expiresAt !== 0 && value.expiresAt <= state.time;', to: 'const isGone = false;', tests: ["rules: a value is dead when the log's time has reached its expiry, and that time does not go back"] },
@@ -251,6 +252,7 @@ const REJOIN = [
   { name: 'a device that lost history keeps what it has applied', file: 'rejoin.ts', from: 'await tx.collection(tables.applied).clear();', to: '', tests: ['losses: what the log still has is not put back'] },
   { name: 'a device that lost history keeps parts', file: 'rejoin.ts', from: 'await tx.collection(tables.chunks).clear();', to: '', tests: ['rules: a history that takes the place'] },
   { name: 'a device that reads the log again keeps what was set aside', file: 'rejoin.ts', from: 'await tx.collection(tables.aside).clear();', to: '', tests: ['rules: a history that takes the place'] },
+  { name: 'a new id is any', file: 'tables.ts', from: 'fromHex(state.device) + 1n + fromHex(randomId()) % MAX_ID_STEP', to: 'fromHex(randomId())', tests: ['numbers: each id of a device is greater than the one before'] },
   { name: 'a device that lost history keeps its id', file: 'rejoin.ts', from: "...withNewId(state, last, kind === 'reread'), nextTicket, history", to: '...state, nextTicket, history', tests: ['losses: what the log still has is not put back'] },
   { name: 'the log\'s time is that of the lost history', file: 'rejoin.ts', from: 'drainedBase: 0, time: 0,', to: 'drainedBase: 0,', tests: ['rules: a history that takes the place'] },
   { name: 'a reading after a loss forgets the loss', file: 'rejoin.ts', from: "const isLost = kind === 'lost' || state.rejoin === 'lost';", to: "const isLost = kind === 'lost';", tests: ['losses: what a loss has taken is put back'] },

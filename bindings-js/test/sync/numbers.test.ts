@@ -413,3 +413,19 @@ test('settling ends when what was sent again under other numbers has come back',
   assert.deepEqual(server.records.map(({ record }) => decodeRecord(record).header.seq), [2, 3]);
   await device.stop();
 });
+
+test('each id of a device is greater than the one before: of two writes at the same time the later one wins', async () => {
+  const server = new MemoryServer();
+  const device = await Device.start(server);
+  const ids: bigint[] = [];
+  for (let round = 0; round < 12; round++) {
+    await device.db.collection('notes').set('k', round);
+    await converge([device]);
+    ids.push(BigInt(`0x${(await device.replica.state()).device}`));
+    server.loseHistory(1);
+    await reconnect([device]);
+  }
+  assert.ok(new Set(ids).size > 8);
+  assert.deepEqual(ids, [...ids].sort((a, b) => (a < b ? -1 : Number(a > b))));
+  await device.stop();
+});

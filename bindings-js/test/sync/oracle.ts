@@ -310,8 +310,8 @@ export class Oracle {
     const accepted: Accepted = { position, device, number, n: body.n, parts: whole.count, isStrict: has(FLAGS.strict), isRepair: has(FLAGS.repair), transactions: body.transactions };
     const usable = this.#declare(body, position);
     for (const { base, clock, operations } of body.transactions) {
-      const common = { clock: this.#limit(clock, serverTime), device, n: body.n, base: has(FLAGS.otherHistory) ? 0 : base };
-      for (const operation of operations) if (usable.has(operation.collection)) this.#operate(accepted, operation, common, serverTime);
+      const common = { clock: this.#limit(clock), device, n: body.n, base: has(FLAGS.otherHistory) ? 0 : base };
+      for (const operation of operations) if (usable.has(operation.collection)) this.#operate(accepted, operation, common);
     }
     this.accepted.push(accepted);
   }
@@ -368,12 +368,12 @@ export class Oracle {
     return usable;
   }
 
-  #limit(clock: bigint, serverTime: number): bigint {
-    const limit = BigInt(serverTime + MINUTE) * 65_536n;
+  #limit(clock: bigint): bigint {
+    const limit = BigInt(this.time + MINUTE) * 65_536n;
     return clock > limit ? limit : clock;
   }
 
-  #operate({ position, isStrict, isRepair }: Accepted, operation: Operation, common: Omit<Cell, 'position' | 'content'> & { readonly base: number }, serverTime: number): void {
+  #operate({ position, isStrict, isRepair }: Accepted, operation: Operation, common: Omit<Cell, 'position' | 'content'> & { readonly base: number }): void {
     const { kind, collection, key, content, stamp } = operation;
     const cells = this.collections.get(collection) as Map<string, Cell>;
     const declaration = this.#declarations.get(collection) as Declaration;
@@ -388,7 +388,7 @@ export class Oracle {
       this.refused.push({ position, reason: 'mode' });
       return;
     }
-    const write = isRepair && stamp !== undefined ? { ...common, ...stamp, clock: this.#limit(stamp.clock, serverTime) } : common;
+    const write = isRepair && stamp !== undefined ? { ...common, ...stamp, clock: this.#limit(stamp.clock) } : common;
     operation.hasWon = this.#write(cells, key, content, write, { position, isStrict, isRepair });
   }
 

@@ -147,6 +147,16 @@ rule('a clock that is ahead counts as a minute ahead of the log', async (log) =>
   assert.equal((await log.stamp())?.h, toHlc(START + 60_000));
 });
 
+rule('a clock that is ahead counts the same where the servers\' clock has gone back, and then the greater id wins', async (log) => {
+  log.write({ device: A, at: START + DAY_MS }, set('k', 'first'), set('l', 'first'));
+  log.now -= 10_000;
+  log.write({ device: B, at: START + DAY_MS + 1 }, set('k', 'second'));
+  log.write({ device: A - 1n, at: START + DAY_MS + 1 }, set('l', 'of a smaller id'));
+  assert.equal(await log.get('k'), 'second');
+  assert.equal(await log.get('l'), 'first');
+  log.now += 10_000;
+});
+
 rule('a strict write wins, and its stamp is the greatest', async (log) => {
   const before = log.write({ flags: STRICT, at: START }, set('s', 'first'));
   log.write({ device: B, flags: STRICT, base: before, at: START - DAY_MS }, set('s', 'second'));

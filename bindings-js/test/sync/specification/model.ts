@@ -490,7 +490,7 @@ export class Step {
           if (isMine && (op.type === 'put' || row.pending?.n === n)) touched.push(key);
           if (op.type === 'clear' && (row.base === undefined || row.base.stamp.isDead)) continue;
           if (this.#isStrict(key) !== (kind === 'strict') && kind !== 'repair') continue;
-          const limited = Math.min(op.stamp?.h ?? h, (record.time + MINUTE) * TICK + TICK - 1);
+          const limited = Math.min(op.stamp?.h ?? h, (device.time + MINUTE) * TICK + TICK - 1);
           const stamp = { h: limited, device: op.stamp?.device ?? record.device, n: op.stamp?.n ?? n };
           this.#decide(device, key, op, { ...stamp, base: isUnbased && !this.#is('what is pending keeps its base') ? 0 : base, position: record.position, kind }, isMine);
         }
