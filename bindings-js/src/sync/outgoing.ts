@@ -221,12 +221,15 @@ export class Outgoing {
       this.#base = base;
       this.#version = version;
       this.#feed.skipTo(version);
-      for (const table of newlyKnown(tables.byName.values(), state)) await materialize(tables, table, (work) => this.#captured('relaxed', work));
+      const added = newlyKnown(tables.byName.values(), state);
+      const known = Object.fromEntries([...tables.byName.values()].map(({ name, declaration }) => [name, declaration]));
+      // From here on their commits are captured. They stay hidden until their entries are there: a start after a death goes on.
       await this.#local.change('strict', async (_, before) => {
-        const known = Object.fromEntries([...tables.byName.values()].map(({ name, declaration }) => [name, declaration]));
-        const hidden = before.hidden.filter((name) => !tables.byName.has(name));
-        return { state: { ...before, collections: { ...before.collections, ...known }, hidden, drained: Math.max(version, before.drained), drainedBase: this.#base ?? base }, result: undefined };
+        const hidden = [...new Set([...before.hidden, ...added.map(({ name }) => name)])];
+        return { state: { ...before, collections: { ...before.collections, ...known }, hidden, drained: Math.max(version, before.drained), drainedBase: base }, result: undefined };
       });
+      for (const table of added) await materialize(tables, table, (work) => this.#captured('relaxed', work));
+      if (added.length > 0) await this.#local.change('strict', async (_, before) => ({ state: { ...before, hidden: before.hidden.filter((name) => !tables.byName.has(name)) }, result: undefined }));
       this.#isRescanNeeded = false;
     } catch (error) {
       // A collection was renamed meanwhile: once more.
