@@ -97,7 +97,9 @@ function decide({ base: current }: Row, write: Write, check: number, horizon: bi
     }
     if (stamp.position <= write.base) return won(stamp.h + 1n);
   }
-  return compareStamps({ h, device, n, check }, stamp) > 0 ? won(0n) : undefined;
+  const order = compareStamps({ h, device, n, check }, stamp);
+  // Who has read the log from a snapshot of lost records has the repaired value at the repair's position alone.
+  return order > 0 || (order === 0 && isRepair) ? won(0n) : undefined;
 }
 
 /** Advances the log's time: what has expired by it is deleted. */

@@ -405,7 +405,7 @@ export class Oracle {
         const mine = [clock, device, BigInt(n), BigInt(content?.checksum ?? 0)];
         const theirs = [there.clock, there.device, BigInt(there.n), BigInt(there.content?.checksum ?? 0)];
         const at = mine.findIndex((each, index) => each !== theirs[index]);
-        if (at < 0 || (mine[at] as bigint) < (theirs[at] as bigint)) return false;
+        if (at < 0 ? !isRepair : (mine[at] as bigint) < (theirs[at] as bigint)) return false;
       }
     }
     const isOver = content !== undefined && content.expiry <= this.time;

@@ -516,7 +516,7 @@ export class Step {
       const isSame = write.n === current.n && !this.#is('a record that comes again is raised above itself') && (write.position !== current.position || !this.#is('only the first write to a key keeps its clock when its record comes again'));
       if (write.n >= current.n) h = Math.max(write.h, current.h + (isSame ? 0 : 1));
     } else if (write.kind !== 'repair' && !this.#is('clocks decide about what was known') && (current.position <= write.base || current.device === write.device)) h = Math.max(write.h, current.h + 1);
-    else if (write.h !== current.h ? write.h > current.h : write.device !== current.device ? write.device > current.device : write.n !== current.n ? write.n > current.n : op.value > current.value) ({ h } = write);
+    else if (write.h !== current.h ? write.h > current.h : write.device !== current.device ? write.device > current.device : write.n !== current.n ? write.n > current.n : op.value > current.value || (op.value === current.value && write.kind === 'repair')) ({ h } = write);
     if (h === undefined) return;
     if (!this.#is('clocks do not learn')) device.hlc = Math.max(device.hlc, h);
     const isKnown = current !== undefined && write.kind === 'merge' && write.device !== current.device && current.position <= write.base && !isForgotten(current, time);
@@ -730,8 +730,7 @@ export class Step {
     }
     const { log } = this.state;
     const newest = log.snapshot;
-    const isAny = this.#is('a snapshot names one before that the log has lost');
-    const before = [newest, newest?.previous].find((each) => each !== undefined && (isAny || isIn(log, each)));
+    const before = [newest, newest?.previous].find((each) => each !== undefined && isIn(log, each));
     const purged = Math.max((before?.position ?? 0) - 1, log.purged, 0);
     return { position: device.cursor, at: device.at, time: device.time, rows, applied: device.applied, parts: device.parts, seen: device.seen, purged, digest: baseOf(device), previous: before && { ...before, previous: undefined } };
   }
