@@ -85,6 +85,11 @@ export class LocalFeed {
     return this.#queue.some(({ isOwn }) => !isOwn);
   }
 
+  /** Whether the database may have more than was read, and this feed will not tell it. */
+  get hasFailed(): boolean {
+    return this.#failure !== undefined;
+  }
+
   /** Whether it is time to take what was read. */
   get isDue(): boolean {
     return this.hasCommits || this.#queue.length >= MAX_OWN_COMMITS || this.#failure !== undefined;

@@ -102,7 +102,7 @@ export class Outgoing {
       // A clock that was ahead may be right again.
       if (length === 0 && this.#removedUntil <= this.#parts.clock()) return false;
       await this.#capture(commits.slice(0, MAX_COMMITS));
-      return length >= MAX_COMMITS || this.#isRescanNeeded;
+      return length >= MAX_COMMITS || this.#isRescanNeeded || this.#feed.hasFailed;
     });
   }
 

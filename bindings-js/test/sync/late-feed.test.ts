@@ -104,3 +104,15 @@ test('what a comparison has found is sent once, although it was interrupted and 
   assert.deepEqual(sets, ['set', 'set']);
   await again.stop();
 });
+
+for (const isFed of [true, false]) {
+  test(`a flush waits for what ${isFed ? 'a feed' : 'a feed in memory'} has lost behind a commit that it has told`, () => withLateFeed(isFed, async ({ device, other, slow }) => {
+    await device.sync();
+    const notes = slow.db.collection('notes');
+    slow.left = 1;
+    for (const key of ['first', 'second', 'third']) await notes.set(key, 1);
+    await device.sync();
+    await other.sync();
+    for (const key of ['first', 'second', 'third']) assert.equal(await other.db.collection('notes').get(key), 1, key);
+  }));
+}
