@@ -92,7 +92,7 @@ export class LocalFeed {
 
   /** Whether it is time to take what was read. */
   get isDue(): boolean {
-    return this.hasCommits || this.#queue.length >= MAX_OWN_COMMITS || this.#failure !== undefined;
+    return this.hasCommits || this.#queue.length >= MAX_OWN_COMMITS || this.hasFailed;
   }
 
   /**

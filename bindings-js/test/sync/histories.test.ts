@@ -635,7 +635,7 @@ class World {
     return isCompared && (isExpiring || this.#replaced.some((each) => each.device === device && each.collection === collection && each.key === key && each.name === nameOfStored(value)));
   }
 
-  /** Whoever knew a value replaces it, for ever; and nothing is sent that the application did not do. */
+  /** A write that knew a value supersedes it permanently, and sync sends only what the application wrote. */
   #checkReplaced(oracle: Oracle): void {
     for (const { transactions } of oracle.accepted) {
       for (const { operations } of transactions) for (const { content } of operations) assert.ok(content === undefined || !this.#past.has(nameOf(content)), 'a write past sync is sent');
