@@ -24,7 +24,7 @@ export async function* scan(tables: Tables, snapshot: Snapshot, state: SyncState
       const isValue = ({ check, expiresAt }: Shown): boolean => checkOf(value) === check && (value?.expiresAt ?? 0) === expiresAt;
       // What the entry has to be, as far as sync knows. While the log is read once more, an own write may have come back.
       const expected = row.pending ?? row.shown ?? shownOf(row.base ?? row.former);
-      if (isValue(expected) || row.shown?.check === UNKNOWN || (isFirst && isValue(shownOf(row.base)))) return undefined;
+      if (expected.check === UNKNOWN || isValue(expected) || (isFirst && isValue(shownOf(row.base)))) return undefined;
       if (value !== null || expected.expiresAt === 0) return { table, key, what: 'write', value, isFirst };
       // Expired by this device's clock, or by one that was ahead: the log says when it is over.
       return row.pending === undefined && !row.isStale && expected.expiresAt > now ? { table, key, what: 'lost', value, isFirst } : undefined;

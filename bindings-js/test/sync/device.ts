@@ -11,73 +11,119 @@ import { Replica } from '../../src/sync/replica.ts';
 import type { ReplicaOptions } from '../../src/sync/replica.ts';
 import type { KvError } from '../../src/base/errors.ts';
 
+/** Bytes that grow at their end. */
+class Bytes {
+  #buffer = new Uint8Array(0);
+  size = 0;
+
+  get bytes(): Uint8Array {
+    return this.#buffer.subarray(0, this.size);
+  }
+
+  /** New bytes are zeros. */
+  resize(size: number): void {
+    if (size > this.#buffer.length) {
+      const grown = new Uint8Array(Math.max(size, 2 * this.#buffer.length));
+      grown.set(this.bytes);
+      this.#buffer = grown;
+    } else if (size < this.size) this.#buffer.fill(0, size, this.size);
+    this.size = size;
+  }
+
+  write(at: number, from: Uint8Array): void {
+    if (at + from.length > this.size) this.resize(at + from.length);
+    this.#buffer.set(from, at);
+  }
+}
+
+/** A file, and what a power cut leaves of it. */
+class DiskFile {
+  readonly now = new Bytes();
+  readonly flushed = new Bytes();
+  /** A power cut removes a file that was never flushed. */
+  isFlushed = false;
+  /** Where the two may differ. */
+  #from = Infinity;
+  #to = 0;
+
+  static of(bytes: Uint8Array): DiskFile {
+    const file = new DiskFile();
+    file.write(0, bytes);
+    file.flush();
+    return file;
+  }
+
+  write(at: number, from: Uint8Array): void {
+    this.#from = Math.min(this.#from, at, this.now.size);
+    this.now.write(at, from);
+    this.#to = Math.max(this.#to, at + from.length);
+  }
+
+  truncate(size: number): void {
+    this.#from = Math.min(this.#from, size, this.now.size);
+    this.#to = Math.max(this.#to, size);
+    this.now.resize(size);
+  }
+
+  flush(): void {
+    this.isFlushed = true;
+    this.flushed.resize(this.now.size);
+    if (this.#from < this.now.size) this.flushed.write(this.#from, this.now.bytes.subarray(this.#from, this.#to));
+    [this.#from, this.#to] = [Infinity, 0];
+  }
+}
+
 /** A disk that loses what was not flushed, and can fail from any operation on. */
 export class Disk implements CustomStorage {
-  /** What survives a power cut. */
-  flushed = new Map<string, Uint8Array>();
-  files = new Map<string, Uint8Array>();
+  readonly #files = new Map<string, DiskFile>();
   /** Writes and flushes that still succeed. */
   left = Infinity;
   operations = 0;
 
   open(name: string): StorageFile {
-    if (!this.files.has(name)) this.files.set(name, new Uint8Array(0));
-    const bytes = (): Uint8Array => this.files.get(name) as Uint8Array;
+    const file = this.#files.get(name) ?? new DiskFile();
+    this.#files.set(name, file);
     return {
       read: (at, into) => {
-        if (at + into.length > bytes().length) throw new Error('the file ends before');
-        into.set(bytes().subarray(at, at + into.length));
+        if (at + into.length > file.now.size) throw new Error('the file ends before');
+        into.set(file.now.bytes.subarray(at, at + into.length));
       },
       write: (at, from) => {
         this.#step();
-        if (at + from.length > bytes().length) {
-          const grown = new Uint8Array(at + from.length);
-          grown.set(bytes());
-          this.files.set(name, grown);
-        }
-        bytes().set(from, at);
+        file.write(at, from);
       },
       flush: () => {
         this.#step();
-        this.flushed.set(name, bytes().slice());
+        file.flush();
       },
-      size: () => bytes().length,
+      size: () => file.now.size,
       truncate: (size) => {
         this.#step();
-        const next = new Uint8Array(size);
-        next.set(bytes().subarray(0, size));
-        this.files.set(name, next);
+        file.truncate(size);
       },
       close: () => undefined,
     };
   }
 
   list(): string[] {
-    return [...this.files.keys()];
+    return [...this.#files.keys()];
   }
 
   remove(name: string): void {
-    this.files.delete(name);
-    this.flushed.delete(name);
+    this.#files.delete(name);
   }
 
   /** The files after a power cut. */
   afterPowerCut(): Disk {
     const disk = new Disk();
-    for (const [name, bytes] of this.flushed) {
-      disk.files.set(name, bytes.slice());
-      disk.flushed.set(name, bytes.slice());
-    }
+    for (const [name, { isFlushed, flushed }] of this.#files) if (isFlushed) disk.#files.set(name, DiskFile.of(flushed.bytes));
     return disk;
   }
 
   /** The files as they are: after the death of the process, or a copy. */
   copy(): Disk {
     const disk = new Disk();
-    for (const [name, bytes] of this.files) {
-      disk.files.set(name, bytes.slice());
-      disk.flushed.set(name, bytes.slice());
-    }
+    for (const [name, { now }] of this.#files) disk.#files.set(name, DiskFile.of(now.bytes));
     return disk;
   }
 

@@ -608,7 +608,9 @@ export class Step {
 
   /** Another device may put a value back behind a clear, which finds nothing then: the record names the key. */
   #name(device: Device, key: number, n: number, repair: Op[]): void {
-    const clear = device.outbox.filter(({ kind, body }) => kind !== 'repair' && body.n === n).flatMap(({ body }) => body.txs).flatMap(({ h, ops }) => ops.map((op) => ({ ...op, h }))).filter((op) => op.type === 'clear' || op.key === key).at(-1);
+    // A repair that is still on its way names it.
+    if (device.outbox.some(({ kind, body }) => kind === 'repair' && body.n === n && body.txs.some(({ ops }) => ops.some((op) => op.key === key)))) return;
+    const clear = device.outbox.filter(({ body }) => body.n === n).flatMap(({ body }) => body.txs).flatMap(({ h, ops }) => ops.map((op) => ({ ...op, h }))).filter((op) => op.type === 'clear' || op.key === key).at(-1);
     if (clear === undefined) this.fail(`nothing in the outbox has the delete of key ${key}`);
     if (clear?.type !== 'clear' || this.#is('a clear that is pending stays as it was')) return;
     const { write } = clear;

@@ -18,6 +18,7 @@ const given = {
   'lost history': { devices: 2, keys: 1, may: [['set 0'], ['delete 0']], begin: ['set 0'], times: { write: 2, lost: 1 } },
   'lost history of three devices': { devices: 3, keys: 1, may: [['set 0'], [], []], begin: ['set 0'], times: { write: 1, lost: 1 } },
   'history that is lost twice': { devices: 2, keys: 1, may: [[], ['set 0']], begin: ['set 0'], times: { write: 1, lost: 2 } },
+  'a delete that is put back and lost again': { devices: 1, keys: 1, may: [['delete 0']], begin: ['set 0'], times: { write: 1, lost: 2, compact: 1 } },
   'lost history and long transactions': { devices: 2, keys: 2, may: [['long'], []], times: { write: 1, lost: 1 } },
   'lost history, and records that are late': { devices: 2, keys: 1, may: [['set 0'], ['set 0']], times: { write: 2, lost: 1, late: 1 } },
   'lost history, and servers that recognize what they lost': { devices: 2, keys: 1, may: [['set 0'], ['delete 0']], begin: ['set 0'], isRemembered: true, times: { write: 2, lost: 1 } },
