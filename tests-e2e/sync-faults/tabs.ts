@@ -201,13 +201,17 @@ class TabDevice implements FleetDevice {
 
 /** Ends the process of a page; other pages of the origin may be in the same one. */
 async function crash(page: Page): Promise<void> {
+  const crashed = page.waitForEvent('crash', { timeout: 60_000 });
+  crashed.catch(() => undefined);
   try {
-    const session = await page.context().newCDPSession(page);
-    const crashed = page.waitForEvent('crash', { timeout: 60_000 });
+    // A page that another one's crash has taken with it may not answer.
+    const session = await Promise.race([page.context().newCDPSession(page), crashed.then(() => undefined)]);
+    if (session === undefined) return;
     void session.send('Page.crash').catch(() => undefined);
     await crashed;
   } catch {
     // Its browser is dead, which is as good.
+  } finally {
+    await page.close().catch(() => undefined);
   }
-  await page.close().catch(() => undefined);
 }
