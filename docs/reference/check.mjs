@@ -1,11 +1,12 @@
-// Checks the documentation: every link must lead somewhere, and the sizes on the pages must be
-// those of the build. `--write-sizes` writes the sizes.
+// Checks the documentation: every link must lead somewhere, the sizes on the pages must be those of the
+// build, and what they say of benchmarks that of the reports. `--write` writes both.
 import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import GithubSlugger from 'github-slugger';
 import MarkdownIt from 'markdown-it';
 import { figuresForPages } from '../../bindings-js/build-sizes.mjs';
+import { BenchFigures } from './bench-figures.mjs';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** Directories with generated or foreign files. */
@@ -102,11 +103,30 @@ function writeFigures(pages, figures) {
   }
 }
 
+/** Checks that pages say what the benchmarks' reports say. */
+function checkBenchFigures(pages, isWriting) {
+  const figures = new BenchFigures(ROOT);
+  for (const path of pages.keys()) {
+    const text = readFileSync(path, 'utf8');
+    if (!text.includes('<!-- bench: ')) continue;
+    try {
+      const written = figures.written(text);
+      if (isWriting && written !== text) writeFileSync(path, written);
+      const [said, found] = [text, written].map((each) => each.split('\n'));
+      if (!isWriting) said.forEach((line, index) => line !== found[index] && report(path, index + 1, `a report of a benchmark says: ${found[index]}`));
+    } catch (error) {
+      report(path, 1, error.message);
+    }
+  }
+}
+
 const pages = new Map(pagesUnder(ROOT).map((path) => [path, readPage(path)]));
 checkLinks(pages);
 const figures = figuresForPages(join(ROOT, 'bindings-js', 'dist'));
-if (process.argv.includes('--write-sizes')) writeFigures(pages, figures);
+const isWriting = process.argv.includes('--write');
+if (isWriting) writeFigures(pages, figures);
 checkFigures(pages, figures);
+checkBenchFigures(pages, isWriting);
 for (const problem of problems) process.stderr.write(`${problem}\n`);
 process.stdout.write(`${pages.size} pages, ${problems.length} problems\n`);
 process.exitCode = problems.length === 0 ? 0 : 1;
