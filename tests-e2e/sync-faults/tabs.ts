@@ -142,9 +142,9 @@ class TabDevice implements FleetDevice {
     } else if (what === 'kill browser') {
       await this.#browser.kill();
     } else if (what === 'close tab') {
-      await page.close().catch(() => undefined);
+      await close(page);
     } else if (what === 'reload tab') {
-      await page.reload().then(() => this.#start(page)).catch(() => page.close().catch(() => undefined));
+      await inTime(page.reload().then(() => this.#start(page))).catch(() => close(page));
     } else {
       await crash(page);
     }
@@ -165,9 +165,10 @@ class TabDevice implements FleetDevice {
     for (let at = 0; at < this.#pages.length; at++) {
       for (let tries = 0; (this.#pages[at] as Page).isClosed(); tries++) {
         try {
-          const page = await this.#open();
-          this.#pages[at] = page;
-          await page.evaluate(() => window.replica.write());
+          await inTime(this.#open().then(async (page) => {
+            this.#pages[at] = page;
+            await page.evaluate(() => window.replica.write());
+          }));
         } catch (error) {
           // The browser may be killed meanwhile.
           if (tries > 5) throw error;
@@ -212,6 +213,20 @@ async function crash(page: Page): Promise<void> {
   } catch {
     // Its browser is dead, which is as good.
   } finally {
-    await page.close().catch(() => undefined);
+    await close(page);
   }
+}
+
+function close(page: Page): Promise<void> {
+  return inTime(page.close()).catch(() => undefined);
+}
+
+/** Playwright may wait for ever for a page whose browser was killed at that moment. */
+function inTime<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => undefined);
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error('the page does not answer')), 90_000);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
