@@ -6,6 +6,7 @@ import { KvError, open } from 'mangrove-kv';
 import type { Key } from 'mangrove-kv';
 import { liveQuery } from 'mangrove-kv/live';
 import type { LiveQuery } from 'mangrove-kv/live';
+import { queryOf } from '../src/adapters/shared/live-query.ts';
 import { code, overriding, withMemory } from './support/kit.ts';
 
 /** Waits until the listener of a query was called and the result is right. */
@@ -18,6 +19,16 @@ async function until<K, V>(query: LiveQuery<K, V>, isRight: () => boolean): Prom
       resolve();
     });
   });
+}
+
+/** Runs a test whose process would end, as the timers of queries do not keep it alive. */
+async function alive(run: () => Promise<void>): Promise<void> {
+  const timer = setTimeout(() => {}, 60_000);
+  try {
+    await run();
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** Reads a query as React reads an external store: the rendered output follows each change. */
@@ -188,3 +199,78 @@ test('a live query of a collection refuses eq', async () => {
     view.unmount();
   });
 });
+
+test('a query starts over after what may pass, with pauses, and keeps what it showed', () => withMemory<Key, number>({}, (db) => alive(async () => {
+  await db.set('a', 1);
+  let failing = 0;
+  const source = overriding(db, (name) => (name !== 'entries' || failing === 0 ? undefined : () => {
+    failing--;
+    return { toArray: () => Promise.reject(new KvError('KV_TIMEOUT', 'no tab answers', { retryable: true })) };
+  }));
+  const query = liveQuery(source);
+  const view = render(query);
+  await until(query, () => query.getSnapshot().status === 'ready');
+  failing = 2;
+  await db.set('b', 2);
+  await until(query, () => query.getSnapshot().entries.length === 2);
+  view.unmount();
+  const states = view.drawn.map((drawn) => {
+    const { status, isStale, entries, error } = drawn as ReturnType<typeof query.getSnapshot>;
+    return [status, isStale, entries.length, (error as KvError | undefined)?.code];
+  });
+  assert.deepEqual(states, [
+    ['loading', false, 0, undefined], ['ready', false, 1, undefined],
+    ['ready', true, 1, 'KV_TIMEOUT'], ['ready', true, 1, 'KV_TIMEOUT'], ['ready', false, 2, undefined],
+  ]);
+})));
+
+test('nothing is read between tries once the last subscription ends', () => withMemory<Key, number>({}, (db) => alive(async () => {
+  let tries = 0;
+  const source = overriding(db, (name) => (name !== 'entries' ? undefined : () => {
+    tries++;
+    return { toArray: () => Promise.reject(new KvError('KV_TIMEOUT', 'no tab answers', { retryable: true })) };
+  }));
+  const query = liveQuery(source);
+  const view = render(query);
+  await until(query, () => query.getSnapshot().error !== undefined);
+  view.unmount();
+  const before = tries;
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  assert.equal(tries, before);
+  assert.equal(query.getSnapshot().status, 'loading');
+})));
+
+test('a query of an index that is being built starts over until it is complete', () => withMemory({}, (db) => alive(async () => {
+  await db.collection<number, { tag: number }>('notes').setMany(Array.from({ length: 20_000 }, (_, key) => [key, { tag: key % 4 }] as const));
+  const notes = db.collection<number, { tag: number }>('notes', { indexes: { byTag: { key: ({ tag }) => tag } } });
+  const [failing, waiting] = [liveQuery(notes.index('byTag'), { eq: 1, limit: 2 }), queryOf<number, { tag: number }>({ source: notes, range: { index: 'byTag', whenIncomplete: 'wait', eq: 1, limit: 2 } })];
+  const views = [failing, waiting].map(render);
+  await until(failing, () => failing.getSnapshot().error !== undefined);
+  const { status, error } = failing.getSnapshot();
+  assert.ok(status === 'loading' && code('KV_INDEX_INCOMPLETE')(error));
+  for (const query of [waiting, failing]) {
+    await until(query, () => query.getSnapshot().status === 'ready');
+    assert.deepEqual(query.getSnapshot().entries.map(([key]) => key), [1, 5]);
+  }
+  // The one that waits has nothing between loading and ready.
+  assert.equal(views[1]!.drawn.length, 2);
+  for (const { unmount } of views) unmount();
+})));
+
+test('a query with an offset reads once, only what it shows, and sees that skipped entries expire', () => withMemory<Key, number>({}, (db) => alive(async () => {
+  await db.setMany(Array.from({ length: 100 }, (_, key) => [key, key] as const));
+  await db.set(0.5, 0, { expireIn: 300 });
+  const asked: unknown[] = [];
+  const source = overriding(db, (name) => (name !== 'entries' ? undefined : (range: object) => {
+    const { signal: _, ...rest } = range as { signal?: unknown };
+    asked.push(rest);
+    return db.entries(range as { meta: true });
+  }));
+  const query = liveQuery(source, { offset: 50, limit: 2 });
+  const view = render(query);
+  const keys = (): string => query.getSnapshot().entries.map(([key]) => key).join();
+  await until(query, () => keys() === '49,50');
+  assert.deepEqual(asked, [{ offset: 50, limit: 2, meta: true }]);
+  await until(query, () => keys() === '50,51');
+  view.unmount();
+})));

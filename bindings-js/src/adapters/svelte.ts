@@ -21,7 +21,9 @@ export interface LiveState<K, V> {
   readonly entries: readonly (readonly [K, V])[];
   /** `loading`, `ready` or `failed`. */
   readonly status: LiveResult<K, V>['status'];
-  /** Why the last read failed; `undefined` unless the status is `failed`. */
+  /** Whether the entries were read before something that may have changed them. */
+  readonly isStale: boolean;
+  /** Why the last read failed. Unless the status is `failed`, there is going to be another. */
   readonly error: unknown;
 }
 
@@ -93,6 +95,7 @@ export function useLiveQuery<K, V>(source: unknown, range?: unknown): LiveState<
     get result() { return held.current; },
     get entries() { return held.current.entries; },
     get status() { return held.current.status; },
+    get isStale() { return held.current.isStale; },
     get error() { return held.current.error; },
   };
 }

@@ -20,7 +20,9 @@ export interface LiveRefs<K, V> {
   readonly entries: ComputedRef<readonly (readonly [K, V])[]>;
   /** `loading`, `ready` or `failed`. */
   readonly status: ComputedRef<LiveResult<K, V>['status']>;
-  /** Why the last read failed; `undefined` unless the status is `failed`. */
+  /** Whether the entries were read before something that may have changed them. */
+  readonly isStale: ComputedRef<boolean>;
+  /** Why the last read failed. Unless the status is `failed`, there is going to be another. */
   readonly error: ComputedRef<unknown>;
 }
 
@@ -71,6 +73,7 @@ export function useLiveQuery<K, V>(source: MaybeRefOrGetter<unknown>, range: May
     result,
     entries: computed(() => result.value.entries),
     status: computed(() => result.value.status),
+    isStale: computed(() => result.value.isStale),
     error: computed(() => result.value.error),
   };
 }

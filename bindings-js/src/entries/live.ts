@@ -11,12 +11,20 @@ import { isSnapshotLost } from '../base/superseded.ts';
 import type { CommitIterator, WatchOptions } from '../types/feed.ts';
 import type { Bounds, Entry, IndexRange, KvIterator, LiveIndex, Range, RangeOptions, SignalOptions, WithMeta } from '../types/index.ts';
 
+interface LiveRows<K, V> {
+  readonly entries: readonly (readonly [K, V])[];
+  /** Whether the entries were read before something that may have changed them. */
+  readonly isStale: boolean;
+}
+
 /** Result of a live query. Never changes; a new result is a new object. */
 export type LiveResult<K, V> =
-  | { readonly status: 'loading'; readonly entries: readonly (readonly [K, V])[]; readonly error: undefined }
-  | { readonly status: 'ready'; readonly entries: readonly (readonly [K, V])[]; readonly error: undefined }
-  /** Reading failed; `entries` are the last ones read. */
-  | { readonly status: 'failed'; readonly entries: readonly (readonly [K, V])[]; readonly error: unknown };
+  /** Not read yet. `error` is why the last try failed, if one did; there is going to be another. */
+  | LiveRows<K, V> & { readonly status: 'loading'; readonly error: unknown }
+  /** As after `loading`, if the entries are stale: they are the last ones read. */
+  | LiveRows<K, V> & { readonly status: 'ready'; readonly error: unknown }
+  /** Reading failed for good; `entries` are the last ones read. The next first subscription tries again. */
+  | LiveRows<K, V> & { readonly status: 'failed'; readonly error: unknown };
 
 /**
  * Fits React's `useSyncExternalStore` and the stores of other frameworks. The functions need no
@@ -49,7 +57,25 @@ const LIVE_RANGE = { ...RANGE, eq: 2 } as const;
 /** Longest delay of setTimeout. */
 const MAX_WAIT_MS = 0x7fff_ffff;
 
-const LOADING = { status: 'loading', entries: [], error: undefined } as const;
+/** Time between two reads with an `offset`: when a skipped entry expires, nobody tells. */
+const OFFSET_MS = 1000;
+
+/** Time until the second try, and between later ones at most. */
+const FIRST_PAUSE_MS = 50;
+const LAST_PAUSE_MS = 2000;
+
+const LOADING = { status: 'loading', entries: [], isStale: false, error: undefined } as const;
+
+/** Whether another tab took over during a read, or the feed dropped commits: the current state can be read at once. */
+function isInterrupted(error: unknown): boolean {
+  return (error as Partial<KvError> | undefined)?.code === 'KV_TRUNCATED_FEED' || isSnapshotLost(error);
+}
+
+/** Whether a later read may succeed. */
+function isPassing(error: unknown): boolean {
+  const { code, retryable } = (error ?? {}) as Partial<KvError>;
+  return retryable === true || code === 'KV_INDEX_INCOMPLETE' || isInterrupted(error);
+}
 
 /**
  * Calls `call` just after `at`, in milliseconds since 1970, or earlier if that is beyond the
@@ -69,6 +95,8 @@ class Live<K, V, R> {
   /** Of each entry in the result. */
   #versions: readonly number[] = [];
   #stop: AbortController | undefined;
+  /** Number of tries that failed since the last read that did not. */
+  #failures = 0;
 
   constructor(source: Source<K, V, R>, range: Range<R>) {
     this.#source = source;
@@ -96,12 +124,22 @@ class Live<K, V, R> {
       if (stop.signal.aborted) return;
       stop.abort();
       this.#stop = undefined;
-      // The feed dropped commits, or another tab took over during the read: start over from the current state.
-      if ((error as { code?: unknown } | undefined)?.code === 'KV_TRUNCATED_FEED' || isSnapshotLost(error)) return this.#start();
-      // The next subscription tries again.
-      this.#publish({ status: 'failed', entries: this.#result.entries, error });
+      const { entries, status } = this.#result;
+      if (!isPassing(error)) return this.#publish({ status: 'failed', entries, isStale: true, error });
+      const failures = this.#failures++;
+      if (failures === 0 && isInterrupted(error)) return this.#start();
+      this.#pause(Math.min(FIRST_PAUSE_MS * 2 ** failures, LAST_PAUSE_MS));
+      const isRead = status !== 'loading';
+      this.#publish({ status: isRead ? 'ready' : status, entries, isStale: isRead, error });
     };
     this.#follow(stop.signal, fail).catch(fail);
+  }
+
+  #pause(milliseconds: number): void {
+    const stop = new AbortController();
+    this.#stop = stop;
+    const timer = wake(() => this.#start(), Date.now() + milliseconds);
+    stop.signal.addEventListener('abort', () => clearTimeout(timer), { once: true });
   }
 
   async #follow(signal: AbortSignal, fail: (error: unknown) => void): Promise<void> {
@@ -110,23 +148,21 @@ class Live<K, V, R> {
     let isReading = false;
     let timer: ReturnType<typeof setTimeout> | undefined;
     signal.addEventListener('abort', () => clearTimeout(timer), { once: true });
-    const list = (part: Range<R>): Promise<Entry<K, V>[]> =>
-      this.#source.entries({ ...this.#range, ...part, meta: true, signal }).toArray();
     const read = async (): Promise<void> => {
       try {
         while (isStale) {
           isStale = false;
-          const entries = await list({});
-          // When an entry that `offset` skips expires, the others move up.
-          const leftOut = offset > 0 ? await list({ offset: 0, limit: offset }) : [];
+          const entries = await this.#source.entries({ ...this.#range, meta: true, signal }).toArray();
           signal.throwIfAborted();
+          this.#failures = 0;
           clearTimeout(timer);
-          let next = Infinity;
-          for (const { expiresAt = Infinity } of [...entries, ...leftOut]) if (expiresAt < next) next = expiresAt;
+          // When an entry that `offset` skips expires, the others move up.
+          let next = offset > 0 ? Date.now() + OFFSET_MS : Infinity;
+          for (const { expiresAt = Infinity } of entries) if (expiresAt < next) next = expiresAt;
           if (next < Infinity) timer = wake(refresh, next);
           if (this.#has(entries)) continue;
           this.#versions = entries.map(({ version }) => version);
-          this.#publish({ status: 'ready', entries: entries.map(({ key, value }) => [key, value] as const), error: undefined });
+          this.#publish({ status: 'ready', entries: entries.map(({ key, value }) => [key, value] as const), isStale: false, error: undefined });
         }
       } finally {
         // In the same step as the last check of `isStale`, so that any later commit starts a read.
@@ -150,8 +186,8 @@ class Live<K, V, R> {
  * objects are not compared.
  */
   #has(entries: readonly Entry<K, V>[]): boolean {
-    const { status, entries: last } = this.#result;
-    return status === 'ready' && last.length === entries.length
+    const { status, isStale, entries: last } = this.#result;
+    return status === 'ready' && !isStale && last.length === entries.length
       && entries.every(({ key, version }, at) => version === this.#versions[at] && typeof key !== 'object' && Object.is(key, last[at]![0]));
   }
 
@@ -175,8 +211,12 @@ export function liveQuery<K, V>(index: LiveIndex<K, V>, range?: Omit<IndexRange,
 /**
  * The entries of a range, kept up to date while there are subscriptions. Bounds, `limit`, `offset`
  * and `reverse` apply as in `entries`. The range is read again after commits that touch the bounds
- * and when one of its entries expires, once for all that happens meanwhile: O(log n + entries), and
- * O(`offset`). Without subscriptions nothing is read, and the last result stays.
+ * and when one of its entries expires, once for all that happens meanwhile, in O(log n + entries).
+ * With an `offset` it is also read once a second, since an entry that is skipped may have expired.
+ * Without subscriptions nothing is read, and the last result stays.
+ *
+ * After a failure that is retryable, and while an index is being built, it is read again by itself,
+ * after pauses of 50 ms to 2 s; meanwhile the entries stay and are marked with `isStale`.
  *
  * Create it once per view, not on every render.
  *

@@ -1,18 +1,18 @@
 // What the live queries of all frameworks share: sources that are not there yet, and ranges that
 // are made anew for each drawing.
 import { KvError, compareKeys } from 'mangrove-kv';
-import type { IndexRange, Key, LiveIndex } from 'mangrove-kv';
+import type { IndexRange, IndexReadOptions, Key, LiveIndex } from 'mangrove-kv';
 import { liveQuery } from 'mangrove-kv/live';
 import type { LiveQuery, LiveResult, LiveSource } from 'mangrove-kv/live';
 
 /** A collection that was opened with indexes. */
 export interface LiveIndexed<K, V> {
   /** Returns an index, as `Collection.index` does. */
-  index(name: string): LiveIndex<K, V>;
+  index(name: string, options?: IndexReadOptions): LiveIndex<K, V>;
 }
 
 /** A range of one of a collection's indexes. */
-export interface NamedIndexRange extends Omit<IndexRange, 'signal'> {
+export interface NamedIndexRange extends Omit<IndexRange, 'signal'>, IndexReadOptions {
   /** Name of the index. */
   index: string;
 }
@@ -26,15 +26,15 @@ export interface Asked {
 const ignore = (): void => undefined;
 
 /** The result as long as there is no source, and before the first read. */
-export const LOADING: LiveResult<never, never> = { status: 'loading', entries: [], error: undefined };
+export const LOADING: LiveResult<never, never> = { status: 'loading', entries: [], isStale: false, error: undefined };
 
 function constant<K, V>(result: LiveResult<K, V>): LiveQuery<K, V> {
   return { subscribe: () => ignore, getSnapshot: () => result };
 }
 
-function namedIndex(source: unknown, name: string): unknown {
+function namedIndex(source: unknown, name: string, options: IndexReadOptions): unknown {
   const { index } = source as { index?: unknown };
-  if (typeof index === 'function') return (source as LiveIndexed<unknown, unknown>).index(name);
+  if (typeof index === 'function') return (source as LiveIndexed<unknown, unknown>).index(name, options);
   throw new KvError('KV_INVALID_ARGUMENT', 'a range with the name of an index needs a collection or a database');
 }
 
@@ -43,10 +43,10 @@ export function queryOf<K, V>({ source, range }: Asked): LiveQuery<K, V> {
   if (source === undefined || source === null) return constant(LOADING);
   try {
     if (typeof range !== 'object' || range === null || !('index' in range)) return liveQuery(source as LiveSource<K, V>, range as object);
-    const { index, ...bounds } = range as NamedIndexRange;
-    return liveQuery(namedIndex(source, index) as LiveIndex<K, V>, bounds);
+    const { index, whenIncomplete, ...bounds } = range as NamedIndexRange;
+    return liveQuery(namedIndex(source, index, { whenIncomplete }) as LiveIndex<K, V>, bounds);
   } catch (error) {
-    return constant<K, V>({ status: 'failed', entries: [], error });
+    return constant<K, V>({ status: 'failed', entries: [], isStale: true, error });
   }
 }
 
