@@ -9,7 +9,7 @@ import { MangroveStorageAdapter } from 'mangrove-kv/automerge';
 import * as durableObject from 'mangrove-kv/durable-object';
 import { KeyvMangrove } from 'mangrove-kv/keyv';
 import { MangroveLevel } from 'mangrove-kv/level';
-import { liveQuery } from 'mangrove-kv/live';
+import { liveQuery, liveValue, liveWindow } from 'mangrove-kv/live';
 import * as migrate from 'mangrove-kv/migrate';
 import { mangroveDriver } from 'mangrove-kv/unstorage';
 import * as yjs from 'mangrove-kv/yjs';
@@ -310,8 +310,9 @@ test('the functions of the package check arguments', () => withDatabase(async ()
 }));
 
 test('live queries check arguments', () => withDatabase(async (db) => {
-  const rows: Rows = { liveQuery: [...each([undefined, null, 5, 'x', {}]), ...after(db, RANGES.filter(([range]) => Object(range) !== range || Object.values(range as object).every((value) => value === undefined)))] };
-  await checkAll(rows, () => ({ liveQuery }), 'all');
+  const ranges = [...each([undefined, null, 5, 'x', {}]), ...after(db, RANGES.filter(([range]) => Object(range) !== range || Object.values(range as object).every((value) => value === undefined)))];
+  const rows: Rows = { liveQuery: ranges, liveWindow: ranges, liveValue: [...each([undefined, null, 5, 'x', {}], () => 1), ...each([undefined, null, 5, 'x', {}]).map(([read]) => [db, read])] };
+  await checkAll(rows, () => ({ liveQuery, liveWindow, liveValue }), 'all');
 }));
 
 test('a database in a Durable Object checks arguments', async () => {

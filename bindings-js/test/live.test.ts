@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { KvError, open } from 'mangrove-kv';
 import type { Key } from 'mangrove-kv';
-import { liveQuery } from 'mangrove-kv/live';
+import { liveQuery, liveValue, liveWindow } from 'mangrove-kv/live';
 import type { LiveQuery } from 'mangrove-kv/live';
 import { queryOf } from '../src/adapters/shared/live-query.ts';
 import { code, overriding, withMemory } from './support/kit.ts';
@@ -273,4 +273,67 @@ test('a query with an offset reads once, only what it shows, and sees that skipp
   assert.deepEqual(asked, [{ offset: 50, limit: 2, meta: true }]);
   await until(query, () => keys() === '50,51');
   view.unmount();
+})));
+
+test('a result says its range, and entries that have not changed are the same objects', () => withMemory<Key, { n: number }>({}, async (db) => {
+  await db.setMany([[['a', 1], { n: 1 }], [['a', 2], { n: 2 }]]);
+  const query = liveQuery(db, { prefix: ['a'], limit: 5 });
+  const view = render(query);
+  await until(query, () => query.getSnapshot().entries.length === 2);
+  const before = query.getSnapshot();
+  assert.deepEqual(before.range, { prefix: ['a'], limit: 5 });
+  await db.setMany([[['a', 0], { n: 0 }], [['a', 2], { n: 3 }]]);
+  await until(query, () => query.getSnapshot().entries.length === 3);
+  const after = query.getSnapshot();
+  assert.equal(after.entries[1], before.entries[0]);
+  assert.notEqual(after.entries[2], before.entries[1]);
+  assert.deepEqual(after.entries[2], [['a', 2], { n: 3 }]);
+  view.unmount();
+}));
+
+test('a window keeps what it showed until it has read the positions it was moved to', () => withMemory<Key, number>({}, async (db) => {
+  await db.setMany(Array.from({ length: 100 }, (_, key) => [key, key] as const));
+  const list = liveWindow(db, { limit: 3 });
+  const view = render(list);
+  const keys = (): string => list.getSnapshot().entries.map(([key]) => key).join();
+  await until(list, () => keys() === '0,1,2');
+  const before = list.getSnapshot();
+  list.move(2, 3);
+  assert.deepEqual(list.getSnapshot(), { ...before, isStale: true });
+  assert.deepEqual(before.range, { limit: 3 });
+  await until(list, () => keys() === '2,3,4' && !list.getSnapshot().isStale);
+  assert.deepEqual(list.getSnapshot().range, { offset: 2, limit: 3 });
+  assert.equal(list.getSnapshot().entries[0], before.entries[2]);
+  // Moves during a read end at the last one.
+  for (let offset = 10; offset <= 60; offset += 10) list.move(offset, 2);
+  await until(list, () => keys() === '60,61' && !list.getSnapshot().isStale);
+  await db.delete(5);
+  await until(list, () => keys() === '61,62');
+  view.unmount();
+  for (const [offset, limit] of [[-1, 1], [0.5, 1], [0, Infinity], ['0', 1]]) {
+    assert.throws(() => list.move(offset as number, limit as number), code('KV_INVALID_ARGUMENT'));
+  }
+}));
+
+test('a live value follows commits and expiry, and is drawn when it is another', () => withMemory<Key, number>({}, (db) => alive(async () => {
+  await db.set('a', 1);
+  await db.set('b', 1, { expireIn: 400 });
+  const count = liveValue(db, (from) => from.count());
+  assert.deepEqual(count.getSnapshot(), { status: 'loading', value: undefined, isStale: false, error: undefined });
+  const drawn: unknown[] = [];
+  let tell = (): void => undefined;
+  const stop = count.subscribe(() => {
+    drawn.push(count.getSnapshot().value);
+    tell();
+  });
+  const shows = async (value: number): Promise<void> => {
+    while (count.getSnapshot().value !== value) await new Promise<void>((resolve) => { tell = resolve; });
+  };
+  await shows(2);
+  await db.set('a', 2);
+  await shows(1);
+  await db.set('c', 3);
+  await shows(2);
+  stop();
+  assert.deepEqual(drawn, [2, 1, 2]);
 })));

@@ -11,8 +11,18 @@ import { isSnapshotLost } from '../base/superseded.ts';
 import type { CommitIterator, WatchOptions } from '../types/feed.ts';
 import type { Bounds, Entry, IndexRange, KvIterator, LiveIndex, Range, RangeOptions, SignalOptions, WithMeta } from '../types/index.ts';
 
+/** The range of a result: `offset` is the position of its first entry. */
+export interface LiveRange {
+  readonly offset?: number;
+  readonly limit?: number;
+  readonly [option: string]: unknown;
+}
+
 interface LiveRows<K, V> {
+  /** An entry that has not changed is the same object as in the last result, unless its key has bytes. */
   readonly entries: readonly (readonly [K, V])[];
+  /** What `entries` were read with. */
+  readonly range: LiveRange;
   /** Whether the entries were read before something that may have changed them. */
   readonly isStale: boolean;
 }
@@ -37,12 +47,44 @@ export interface LiveQuery<K, V> {
   readonly getSnapshot: () => LiveResult<K, V>;
 }
 
+/** A live query over positions, as for a list that scrolls. */
+export interface LiveWindow<K, V> extends LiveQuery<K, V> {
+  /**
+   * Shows `limit` entries from the position `offset` on. The last entries stay, marked with
+   * `isStale`, until those are read; `range` of the result says where its entries are.
+   *
+   * @throws KvError KV_INVALID_ARGUMENT unless both are whole numbers from 0 on.
+   */
+  readonly move: (offset: number, limit: number) => void;
+}
+
+/** Result of a live value; status, `isStale` and `error` are those of `LiveResult`. */
+export interface LiveValueResult<T> {
+  readonly status: 'loading' | 'ready' | 'failed';
+  /** The last value; `undefined` while loading. */
+  readonly value: T | undefined;
+  readonly isStale: boolean;
+  readonly error: unknown;
+}
+
+/** As `LiveQuery`. */
+export interface LiveValue<T> {
+  readonly subscribe: (onChange: () => void) => () => void;
+  readonly getSnapshot: () => LiveValueResult<T>;
+}
+
 /** What a live query needs of a collection. */
 export interface LiveSource<K, V> {
   /** The entries of a range with version and expiry, as `Collection.entries` returns them. */
   entries(range: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
   /** The commits that touch a range, as `Collection.watch` returns them. */
   watch(options?: WatchOptions<K>): CommitIterator<K, V>;
+}
+
+/** What a live value needs of a collection. */
+export interface Followed {
+  /** The commits that may change what is read, as `Collection.watch` returns them. */
+  watch(options: SignalOptions): AsyncIterable<unknown>;
 }
 
 /** A collection, or an index of it with ranges of index keys. */
@@ -57,14 +99,13 @@ const LIVE_RANGE = { ...RANGE, eq: 2 } as const;
 /** Longest delay of setTimeout. */
 const MAX_WAIT_MS = 0x7fff_ffff;
 
-/** Time between two reads with an `offset`: when a skipped entry expires, nobody tells. */
-const OFFSET_MS = 1000;
+/** Time between two reads that depend on entries that are not read: when one expires, nobody tells. */
+const RECHECK_MS = 1000;
 
 /** Time until the second try, and between later ones at most. */
 const FIRST_PAUSE_MS = 50;
 const LAST_PAUSE_MS = 2000;
 
-const LOADING = { status: 'loading', entries: [], isStale: false, error: undefined } as const;
 
 /** Whether another tab took over during a read, or the feed dropped commits: the current state can be read at once. */
 function isInterrupted(error: unknown): boolean {
@@ -87,13 +128,29 @@ function wake(call: () => void, at: number): ReturnType<typeof setTimeout> {
   return timer;
 }
 
+/** Tells keys apart by what they say; none for keys with bytes and for those of other codecs. */
+function nameOf(key: unknown): string | undefined {
+  if (typeof key !== 'object' || key === null) return `${typeof key} ${String(key)}`;
+  if (key instanceof Date) return `date ${key.getTime()}`;
+  if (!Array.isArray(key)) return undefined;
+  const names = key.map(nameOf);
+  return names.includes(undefined) ? undefined : JSON.stringify(names);
+}
+
+interface Row<K, V> {
+  readonly version: number;
+  readonly row: readonly [K, V];
+}
+
 class Live<K, V, R> {
   readonly #source: Source<K, V, R>;
-  readonly #range: Range<R>;
+  #range: Range<R>;
   readonly #listeners = new Set<{ readonly call: () => void }>();
-  #result: LiveResult<K, V> = LOADING;
-  /** Of each entry in the result. */
-  #versions: readonly number[] = [];
+  #result: LiveResult<K, V>;
+  /** The entries of the result by the names of their keys. */
+  #rows = new Map<string, Row<K, V>>();
+  /** Reads again; set while the source is followed. */
+  #refresh: (() => void) | undefined;
   #stop: AbortController | undefined;
   /** Number of tries that failed since the last read that did not. */
   #failures = 0;
@@ -101,6 +158,7 @@ class Live<K, V, R> {
   constructor(source: Source<K, V, R>, range: Range<R>) {
     this.#source = source;
     this.#range = range;
+    this.#result = { status: 'loading', entries: [], range: range as LiveRange, isStale: false, error: undefined };
   }
 
   readonly subscribe = (onChange: () => void): (() => void) => {
@@ -110,12 +168,22 @@ class Live<K, V, R> {
     return () => {
       if (this.#listeners.delete(listener) && this.#listeners.size === 0) {
         this.#stop?.abort();
-        this.#stop = undefined;
+        this.#stop = this.#refresh = undefined;
       }
     };
   };
 
   readonly getSnapshot = (): LiveResult<K, V> => this.#result;
+
+  readonly move = (offset: number, limit: number): void => {
+    for (const [name, given] of [['offset', offset], ['limit', limit]] as const) {
+      if (!Number.isSafeInteger(given) || given < 0) throw new KvError('KV_INVALID_ARGUMENT', `move: ${name} has to be a whole number from 0 on`);
+    }
+    if (this.#range.offset === offset && this.#range.limit === limit) return;
+    this.#range = { ...this.#range, offset, limit };
+    this.#refresh?.();
+    if (this.#result.status === 'ready' && !this.#result.isStale) this.#publish({ ...this.#result, isStale: true });
+  };
 
   #start(): void {
     const stop = new AbortController();
@@ -124,13 +192,14 @@ class Live<K, V, R> {
       if (stop.signal.aborted) return;
       stop.abort();
       this.#stop = undefined;
-      const { entries, status } = this.#result;
-      if (!isPassing(error)) return this.#publish({ status: 'failed', entries, isStale: true, error });
+      this.#refresh = undefined;
+      const { status } = this.#result;
+      if (!isPassing(error)) return this.#publish({ ...this.#result, status: 'failed', isStale: true, error });
       const failures = this.#failures++;
       if (failures === 0 && isInterrupted(error)) return this.#start();
       this.#pause(Math.min(FIRST_PAUSE_MS * 2 ** failures, LAST_PAUSE_MS));
       const isRead = status !== 'loading';
-      this.#publish({ status: isRead ? 'ready' : status, entries, isStale: isRead, error });
+      this.#publish({ ...this.#result, status: isRead ? 'ready' : status, isStale: isRead, error });
     };
     this.#follow(stop.signal, fail).catch(fail);
   }
@@ -143,7 +212,6 @@ class Live<K, V, R> {
   }
 
   async #follow(signal: AbortSignal, fail: (error: unknown) => void): Promise<void> {
-    const { offset = 0 } = this.#range;
     let isStale = false;
     let isReading = false;
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -152,17 +220,16 @@ class Live<K, V, R> {
       try {
         while (isStale) {
           isStale = false;
-          const entries = await this.#source.entries({ ...this.#range, meta: true, signal }).toArray();
+          const range = this.#range;
+          const entries = await this.#source.entries({ ...range, meta: true, signal }).toArray();
           signal.throwIfAborted();
           this.#failures = 0;
           clearTimeout(timer);
           // When an entry that `offset` skips expires, the others move up.
-          let next = offset > 0 ? Date.now() + OFFSET_MS : Infinity;
+          let next = (range.offset ?? 0) > 0 ? Date.now() + RECHECK_MS : Infinity;
           for (const { expiresAt = Infinity } of entries) if (expiresAt < next) next = expiresAt;
           if (next < Infinity) timer = wake(refresh, next);
-          if (this.#has(entries)) continue;
-          this.#versions = entries.map(({ version }) => version);
-          this.#publish({ status: 'ready', entries: entries.map(({ key, value }) => [key, value] as const), isStale: false, error: undefined });
+          this.#show(entries, range);
         }
       } finally {
         // In the same step as the last check of `isStale`, so that any later commit starts a read.
@@ -176,19 +243,26 @@ class Live<K, V, R> {
       isReading = true;
       read().catch(fail);
     };
+    this.#refresh = refresh;
     const commits = this.#source.watch({ ...onlyBounds(this.#range), signal });
     refresh();
     for await (const _ of commits) refresh();
   }
 
-  /**
- * Whether the result has exactly these entries, so that views need not update. Keys that are
- * objects are not compared.
- */
-  #has(entries: readonly Entry<K, V>[]): boolean {
-    const { status, isStale, entries: last } = this.#result;
-    return status === 'ready' && !isStale && last.length === entries.length
-      && entries.every(({ key, version }, at) => version === this.#versions[at] && typeof key !== 'object' && Object.is(key, last[at]![0]));
+  /** Publishes what was read, unless views need not update. */
+  #show(entries: readonly Entry<K, V>[], range: Range<R>): void {
+    const known = new Map<string, Row<K, V>>();
+    const rows = entries.map(({ key, value, version }) => {
+      const name = nameOf(key);
+      const last = name === undefined ? undefined : this.#rows.get(name);
+      const row = last?.version === version ? last.row : [key, value] as const;
+      if (name !== undefined) known.set(name, { version, row });
+      return row;
+    });
+    this.#rows = known;
+    const { status, isStale, entries: shown, range: shownRange } = this.#result;
+    if (status === 'ready' && !isStale && range === shownRange && rows.length === shown.length && rows.every((row, at) => row === shown[at])) return;
+    this.#publish({ status: 'ready', entries: rows, range: range as LiveRange, isStale: range !== this.#range, error: undefined });
   }
 
   #publish(result: LiveResult<K, V>): void {
@@ -201,6 +275,15 @@ class Live<K, V, R> {
       }
     }
   }
+}
+
+function liveOf(call: string, collection: unknown, range: object): Live<unknown, unknown, unknown> {
+  const source = collection as Source<unknown, unknown, unknown> | undefined;
+  if (typeof source?.entries !== 'function' || typeof source.watch !== 'function') {
+    throw new KvError('KV_INVALID_ARGUMENT', `${call} needs a collection, an index or a database`);
+  }
+  checkNames(call, range, LIVE_RANGE);
+  return new Live(source, { ...range });
 }
 
 /**
@@ -225,10 +308,55 @@ export function liveQuery<K, V>(index: LiveIndex<K, V>, range?: Omit<IndexRange,
  */
 export function liveQuery<K, V>(collection: LiveSource<K, V>, range?: Range<K>): LiveQuery<K, V>;
 export function liveQuery<K, V>(collection: LiveSource<K, V> | LiveIndex<K, V>, range: Range<K> | Range<Key> = {}): LiveQuery<K, V> {
-  if (typeof collection?.entries !== 'function' || typeof collection.watch !== 'function') {
-    throw new KvError('KV_INVALID_ARGUMENT', 'a live query needs a collection, an index or a database');
-  }
-  checkNames('liveQuery', range, LIVE_RANGE);
-  const live = new Live(collection as Source<K, V, K | Key>, range as Range<K | Key>);
-  return { subscribe: live.subscribe, getSnapshot: live.getSnapshot };
+  const { subscribe, getSnapshot } = liveOf('liveQuery', collection, range);
+  return { subscribe, getSnapshot } as LiveQuery<K, V>;
+}
+
+/** As for a collection, over positions in an index. */
+export function liveWindow<K, V>(index: LiveIndex<K, V>, range?: Omit<IndexRange, 'signal'>): LiveWindow<K, V>;
+/**
+ * The entries at positions of a range, for lists that scroll: as `liveQuery`, and `move` shows
+ * others.
+ *
+ * @throws KvError KV_INVALID_ARGUMENT if `collection` or `range` is invalid.
+ */
+export function liveWindow<K, V>(collection: LiveSource<K, V>, range?: Range<K>): LiveWindow<K, V>;
+export function liveWindow<K, V>(collection: LiveSource<K, V> | LiveIndex<K, V>, range: Range<K> | Range<Key> = {}): LiveWindow<K, V> {
+  const { subscribe, getSnapshot, move } = liveOf('liveWindow', collection, range);
+  return { subscribe, getSnapshot, move } as LiveWindow<K, V>;
+}
+
+/**
+ * What `read` returns, as a count, kept up to date while there are subscriptions. It is read again
+ * after commits that change the collection, and once a second, since an entry may have expired.
+ * Listeners are called when the value is another one, as `Object.is` tells.
+ *
+ * @throws KvError KV_INVALID_ARGUMENT if `collection` or `read` is invalid.
+ */
+export function liveValue<S extends Followed, T>(collection: S, read: (collection: S) => T | Promise<T>): LiveValue<T> {
+  if (typeof collection?.watch !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'a live value needs a collection, an index or a database');
+  if (typeof read !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'read of liveValue has to be a function');
+  let last: T | undefined;
+  let version = 0;
+  const toArray = async (): Promise<Entry<number, T>[]> => {
+    const value = await read(collection);
+    if (!Object.is(value, last) || version === 0) version++;
+    last = value;
+    return [{ key: 0, value, version, expiresAt: Date.now() + RECHECK_MS }];
+  };
+  const source = { entries: () => ({ toArray }), watch: (options: object) => collection.watch(options) };
+  const live = new Live<number, T, never>(source as unknown as Source<number, T, never>, {});
+  let shown: LiveResult<number, T> | undefined;
+  let result: LiveValueResult<T>;
+  return {
+    subscribe: live.subscribe,
+    getSnapshot: () => {
+      const next = live.getSnapshot();
+      if (next !== shown) {
+        const { status, isStale, error, entries } = shown = next;
+        result = { status, value: entries[0]?.[1], isStale, error };
+      }
+      return result;
+    },
+  };
 }

@@ -26,7 +26,7 @@ export interface Asked {
 const ignore = (): void => undefined;
 
 /** The result as long as there is no source, and before the first read. */
-export const LOADING: LiveResult<never, never> = { status: 'loading', entries: [], isStale: false, error: undefined };
+export const LOADING: LiveResult<never, never> = { status: 'loading', entries: [], range: {}, isStale: false, error: undefined };
 
 function constant<K, V>(result: LiveResult<K, V>): LiveQuery<K, V> {
   return { subscribe: () => ignore, getSnapshot: () => result };
@@ -46,7 +46,7 @@ export function queryOf<K, V>({ source, range }: Asked): LiveQuery<K, V> {
     const { index, whenIncomplete, ...bounds } = range as NamedIndexRange;
     return liveQuery(namedIndex(source, index, { whenIncomplete }) as LiveIndex<K, V>, bounds);
   } catch (error) {
-    return constant<K, V>({ status: 'failed', entries: [], isStale: true, error });
+    return constant<K, V>({ status: 'failed', entries: [], range: {}, isStale: true, error });
   }
 }
 
