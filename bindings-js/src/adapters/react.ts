@@ -4,22 +4,34 @@
  * @module mangrove-kv/react
  */
 import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
-import type { LiveQuery, LiveResult, LiveSource } from 'mangrove-kv/live';
+import type { LiveQuery, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
 import type { Sync, SyncProgress } from 'mangrove-kv/sync';
 import { useState, useSyncExternalStore } from 'react';
-import { copyOf, isSame, queryOf } from './shared/live-query.ts';
+import { copyOf, isSame, queryOf, windowOf } from './shared/live-query.ts';
 import type { Asked, LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
 
 export type { LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
 
-interface Held<K, V> {
+/** What a window shows, and `move` of `LiveWindow`, which is the same function until source or range are others. */
+export type LiveWindowState<K, V> = readonly [result: LiveResult<K, V>, move: LiveWindow<K, V>['move']];
+
+interface Held<Q> {
   readonly asked: Asked;
-  readonly query: LiveQuery<K, V>;
+  readonly query: Q;
 }
 
-function holding<K, V>(asked: Asked): Held<K, V> {
+function holding<Q>(make: (asked: Asked) => Q, asked: Asked): Held<Q> {
   const kept = { source: asked.source, range: copyOf(asked.range) };
-  return { asked: kept, query: queryOf<K, V>(kept) };
+  return { asked: kept, query: make(kept) };
+}
+
+function useHeld<Q>(make: (asked: Asked) => Q, asked: Asked): Q {
+  const [held, hold] = useState(() => holding(make, asked));
+  if (isSame(held.asked, asked)) return held.query;
+  // React draws the component again at once, with this state.
+  const next = holding(make, asked);
+  hold(next);
+  return next.query;
 }
 
 /**
@@ -45,16 +57,22 @@ export function useLiveQuery<K, V>(source: LiveIndex<K, V> | null | undefined, r
  */
 export function useLiveQuery<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K>): LiveResult<K, V>;
 export function useLiveQuery<K, V>(source: unknown, range: unknown = {}): LiveResult<K, V> {
-  const asked = { source, range };
-  const [held, hold] = useState(() => holding<K, V>(asked));
-  let { query } = held;
-  if (!isSame(held.asked, asked)) {
-    // React draws the component again at once, with this state.
-    const next = holding<K, V>(asked);
-    ({ query } = next);
-    hold(next);
-  }
+  const query = useHeld<LiveQuery<K, V>>(queryOf, { source, range });
   return useSyncExternalStore(query.subscribe, query.getSnapshot, query.getSnapshot);
+}
+
+/** As for a collection, over positions in one of its indexes. */
+export function useLiveWindow<K, V>(source: LiveIndexed<K, V> | null | undefined, range: NamedIndexRange): LiveWindowState<K, V>;
+/** As for a collection, over positions in an index. */
+export function useLiveWindow<K, V>(source: LiveIndex<K, V> | null | undefined, range?: Omit<IndexRange, 'signal'>): LiveWindowState<K, V>;
+/**
+ * As `useLiveQuery`, for lists that scroll: `const [{ entries, range }, move] = useLiveWindow(db, { limit: 90 })`.
+ * Call `move` in handlers of events or in effects. `offset` and `limit` are where the window begins.
+ */
+export function useLiveWindow<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K>): LiveWindowState<K, V>;
+export function useLiveWindow<K, V>(source: unknown, range: unknown = {}): LiveWindowState<K, V> {
+  const query = useHeld<LiveWindow<K, V>>(windowOf, { source, range });
+  return [useSyncExternalStore(query.subscribe, query.getSnapshot, query.getSnapshot), query.move];
 }
 
 const CONNECTING: SyncProgress = { status: 'connecting', pending: 0, position: 0, lastError: undefined };

@@ -5,10 +5,10 @@
  */
 import { KvError } from 'mangrove-kv';
 import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
-import type { LiveResult, LiveSource } from 'mangrove-kv/live';
+import type { LiveQuery, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
 import * as stores from 'svelte/store';
 import type { Readable } from 'svelte/store';
-import { copyOf, queryOf } from './shared/live-query.ts';
+import { copyOf, queryOf, windowOf } from './shared/live-query.ts';
 import type { LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
 
 export type { LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
@@ -25,6 +25,12 @@ export interface LiveState<K, V> {
   readonly isStale: boolean;
   /** Why the last read failed. Unless the status is `failed`, there is going to be another. */
   readonly error: unknown;
+}
+
+/** A window whose properties are reactive. */
+export interface LiveWindowState<K, V> extends LiveState<K, V> {
+  /** As `move` of `LiveWindow`. */
+  readonly move: LiveWindow<K, V>['move'];
 }
 
 /**
@@ -46,7 +52,10 @@ export function liveStore<K, V>(source: LiveIndex<K, V> | null | undefined, rang
  */
 export function liveStore<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K>): Readable<LiveResult<K, V>>;
 export function liveStore<K, V>(source: unknown, range: unknown = {}): Readable<LiveResult<K, V>> {
-  const query = queryOf<K, V>({ source, range: copyOf(range) });
+  return storeOf(queryOf<K, V>({ source, range: copyOf(range) }));
+}
+
+function storeOf<K, V>(query: LiveQuery<K, V>): Readable<LiveResult<K, V>> {
   return {
     subscribe(run) {
       let shown = query.getSnapshot();
@@ -87,10 +96,29 @@ export function useLiveQuery<K, V>(source: LiveIndex<K, V> | null | undefined, r
  */
 export function useLiveQuery<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K>): LiveState<K, V>;
 export function useLiveQuery<K, V>(source: unknown, range?: unknown): LiveState<K, V> {
+  return stateOf(liveStore(source as LiveSource<K, V>, range as Range<K>));
+}
+
+/** As for a collection, over positions in one of its indexes. */
+export function useLiveWindow<K, V>(source: LiveIndexed<K, V> | null | undefined, range: NamedIndexRange): LiveWindowState<K, V>;
+/** As for a collection, over positions in an index. */
+export function useLiveWindow<K, V>(source: LiveIndex<K, V> | null | undefined, range?: Omit<IndexRange, 'signal'>): LiveWindowState<K, V>;
+/**
+ * As `useLiveQuery`, for lists that scroll. `offset` and `limit` are where the window begins.
+ *
+ * @throws KvError KV_UNSUPPORTED before Svelte 5.
+ */
+export function useLiveWindow<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K>): LiveWindowState<K, V>;
+export function useLiveWindow<K, V>(source: unknown, range: unknown = {}): LiveWindowState<K, V> {
+  const query = windowOf<K, V>({ source, range: copyOf(range) });
+  return Object.assign(stateOf(storeOf(query)), { move: query.move });
+}
+
+function stateOf<K, V>(store: Readable<LiveResult<K, V>>): LiveState<K, V> {
   // Bundlers refuse the name where it does not exist.
   const fromStore = Reflect.get(stores, 'fromStore') as typeof stores.fromStore | undefined;
-  if (fromStore === undefined) throw new KvError('KV_UNSUPPORTED', 'useLiveQuery needs Svelte 5; use liveStore');
-  const held = fromStore(liveStore(source as LiveSource<K, V>, range as Range<K>));
+  if (fromStore === undefined) throw new KvError('KV_UNSUPPORTED', 'useLiveQuery and useLiveWindow need Svelte 5; use liveStore');
+  const held = fromStore(store);
   return {
     get result() { return held.current; },
     get entries() { return held.current.entries; },

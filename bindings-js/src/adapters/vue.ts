@@ -4,10 +4,10 @@
  * @module mangrove-kv/vue
  */
 import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
-import type { LiveResult, LiveSource } from 'mangrove-kv/live';
+import type { LiveQuery, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
 import { computed, getCurrentInstance, getCurrentScope, onBeforeMount, onScopeDispose, shallowRef, toRaw, toValue, watch } from 'vue';
 import type { ComputedRef, MaybeRefOrGetter, ShallowRef } from 'vue';
-import { LOADING, copyOf, isSame, queryOf } from './shared/live-query.ts';
+import { LOADING, copyOf, isSame, queryOf, windowOf } from './shared/live-query.ts';
 import type { Asked, LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
 
 export type { LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
@@ -24,6 +24,12 @@ export interface LiveRefs<K, V> {
   readonly isStale: ComputedRef<boolean>;
   /** Why the last read failed. Unless the status is `failed`, there is going to be another. */
   readonly error: ComputedRef<unknown>;
+}
+
+/** A window as refs. */
+export interface LiveWindowRefs<K, V> extends LiveRefs<K, V> {
+  /** As `move` of `LiveWindow`; before the component is mounted it does nothing. */
+  readonly move: LiveWindow<K, V>['move'];
 }
 
 /**
@@ -46,6 +52,22 @@ export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveIndex<K, V> | nu
  */
 export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>, range?: MaybeRefOrGetter<Range<K>>): LiveRefs<K, V>;
 export function useLiveQuery<K, V>(source: MaybeRefOrGetter<unknown>, range: MaybeRefOrGetter<unknown> = {}): LiveRefs<K, V> {
+  return follow<K, V, LiveQuery<K, V>>(queryOf, source, range);
+}
+
+/** As for a collection, over positions in one of its indexes. */
+export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveIndexed<K, V> | null | undefined>, range: MaybeRefOrGetter<NamedIndexRange>): LiveWindowRefs<K, V>;
+/** As for a collection, over positions in an index. */
+export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveIndex<K, V> | null | undefined>, range?: MaybeRefOrGetter<Omit<IndexRange, 'signal'>>): LiveWindowRefs<K, V>;
+/** As `useLiveQuery`, for lists that scroll. `offset` and `limit` are where the window begins. */
+export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>, range?: MaybeRefOrGetter<Range<K>>): LiveWindowRefs<K, V>;
+export function useLiveWindow<K, V>(source: MaybeRefOrGetter<unknown>, range: MaybeRefOrGetter<unknown> = {}): LiveWindowRefs<K, V> {
+  let current: LiveWindow<K, V> | undefined;
+  const refs = follow<K, V, LiveWindow<K, V>>((asked) => (current = windowOf<K, V>(asked)), source, range);
+  return { ...refs, move: (offset, limit) => current?.move(offset, limit) };
+}
+
+function follow<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, source: MaybeRefOrGetter<unknown>, range: MaybeRefOrGetter<unknown>): LiveRefs<K, V> {
   const result = shallowRef<LiveResult<K, V>>(LOADING);
   const scope = getCurrentScope();
   const start = (): void => {
@@ -57,7 +79,7 @@ export function useLiveQuery<K, V>(source: MaybeRefOrGetter<unknown>, range: May
       if (asked !== undefined && isSame(asked, now)) return;
       asked = now;
       end();
-      const query = queryOf<K, V>(now);
+      const query = make(now);
       const show = (): void => {
         result.value = query.getSnapshot();
       };

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Key } from 'mangrove-kv';
 import type { LiveSource } from 'mangrove-kv/live';
-import { useLiveQuery, useSync } from 'mangrove-kv/react';
+import { useLiveQuery, useLiveWindow, useSync } from 'mangrove-kv/react';
 import { MemoryLog, MemoryServer, syncDatabase } from 'mangrove-kv/sync';
 import type { Sync } from 'mangrove-kv/sync';
 import { createElement, useState } from 'react';
@@ -44,4 +44,18 @@ test('the state of sync is "connecting" on a server and while there is none', ()
   await sync.flush();
   for (const given of [sync, null, undefined]) assert.equal(renderToString(createElement(State, { sync: given })), '<p>connecting</p>');
   await sync.close();
+}));
+
+test('a window on a server reads nothing, and what is invalid is a result', () => withMemory<Key, number>({}, async (db) => {
+  const Rows = ({ source, range }: { source: LiveSource<Key, number> | undefined; range: object }): ReturnType<typeof createElement> => {
+    const [{ status, error }, move] = useLiveWindow(source, range);
+    return createElement('p', null, `${status} ${typeof move} ${(error as { code?: string } | undefined)?.code ?? ''}`);
+  };
+  const source = counted(db);
+  const draw = (given: LiveSource<Key, number> | undefined, range: object = {}): string => renderToString(createElement(Rows, { source: given, range }));
+  assert.equal(draw(source, { limit: 5 }), '<p>loading function </p>');
+  assert.equal(draw(undefined), '<p>loading function </p>');
+  assert.equal(draw(source, { lmit: 1 }), '<p>failed function KV_INVALID_ARGUMENT</p>');
+  await db.stats();
+  assert.deepEqual([source.reads, source.watches], [0, 0]);
 }));

@@ -38,7 +38,20 @@ interface Follower {
 /** An effect that reads a live query of a range that changes. */
 const FOLLOW = `
 import { flushSync } from 'svelte';
-import { useLiveQuery } from 'mangrove-kv/svelte';
+import { useLiveQuery, useLiveWindow } from 'mangrove-kv/svelte';
+
+export function followWindow(source, range) {
+  const seen = [];
+  let live;
+  const stop = $effect.root(() => {
+    live = useLiveWindow(source, range);
+    $effect(() => {
+      seen.push(live.entries.map(([key]) => key).join() + (live.isStale ? ' stale' : ''));
+    });
+  });
+  flushSync();
+  return { seen, stop, move: (offset, limit) => flushSync(() => live.move(offset, limit)) };
+}
 
 export function follow(source, rangeOf) {
   const seen = [];
@@ -54,7 +67,12 @@ export function follow(source, rangeOf) {
 }
 `;
 
-async function loadFollow(): Promise<(source: unknown, rangeOf: (prefix: string) => object) => Follower> {
+interface Followers {
+  follow(source: unknown, rangeOf: (prefix: string) => object): Follower;
+  followWindow(source: unknown, range: object): { readonly seen: string[]; stop(): void; move(offset: number, limit: number): void };
+}
+
+async function loadFollow(): Promise<Followers> {
   const { js } = compileModule(FOLLOW, { filename: 'follow.svelte.js', generate: 'client' });
   const { outputFiles: [output] } = await build({
     stdin: { contents: js.code, resolveDir: DIRECTORY },
@@ -66,8 +84,7 @@ async function loadFollow(): Promise<(source: unknown, rangeOf: (prefix: string)
       setup: ({ onResolve }) => onResolve({ filter: /^mangrove-kv\/svelte$/ }, () => ({ path: fileURLToPath(import.meta.resolve('mangrove-kv/svelte')) })),
     }],
   });
-  const { follow } = await load('follow.mjs', output?.text ?? '') as { follow: Awaited<ReturnType<typeof loadFollow>> };
-  return follow;
+  return await load('follow.mjs', output?.text ?? '') as Followers;
 }
 
 const keysOf = ({ entries }: LiveResult<Key, unknown>): string => entries.map(([key]) => String(key)).join();
@@ -125,7 +142,7 @@ test('a store shows errors, and waits for a source', async () => {
 });
 
 test('runes follow the entries, a change of the range, and the end of the effect', () => withMemory<Key, number>({}, async (db) => {
-  const follow = await loadFollow();
+  const { follow } = await loadFollow();
   await db.setMany([['a1', 1], ['b1', 2]]);
   const source = counted(db);
   const { seen, setPrefix, stop } = follow(source, (prefix) => ({ prefix }));
@@ -147,7 +164,7 @@ test('runes follow the entries, a change of the range, and the end of the effect
 }));
 
 test('runes follow an index, and show errors', () => withMemory({}, async (db) => {
-  const follow = await loadFollow();
+  const { follow } = await loadFollow();
   const notes = db.collection<Key, { tag: string }>('notes', { indexes: { byTag: { key: ({ tag }) => tag } } });
   await notes.setMany([['n', { tag: 'a' }], ['m', { tag: 'b' }]]);
   const { seen, setPrefix, stop } = follow(notes, (tag) => (tag === '' ? { index: 'none' } : { index: 'byTag', eq: tag }));
@@ -184,4 +201,15 @@ test('the component of the guide draws on a server', () => withMemory<Key, numbe
   const { default: Notes } = await load('notes.mjs', js.code) as { default: Component<{ db: object | undefined; author: string }> };
   assert.match(render(Notes, { props: { db, author: 'ada' } }).body, /<p>Loading<\/p>/);
   assert.match(render(Notes, { props: { db: {}, author: 'ada' } }).body, /<p role="alert">KvError: .*needs a collection/);
+}));
+
+test('an effect follows where a window is moved', () => withMemory<Key, number>({}, async (db) => {
+  await db.setMany(Array.from({ length: 20 }, (_, key) => [key, key] as const));
+  const { followWindow } = await loadFollow();
+  const { seen, stop, move } = followWindow(db, { limit: 2 });
+  await eventually(() => seen.at(-1) === '0,1');
+  move(10, 3);
+  assert.equal(seen.at(-1), '0,1 stale');
+  await eventually(() => seen.at(-1) === '10,11,12');
+  stop();
 }));

@@ -5,7 +5,7 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Database, Key } from 'mangrove-kv';
-import { useLiveQuery } from 'mangrove-kv/vue';
+import { useLiveQuery, useLiveWindow } from 'mangrove-kv/vue';
 import type { LiveRefs } from 'mangrove-kv/vue';
 import { createRenderer, createSSRApp, defineComponent, effectScope, h, nextTick, reactive, ref, shallowRef } from 'vue';
 import type { Component, EffectScope } from 'vue';
@@ -220,4 +220,15 @@ test('the component of the guide draws on a server', () => withMemory<Key, numbe
   } finally {
     rmSync(directory, { recursive: true });
   }
+}));
+
+test('refs of a window follow where it is moved', () => withMemory<Key, number>({}, async (db) => {
+  await db.setMany(Array.from({ length: 20 }, (_, key) => [key, key] as const));
+  const live = inScope(() => useLiveWindow(db, { limit: 2 }));
+  await eventually(() => keysOf(live) === '0,1');
+  live.move(10, 3);
+  assert.deepEqual([keysOf(live), live.isStale.value], ['0,1', true]);
+  await eventually(() => keysOf(live) === '10,11,12');
+  assert.deepEqual([live.isStale.value, live.result.value.range], [false, { offset: 10, limit: 3 }]);
+  live.scope.stop();
 }));

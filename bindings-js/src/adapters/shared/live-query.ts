@@ -2,8 +2,8 @@
 // are made anew for each drawing.
 import { KvError, compareKeys } from 'mangrove-kv';
 import type { IndexRange, IndexReadOptions, Key, LiveIndex } from 'mangrove-kv';
-import { liveQuery } from 'mangrove-kv/live';
-import type { LiveQuery, LiveResult, LiveSource } from 'mangrove-kv/live';
+import { liveQuery, liveWindow } from 'mangrove-kv/live';
+import type { LiveQuery, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
 
 /** A collection that was opened with indexes. */
 export interface LiveIndexed<K, V> {
@@ -28,8 +28,8 @@ const ignore = (): void => undefined;
 /** The result as long as there is no source, and before the first read. */
 export const LOADING: LiveResult<never, never> = { status: 'loading', entries: [], range: {}, isStale: false, error: undefined };
 
-function constant<K, V>(result: LiveResult<K, V>): LiveQuery<K, V> {
-  return { subscribe: () => ignore, getSnapshot: () => result };
+function constant<K, V>(result: LiveResult<K, V>): LiveWindow<K, V> {
+  return { subscribe: () => ignore, getSnapshot: () => result, move: ignore };
 }
 
 function namedIndex(source: unknown, name: string, options: IndexReadOptions): unknown {
@@ -38,16 +38,25 @@ function namedIndex(source: unknown, name: string, options: IndexReadOptions): u
   throw new KvError('KV_INVALID_ARGUMENT', 'a range with the name of an index needs a collection or a database');
 }
 
-/** As `liveQuery`; a missing source loads for ever, and what `liveQuery` refuses is a result. */
-export function queryOf<K, V>({ source, range }: Asked): LiveQuery<K, V> {
-  if (source === undefined || source === null) return constant(LOADING);
+function made<K, V, Q>(make: (source: LiveSource<K, V>, range: object) => Q, { source, range }: Asked): Q | LiveWindow<K, V> {
+  if (source === undefined || source === null) return constant<K, V>(LOADING);
   try {
-    if (typeof range !== 'object' || range === null || !('index' in range)) return liveQuery(source as LiveSource<K, V>, range as object);
+    if (typeof range !== 'object' || range === null || !('index' in range)) return make(source as LiveSource<K, V>, range as object);
     const { index, whenIncomplete, ...bounds } = range as NamedIndexRange;
-    return liveQuery(namedIndex(source, index, { whenIncomplete }) as LiveIndex<K, V>, bounds);
+    return make(namedIndex(source, index, { whenIncomplete }) as LiveSource<K, V>, bounds);
   } catch (error) {
     return constant<K, V>({ status: 'failed', entries: [], range: {}, isStale: true, error });
   }
+}
+
+/** As `liveQuery`; a missing source loads for ever, and what `liveQuery` refuses is a result. */
+export function queryOf<K, V>(asked: Asked): LiveQuery<K, V> {
+  return made<K, V, LiveQuery<K, V>>(liveQuery, asked);
+}
+
+/** As `queryOf`, for `liveWindow`. */
+export function windowOf<K, V>(asked: Asked): LiveWindow<K, V> {
+  return made<K, V, LiveWindow<K, V>>(liveWindow, asked);
 }
 
 /** Copies objects and arrays: their owner may change them, and frameworks track what is read of them. */
