@@ -106,7 +106,6 @@ const RECHECK_MS = 1000;
 const FIRST_PAUSE_MS = 50;
 const LAST_PAUSE_MS = 2000;
 
-
 /** Whether another tab took over during a read, or the feed dropped commits: the current state can be read at once. */
 function isInterrupted(error: unknown): boolean {
   return (error as Partial<KvError> | undefined)?.code === 'KV_TRUNCATED_FEED' || isSnapshotLost(error);
