@@ -18,7 +18,8 @@ export interface LiveRange {
   readonly [option: string]: unknown;
 }
 
-interface LiveRows<K, V> {
+/** What a live query shows. */
+export interface LiveRows<K, V> {
   /** An entry that has not changed is the same object as in the last result, unless its key has bytes. */
   readonly entries: readonly (readonly [K, V])[];
   /** What `entries` were read with. */
@@ -69,7 +70,9 @@ export interface LiveValueResult<T> {
 
 /** As `LiveQuery`. */
 export interface LiveValue<T> {
+  /** Calls `onChange` after each change of the result; returns a function that ends it. */
   readonly subscribe: (onChange: () => void) => () => void;
+  /** Returns the same object until the result changes. */
   readonly getSnapshot: () => LiveValueResult<T>;
 }
 
