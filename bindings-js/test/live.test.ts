@@ -224,6 +224,23 @@ test('a query starts over after what may pass, with pauses, and keeps what it sh
   ]);
 })));
 
+test('a query that failed before it read anything is loading while it retries', () => withMemory<Key, number>({}, (db) => alive(async () => {
+  let error: KvError | undefined = new KvError('KV_IO', 'the disk is gone');
+  const source = overriding(db, (name) => (name !== 'entries' || error === undefined ? undefined : () => ({ toArray: () => Promise.reject(error) })));
+  const query = liveQuery(source);
+  const view = render(query);
+  await until(query, () => query.getSnapshot().status === 'failed');
+  view.unmount();
+  error = new KvError('KV_TIMEOUT', 'no tab answers', { retryable: true });
+  const again = render(query);
+  await until(query, () => query.getSnapshot().error === error);
+  const { status, isStale } = query.getSnapshot();
+  assert.deepEqual([status, isStale], ['loading', false]);
+  error = undefined;
+  await until(query, () => query.getSnapshot().status === 'ready');
+  again.unmount();
+})));
+
 test('nothing is read between tries once the last subscription ends', () => withMemory<Key, number>({}, (db) => alive(async () => {
   let tries = 0;
   const source = overriding(db, (name) => (name !== 'entries' ? undefined : () => {

@@ -18,24 +18,24 @@ export interface LiveRange {
   readonly [option: string]: unknown;
 }
 
-/** What a live query shows. */
-export interface LiveRows<K, V> {
-  /** An entry that has not changed is the same object as in the last result, unless its key has bytes. */
-  readonly entries: readonly (readonly [K, V])[];
-  /** What `entries` were read with. */
-  readonly range: LiveRange;
-  /** Whether the entries were read before something that may have changed them. */
-  readonly isStale: boolean;
-}
-
 /** Result of a live query. Never changes; a new result is a new object. */
-export type LiveResult<K, V> =
-  /** Not read yet. `error` is why the last try failed, if one did; there is going to be another. */
-  | LiveRows<K, V> & { readonly status: 'loading'; readonly error: unknown }
-  /** As after `loading`, if the entries are stale: they are the last ones read. */
-  | LiveRows<K, V> & { readonly status: 'ready'; readonly error: unknown }
-  /** Reading failed for good; `entries` are the last ones read. The next first subscription tries again. */
-  | LiveRows<K, V> & { readonly status: 'failed'; readonly error: unknown };
+export interface LiveResult<K, V> {
+  /**
+   * - `loading`: no read has succeeded yet.
+   * - `ready`: `entries` are from the last read that succeeded.
+   * - `failed`: the last read failed, and the query does not retry it. It reads again when it gets a
+   *   subscriber while it has none.
+   */
+  readonly status: 'loading' | 'ready' | 'failed';
+  /** An unchanged entry is the same object as in the last result, unless its key contains bytes. */
+  readonly entries: readonly (readonly [K, V])[];
+  /** The range that `entries` were read with. */
+  readonly range: LiveRange;
+  /** Whether `entries` may be outdated: a read failed, or the window has moved. */
+  readonly isStale: boolean;
+  /** Why the last read failed, if it did. Unless the status is `failed`, the query retries. */
+  readonly error: unknown;
+}
 
 /**
  * Fits React's `useSyncExternalStore` and the stores of other frameworks. The functions need no
@@ -70,9 +70,9 @@ export interface LiveValueResult<T> {
 
 /** As `LiveQuery`. */
 export interface LiveValue<T> {
-  /** Calls `onChange` after each change of the result; returns a function that ends it. */
-  readonly subscribe: (onChange: () => void) => () => void;
-  /** Returns the same object until the result changes. */
+  /** As `LiveQuery.subscribe`. */
+  readonly subscribe: LiveQuery<never, never>['subscribe'];
+  /** As `LiveQuery.getSnapshot`. */
   readonly getSnapshot: () => LiveValueResult<T>;
 }
 
@@ -102,14 +102,14 @@ const LIVE_RANGE = { ...RANGE, eq: 2 } as const;
 /** Longest delay of setTimeout. */
 const MAX_WAIT_MS = 0x7fff_ffff;
 
-/** Time between two reads that depend on entries that are not read: when one expires, nobody tells. */
+/** Poll interval where a result depends on entries that are not read: no commit reports that one has expired. */
 const RECHECK_MS = 1000;
 
-/** Time until the second try, and between later ones at most. */
+/** Delay before the first retry, which doubles up to the last. */
 const FIRST_PAUSE_MS = 50;
 const LAST_PAUSE_MS = 2000;
 
-/** Whether another tab took over during a read, or the feed dropped commits: the current state can be read at once. */
+/** Whether another tab took over during the read, or the feed dropped commits: a retry need not wait. */
 function isInterrupted(error: unknown): boolean {
   return (error as Partial<KvError> | undefined)?.code === 'KV_TRUNCATED_FEED' || isSnapshotLost(error);
 }
@@ -130,7 +130,7 @@ function wake(call: () => void, at: number): ReturnType<typeof setTimeout> {
   return timer;
 }
 
-/** Tells keys apart by what they say; none for keys with bytes and for those of other codecs. */
+/** Identifies a key by its value; undefined if it contains bytes, or is an object of a custom codec. */
 function nameOf(key: unknown): string | undefined {
   if (typeof key !== 'object' || key === null) return `${typeof key} ${String(key)}`;
   if (key instanceof Date) return `date ${key.getTime()}`;
@@ -149,13 +149,15 @@ class Live<K, V, R> {
   #range: Range<R>;
   readonly #listeners = new Set<{ readonly call: () => void }>();
   #result: LiveResult<K, V>;
-  /** The entries of the result by the names of their keys. */
+  /** The entries of the result, by `nameOf` their keys. */
   #rows = new Map<string, Row<K, V>>();
-  /** Reads again; set while the source is followed. */
+  /** Reads the range again; defined while a subscription follows the source. */
   #refresh: (() => void) | undefined;
   #stop: AbortController | undefined;
-  /** Number of tries that failed since the last read that did not. */
+  /** Reads that failed since the last one that succeeded. */
   #failures = 0;
+  /** Whether any read has succeeded. */
+  #wasRead = false;
 
   constructor(source: Source<K, V, R>, range: Range<R>) {
     this.#source = source;
@@ -193,15 +195,12 @@ class Live<K, V, R> {
     const fail = (error: unknown): void => {
       if (stop.signal.aborted) return;
       stop.abort();
-      this.#stop = undefined;
-      this.#refresh = undefined;
-      const { status } = this.#result;
+      this.#stop = this.#refresh = undefined;
       if (!isPassing(error)) return this.#publish({ ...this.#result, status: 'failed', isStale: true, error });
       const failures = this.#failures++;
       if (failures === 0 && isInterrupted(error)) return this.#start();
       this.#pause(Math.min(FIRST_PAUSE_MS * 2 ** failures, LAST_PAUSE_MS));
-      const isRead = status !== 'loading';
-      this.#publish({ ...this.#result, status: isRead ? 'ready' : status, isStale: isRead, error });
+      this.#publish({ ...this.#result, status: this.#wasRead ? 'ready' : 'loading', isStale: this.#wasRead, error });
     };
     this.#follow(stop.signal, fail).catch(fail);
   }
@@ -226,8 +225,9 @@ class Live<K, V, R> {
           const entries = await this.#source.entries({ ...range, meta: true, signal }).toArray();
           signal.throwIfAborted();
           this.#failures = 0;
+          this.#wasRead = true;
           clearTimeout(timer);
-          // When an entry that `offset` skips expires, the others move up.
+          // Entries move up when one that `offset` skips expires.
           let next = (range.offset ?? 0) > 0 ? Date.now() + RECHECK_MS : Infinity;
           for (const { expiresAt = Infinity } of entries) if (expiresAt < next) next = expiresAt;
           if (next < Infinity) timer = wake(refresh, next);
@@ -251,7 +251,7 @@ class Live<K, V, R> {
     for await (const _ of commits) refresh();
   }
 
-  /** Publishes what was read, unless views need not update. */
+  /** Publishes what was read, unless it equals the result. */
   #show(entries: readonly Entry<K, V>[], range: Range<R>): void {
     const known = new Map<string, Row<K, V>>();
     const rows = entries.map(({ key, value, version }) => {
