@@ -9,12 +9,15 @@ import { replicaOptions, wrongClock } from '../../bindings-js/test-sync/faults/f
 import type { FleetDevice, FleetOptions, Method } from '../../bindings-js/test-sync/faults/fleet.ts';
 import type { Replica, Told } from '../../bindings-js/test-sync/faults/replica.ts';
 import { Waits } from '../../bindings-js/test-sync/faults/waits.ts';
-import { pause } from '../../bindings-js/test-sync/faults/world.ts';
+import { inTime, pause } from '../../bindings-js/test-sync/faults/world.ts';
 import { launchProfile } from '../browser.ts';
 import { serve } from '../http.ts';
 import type { Server } from '../http.ts';
 import { killBrowser } from '../processes.ts';
 import type {} from './page.ts';
+
+/** Playwright may never settle a call on a page whose browser was killed at that moment. */
+const PAGE_MS = 90_000;
 
 const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
@@ -144,7 +147,7 @@ class TabDevice implements FleetDevice {
     } else if (what === 'close tab') {
       await close(page);
     } else if (what === 'reload tab') {
-      await inTime(page.reload().then(() => this.#start(page))).catch(() => close(page));
+      await inTime('reloading a page', page.reload().then(() => this.#start(page)), PAGE_MS).catch(() => close(page));
     } else {
       await crash(page);
     }
@@ -165,10 +168,10 @@ class TabDevice implements FleetDevice {
     for (let at = 0; at < this.#pages.length; at++) {
       for (let tries = 0; (this.#pages[at] as Page).isClosed(); tries++) {
         try {
-          await inTime(this.#open().then(async (page) => {
+          await inTime('opening a page', this.#open().then(async (page) => {
             this.#pages[at] = page;
             await page.evaluate(() => window.replica.write());
-          }));
+          }), PAGE_MS);
         } catch (error) {
           // The browser may be killed meanwhile.
           if (tries > 5) throw error;
@@ -205,7 +208,7 @@ async function crash(page: Page): Promise<void> {
   const crashed = page.waitForEvent('crash', { timeout: 60_000 });
   crashed.catch(() => undefined);
   try {
-    // A page that another one's crash has taken with it may not answer.
+    // The crash of another page in its process may have ended it, and then it does not answer.
     const session = await Promise.race([page.context().newCDPSession(page), crashed.then(() => undefined)]);
     if (session === undefined) return;
     void session.send('Page.crash').catch(() => undefined);
@@ -218,15 +221,5 @@ async function crash(page: Page): Promise<void> {
 }
 
 function close(page: Page): Promise<void> {
-  return inTime(page.close()).catch(() => undefined);
-}
-
-/** Playwright may wait for ever for a page whose browser was killed at that moment. */
-function inTime<T>(promise: Promise<T>): Promise<T> {
-  promise.catch(() => undefined);
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error('the page does not answer')), 90_000);
-  });
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+  return inTime('closing a page', page.close(), PAGE_MS).catch(() => undefined);
 }

@@ -21,7 +21,7 @@ import { DATABASE as FLEET } from './replica.ts';
 import type { Mistake } from './replica.ts';
 import { startS3 } from './s3-world.ts';
 import { Waits } from './waits.ts';
-import { openLog, pause } from './world.ts';
+import { inTime, openLog, pause } from './world.ts';
 import type { LogAccess, LogAddress } from './world.ts';
 
 export interface FaultsOptions {
@@ -129,15 +129,6 @@ async function readBy(log: RemoteLog, newest: Position): Promise<readonly Logged
   } finally {
     await log.close();
   }
-}
-
-/** Rejects if something takes longer than some milliseconds. */
-function inTime<T>(what: string, promise: Promise<T>, milliseconds: number): Promise<T> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`${what} takes more than ${milliseconds / 1000} s`)), milliseconds);
-  });
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
 /** Waits for a step at the end. If that takes long, it tells what devices wait for, and then rejects. */
@@ -329,13 +320,13 @@ export async function runFaults(given: FaultsOptions): Promise<readonly string[]
       isOver = true;
     });
     // Writers probe a bucket first. On a busy machine that takes longer than servers go without a fault.
-    // With a condition an append may lose every race while nothing holds up the others.
+    // Conditional appends can lose every race while no fault delays the other writers.
     const areWriting = async (): Promise<void> => {
       while (!isOver && writers.some(([name, device]) => device === writer && ![...book.entries.keys()].some((key) => key.startsWith(`${name}:`)))) await pause(50);
     };
     await step('writing first records', areWriting());
     const lacking = (): string[] => tooLittle(book, promises, isS3 ? 0 : Math.floor(seconds / 100), writers.length === 0 ? 0 : isS3 ? 20 : 100, devices.length > 0 && hasConditions);
-    // A busy machine takes longer for the same.
+    // A busy machine needs longer for the same coverage.
     const [end, last] = [performance.now() + seconds * 1000, performance.now() + seconds * 3000];
     while (!isOver && (performance.now() < end || (performance.now() < last && lacking().length > 0))) {
       await pause(random.between(500, 3000));
