@@ -78,7 +78,7 @@ const PROFILES: readonly Profile[] = [
   { name: 'lost history and compaction', steps: { ...WRITES, ...WORK, lose: 2, compact: 3, clone: 1, reconnect: 2 }, subjects: { losses: 60, repairs: 30, compactions: 50 } },
   { name: 'programs on one file in turn', steps: { ...WRITES, task: 8, ...WORK, program: 5, compact: 1, strict: 1 }, programs: [NOTES, MORE, ALL], strict: { collection: 'accounts', prefix: '' }, subjects: { 'programs changed': 80, tasks: 70 } },
   { name: 'programs on one log', steps: { ...WRITES, task: 8, ...WORK, compact: 2, strict: 2, crash: 1 }, programs: [NOTES, MORE, ALL], strict: { collection: 'accounts', prefix: '' }, subjects: { tasks: 70, compactions: 40 } },
-  { name: 'clocks that jump', steps: { ...WRITES, ...WORK, 'set for a while': 12, jump: 6, purge: 4, hours: 6, crash: 1, compact: 1 }, hasClocks: true, subjects: { expiries: 40, jumps: 80, purges: 50 } },
+  { name: 'clocks that jump', steps: { ...WRITES, ...WORK, 'set for a while': 24, jump: 6, purge: 4, hours: 16, crash: 1, compact: 1 }, hasClocks: true, subjects: { expiries: 70, jumps: 80, purges: 50 } },
   { name: 'values of all sizes', steps: { ...WRITES, ...WORK, large: 6, many: 1, crash: 1, 'power cut': 1, compact: 1 }, maxSteps: 50, isSlow: true, subjects: { 'large values': 60, 'transactions in parts': 20 } },
   { name: 'records that mean nothing', steps: { ...WRITES, ...WORK, poison: 5, compact: 1, crash: 1 }, subjects: { 'records refused': 80 } },
   ...(['none', 'lossy'] as const).flatMap(comparing),
@@ -375,7 +375,7 @@ class World {
       }
       case 'crash': await this.#restart(index, 'crash'); this.count('crashes'); return;
       case 'power cut': await this.#restart(index, 'power cut'); this.count('power cuts'); return;
-      // One that has failed stays so until it restarts.
+      // A failed disk stays failed until the device restarts.
       case 'cut': device.disk.left = Math.min(device.disk.left, amount % 13); return;
       case 'offline':
         if (device.disk.left !== Infinity) return;
