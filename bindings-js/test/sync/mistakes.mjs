@@ -361,4 +361,9 @@ const LEADER = [
   { name: 'a conflict is resolved again and again', file: 'leader.ts', from: '      await this.replica.removeConflict(next.id);\n', to: '', tests: ['api: the loser of a conflict can write a merged value, also after a restart'] },
 ];
 
-export const MISTAKES = [...FOLD, ...ROWS, ...MODEL, ...APPLY, ...CAPTURE, ...OUTBOX, ...SENDING, ...READING, ...REJOIN, ...SNAPSHOTS, ...STRICT, ...REPLICA, ...LEADER];
+const S3 = [
+  { name: 'who loses a race reads to the end before the next try', file: 's3/log.ts', from: '        if ((await this.#slots(position - 1, width, signal, width)).length > 0) continue;\n', to: '', tests: ['s3-faults: of two writers that never pause neither is starved'] },
+  { name: 'a record below the end of a purge is acknowledged', file: 's3/log.ts', from: 'if (await this.#floor() >= position) {', to: 'if (false) {', tests: ['s3-faults: a writer that slept through a purge'] },
+];
+
+export const MISTAKES = [...FOLD, ...ROWS, ...MODEL, ...APPLY, ...CAPTURE, ...OUTBOX, ...SENDING, ...READING, ...REJOIN, ...SNAPSHOTS, ...STRICT, ...REPLICA, ...LEADER, ...S3];

@@ -92,6 +92,26 @@ test('a record is an object, an append takes two requests, and a purge deletes r
   for (const [key, bytes] of bucket.objects) if (before.has(key)) assert.deepEqual(bytes, before.get(key), `${key} was changed`);
 });
 
+test('of two writers that never pause neither is starved', async () => {
+  const bucket = new S3Memory();
+  const send = bucket.options.fetch as (request: Request) => Promise<Response>;
+  const remote = (): RemoteLog => s3Log({ ...bucket.options, database: 'notes', probe: false, fetch: async (request) => {
+    await new Promise((resolve) => setTimeout(resolve, 2 + 4 * Math.random()));
+    return send(request);
+  } });
+  const RECORDS = 40;
+  await Promise.all(['a', 'b'].map(async (writer) => {
+    const log = remote();
+    for (let seq = 1; seq <= RECORDS; seq++) await log.append(bytesOf(writer), { idempotencyKey: `${writer}:${seq}` });
+  }));
+  const writers = (await readAll(remote(), 0)).map(({ record }) => textOf(record)).join('');
+  assert.equal(writers.length, 2 * RECORDS);
+  // Who is through first leaves the rest to the other one.
+  const both = writers.replace(/(.)\1*$/, '');
+  const longest = Math.max(...(both.match(/a+|b+/g) ?? [writers]).map(({ length }) => length));
+  assert.ok(longest <= RECORDS / 2, `${longest} records of one in a row: ${writers}`);
+});
+
 test('an upload that was interrupted shows nothing, leaves its parts, and can be repeated', async () => {
   const bucket = new S3Memory();
   const send = bucket.options.fetch as (request: Request) => Promise<Response>;

@@ -94,7 +94,7 @@ export class S3Log implements RemoteLog {
   async #append(record: Uint8Array, key: string, expect: Position | undefined, signal: AbortSignal | undefined): Promise<Position> {
     const body = encode(key, record);
     for (let tries = 0; tries < 1000; tries++) {
-      if (tries > 0 || this.#known?.to !== this.#head || (expect ?? 0) > this.#head) await this.#catchUp();
+      if (this.#known?.to !== this.#head || (expect ?? 0) > this.#head) await this.#catchUp();
       const earlier = await this.#find(key);
       if (earlier !== undefined) {
         const slot = await this.#slot(earlier);
@@ -105,8 +105,12 @@ export class S3Log implements RemoteLog {
       const position = this.#head + 1;
       if (position > LAST) throw logRefused('the log is full');
       if (!await this.#bucket.create(slotOf(position), body, signal)) {
-        // Raced, or an earlier try without an answer: the slot says which.
-        if (!await this.#bucket.has(slotOf(position))) await new Promise((resolve) => setTimeout(resolve, 10 + Math.random() * 50));
+        // Raced, or an earlier try without an answer: the slot says which. The winner creates its next
+        // record after one more request; a writer that made several before its next try would lose each race.
+        const width = Math.min(PARALLEL, 4 ** tries);
+        if ((await this.#slots(position - 1, width, signal, width)).length > 0) continue;
+        await new Promise((resolve) => setTimeout(resolve, 10 + Math.random() * 50));
+        await this.#catchUp();
         continue;
       }
       if (await this.#floor() >= position) {
@@ -163,11 +167,11 @@ export class S3Log implements RemoteLog {
     return undefined;
   }
 
-  /** Consecutive slots after a position, at most `limit`, up to the first one that is free. */
-  async #slots(after: Position, limit: number, signal?: AbortSignal): Promise<Slot[]> {
+  /** Consecutive slots after a position, at most `limit`, up to the first one that is free. Reads `first` of them at once, and then more. */
+  async #slots(after: Position, limit: number, signal?: AbortSignal, first = 1): Promise<Slot[]> {
     const found: Slot[] = [];
     // One request shows whether there is anything.
-    for (let width = 1; found.length < limit; width = Math.min(PARALLEL, width * 4)) {
+    for (let width = first; found.length < limit; width = Math.min(PARALLEL, width * 4)) {
       const wanted = Array.from({ length: Math.min(width, limit - found.length) }, (_, at) => after + found.length + 1 + at);
       const slots = await inParallel(PARALLEL, wanted, (position) => this.#slot(position, signal));
       const end = slots.indexOf(undefined);
