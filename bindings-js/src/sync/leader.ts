@@ -29,6 +29,8 @@ const MIN_POLL_MS = 1000;
 const MAX_POLL_MS = 30_000;
 export const MIN_BACKOFF_MS = 50;
 export const MAX_BACKOFF_MS = 30_000;
+/** Each record that waits for the log lets the next one gather commits for longer; of so many records. */
+const MAX_GATHERING = 10;
 /** Failures after which trying again does not help. */
 const FINAL: ReadonlySet<string> = new Set(['KV_CLOSED', 'KV_SYNC_FENCED', 'KV_SYNC_MODE', 'KV_VERSION_UNSUPPORTED', 'KV_VERSION_CHANGED', 'KV_INVALID_ARGUMENT', 'KV_READ_ONLY', 'KV_CODEC_MISMATCH', 'KV_INDEX_MISMATCH']);
 
@@ -100,8 +102,9 @@ export class Leader {
   /** Of loops that wait after a failure. */
   readonly #pauses = new Set<Bell>();
   readonly #ended: Promise<void>;
-  /** Until when commits that follow a burst gather, counted from the record before. */
+  /** Until when commits gather for the next record. */
   #gatherUntil = 0;
+  readonly #gathering = new Bell();
   #failure: KvError | undefined;
 
   constructor(db: Database, tables: Tables, log: RemoteLog, options: SyncOptions, events: LeaderEvents) {
@@ -146,7 +149,7 @@ export class Leader {
   end(reason: KvError): void {
     this.replica.stop();
     if (!this.#isStopped) this.#stop.abort(reason);
-    for (const bell of [this.#incoming, this.#outgoing, this.#conflicted, ...this.#pauses]) bell.ring();
+    for (const bell of [this.#incoming, this.#outgoing, this.#conflicted, this.#gathering, ...this.#pauses]) bell.ring();
   }
 
   /** There may be something new in the log. */
@@ -240,6 +243,7 @@ export class Leader {
     if (this.#isStopped) return;
     await this.refresh({ status: 'live', lastError: undefined });
     // Sending waits until the log was read.
+    this.#gathering.ring();
     this.#outgoing.ring();
     if (hasMore) this.#incoming.ring();
   }
@@ -247,15 +251,18 @@ export class Leader {
   async #send(): Promise<void> {
     // A record costs much more than a commit in it.
     const wait = this.#gatherUntil - performance.now();
-    if (wait > 0 && !isHidden() && this.replica.hasCommits) await this.#pause(wait);
+    if (wait > 0 && !isHidden() && this.replica.hasCommits) await this.#gathering.wait(wait);
     const before = this.replica.drained;
     while (!this.#isStopped && this.replica.isDrainDue && await this.replica.drain());
     // Where each commit waits for an answer to the one before, none of them would gain anything.
     const isBurst = this.replica.drained > before + 1;
-    this.#gatherUntil = isBurst ? performance.now() + GATHER_MS : 0;
+    const drainedAt = performance.now();
     let isSent = false;
     while (!this.#isStopped && await this.replica.publish(this.#stop.signal)) isSent = true;
     const pending = await this.replica.pending();
+    // While the log cannot be reached, records that wait do not become ever more.
+    const waiting = this.replica.isCaughtUp ? 0 : Math.min(pending, MAX_GATHERING);
+    this.#gatherUntil = drainedAt + GATHER_MS * Math.max(waiting, isBurst ? 1 : 0);
     if (!this.#isStopped) this.#events.state({ pending });
     if (!isSent) return;
     this.#incoming.ring();

@@ -154,6 +154,24 @@ test('the default collection follows the log like others, with the options of op
   assert.deepEqual(heard, ['one', { n: 1 }, 'strict/two', { n: 2 }]);
 });
 
+test('writes while records wait for the log gather into few records', async () => {
+  let isUnreachable = true;
+  const a = await start(new MemoryServer({ isUnreachable: () => isUnreachable }));
+  const notes = a.db.collection('notes');
+  for (let [nth, end] = [0, performance.now() + 3000]; performance.now() < end; nth++) {
+    await notes.set(nth, nth);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  const { status, pending } = a.sync.state;
+  assert.equal(status, 'offline');
+  // One for each 100 ms would be 30.
+  assert.ok(pending >= 1 && pending <= 12, `${pending} records`);
+  isUnreachable = false;
+  await a.sync.flush();
+  assert.equal(a.sync.state.pending, 0);
+  await stop(a);
+});
+
 test('everything works offline, and is sent later', async () => {
   let isOffline = true;
   const server = new MemoryServer({ isUnreachable: () => isOffline });

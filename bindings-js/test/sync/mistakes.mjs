@@ -358,6 +358,7 @@ const REPLICA = [
 ];
 
 const LEADER = [
+  { name: 'each commit that waits for the log becomes a record', file: 'leader.ts', from: 'this.replica.isCaughtUp ? 0 : Math.min(pending, MAX_GATHERING)', to: '0', tests: ['api: writes while records wait for the log gather into few records'] },
   { name: 'a conflict is resolved again and again', file: 'leader.ts', from: '      await this.replica.removeConflict(next.id);\n', to: '', tests: ['api: the loser of a conflict can write a merged value, also after a restart'] },
 ];
 
