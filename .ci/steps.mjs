@@ -29,7 +29,7 @@ function nativeTool() {
  * cuts and failures at every operation take minutes, and hit the same places with any addresses.
  */
 const I686 = {
-  name: 'i686', suite: 'rest',
+  name: 'i686', suite: 'engine', native: true,
   command: [
     'cargo', 'test', '--no-fail-fast', '--target', I686_TARGET, '--package', 'mangrove-engine', '--package', 'mangrove-memory', '--package', 'mangrove-bindings',
     '--lib', '--test', 'engine', '--test', 'crash', '--test', 'processes', '--test', 'database', '--test', 'transactions', '--test', 'session', '--test', 'clients', '--test', 'session_waiting',
@@ -45,24 +45,25 @@ const I686 = {
 
 /**
  * Each step is a command, run in the root or in `cwd`. `suite` is `quick` for what a change usually
- * breaks, otherwise `rest`. A step that is `alone` runs with no other; `after` names a step whose
- * files it needs.
+ * breaks; the others are in one of four groups. Steps wait for the build, unless they are `native`. A
+ * step that is `alone` runs with no other; `after` names a step whose files it needs.
  */
 export const STEPS = [
-  { name: 'build', suite: 'both', alone: true, command: ['npm', 'run', '--silent', 'build:package'] },
+  { name: 'build', suite: 'all', native: true, command: ['npm', 'run', '--silent', 'build:package'] },
 
-  { name: 'fmt', suite: 'quick', command: ['cargo', 'fmt', '--all', '--check'] },
-  { name: 'clippy', suite: 'quick', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
+  // Cuts the power at each tenth operation, and checks a fifth of the chains of deaths; the steps `crash` and `chains` do the rest.
+  { name: 'rust', suite: 'quick', native: true, command: ['cargo', 'test', '--no-fail-fast', ...RUST], env: { MANGROVE_CRASH_STRIDE: '10', MANGROVE_CHAINS_IMAGES: '200000' } },
+  { name: 'fmt', suite: 'quick', native: true, command: ['cargo', 'fmt', '--all', '--check'] },
+  { name: 'clippy', suite: 'quick', native: true, command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
+  { name: 'node', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'], env: { SYNC_RUNS: '2' } },
+  // Random histories of sync, 2,000 in all; the step `node` has a few of them.
+  { name: 'histories', suite: 'quick', cwd: BINDINGS, command: ['node', '--import', 'tsx', '--test', '--test-reporter', 'spec', 'test/sync/histories.test.ts', 'test/sync/converge.test.ts'], env: { SYNC_RUNS: '64', SYNC_SEED: '2' } },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, suite: 'quick', command: ['tsc', '--noEmit', '--project', project] })),
   // Whether each deliberate mistake is still at one place of the sources; `npm run mutations:sync` makes them.
   { name: 'sync mutations places', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync:mutations', '--', '--check'] },
   // Warnings, such as an export without documentation, are errors.
   { name: 'docs reference', suite: 'quick', command: ['npm', 'run', '--silent', 'build', '--workspace', 'mangrove-reference'] },
   { name: 'docs links', suite: 'quick', command: ['npm', 'run', '--silent', 'check', '--workspace', 'mangrove-reference'] },
-  // Cuts the power at each tenth operation; the step `crash` does so at all of them.
-  { name: 'rust', suite: 'quick', command: ['cargo', 'test', '--no-fail-fast', ...RUST], env: { MANGROVE_CRASH_STRIDE: '10' } },
-  // Of random histories of sync, 2,000 in all; elsewhere a few.
-  { name: 'node', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'], env: { SYNC_RUNS: '64', SYNC_SEED: '2' } },
   { name: 'examples', suite: 'quick', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
   { name: 'workerd', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:workerd'] },
   // Test suites of the packages whose interfaces the adapters implement; they need vitest.
@@ -71,40 +72,44 @@ export const STEPS = [
   // Steps with browsers start two at a time; a third program would slow them down by minutes.
   { name: 'e2e chromium', suite: 'quick', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium'] },
 
-  { name: 'e2e engines', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'firefox', '--project', 'webkitgtk'] },
   // Uses shuttle's locks, hence a separate build.
-  { name: 'clippy plain', suite: 'rest', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--no-default-features', '--', '--deny', 'warnings'] },
-  { name: 'clippy shuttle', suite: 'rest', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
-  { name: 'shuttle', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
+  { name: 'clippy plain', suite: 'engine', native: true, command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--no-default-features', '--', '--deny', 'warnings'] },
+  { name: 'clippy shuttle', suite: 'engine', native: true, command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
+  { name: 'shuttle', suite: 'engine', native: true, command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
   ...(hasI686 ? [I686] : []),
-  { name: 'crash', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'crash'] },
-  { name: 'crash indexes', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'engine', 'indexes::crashes'] },
+  { name: 'crash', suite: 'engine', native: true, command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'crash'] },
+  { name: 'crash indexes', suite: 'engine', native: true, command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'engine', 'indexes::crashes'] },
+  { name: 'chains', suite: 'engine', native: true, command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'chains'] },
   // Whether the engine's tests find deliberate mistakes; the same as `npm run mutations`.
-  { name: 'mutants', suite: 'rest', command: ['node', 'engine/tests/mutations/run.mjs'] },
+  { name: 'mutants', suite: 'engine', native: true, command: ['node', 'engine/tests/mutations/run.mjs'] },
+
   // Those tests of the package that open nothing without the key that each database then has.
-  { name: 'node encrypted', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:encrypted'] },
+  { name: 'node encrypted', suite: 'runtimes', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:encrypted'] },
   // The whole package on failing disks and through power cuts.
-  { name: 'faults', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:faults'] },
-  // The protocol between tabs: random schedules, and whether they find deliberate mistakes.
-  { name: 'tabs', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs'] },
-  { name: 'tabs mutations', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
-  { name: 'deno', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
-  { name: 'bun', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun', '--', ...NOT_IN_BUN.map((name) => `--path-ignore-patterns=**/${name}.test.ts`)] },
+  { name: 'faults', suite: 'runtimes', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:faults'] },
+  { name: 'deno', suite: 'runtimes', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
+  { name: 'bun', suite: 'runtimes', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun', '--', ...NOT_IN_BUN.map((name) => `--path-ignore-patterns=**/${name}.test.ts`)] },
   // Runs the native tool's tests on the package's tool, then tests the locks between the two. The
   // skipped test runs the tool a thousand times.
   {
-    name: 'cli', suite: 'rest', env: { MANGROVE_PROGRAM: join(BINDINGS, 'dist', 'cli.js') },
+    name: 'cli', suite: 'runtimes', env: { MANGROVE_PROGRAM: join(BINDINGS, 'dist', 'cli.js') },
     command: ['cargo', 'test', '--no-fail-fast', '--package', 'mangrove-cli', '--tests', '--', '--skip', 'failures::damage', '--exact'],
   },
-  { name: 'cli locks', suite: 'rest', after: 'cli', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
+  { name: 'cli locks', suite: 'runtimes', after: 'cli', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
+
+  // The protocol between tabs: random schedules, and whether they find deliberate mistakes.
+  { name: 'tabs', suite: 'browsers', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs'] },
+  { name: 'tabs mutations', suite: 'browsers', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
+  { name: 'e2e engines', suite: 'browsers', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'firefox', '--project', 'webkitgtk'] },
+  { name: 'e2e examples', suite: 'browsers', alone: true, cwd: EXAMPLES, command: ['playwright', 'test'] },
+  { name: 'matrix', suite: 'browsers', alone: true, cwd: MATRIX, command: ['playwright', 'test'] },
+  { name: 'chaos', suite: 'browsers', alone: true, command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '1'] },
+
   // The drivers of sync with real servers, which setup builds first.
-  { name: 'sync', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync'] },
-  { name: 'e2e sync', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium-sync'] },
+  { name: 'sync', suite: 'sync', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync'] },
+  { name: 'e2e sync', suite: 'sync', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium-sync'] },
   // Three servers that fail, and devices that are killed; the same as `npm run sync:faults`.
-  { name: 'sync cluster', suite: 'rest', alone: true, command: ['npm', 'run', '--silent', 'sync:faults', '--workspace', 'tests-e2e', '--', '--seconds', '60', '--seed', '1'] },
+  { name: 'sync cluster', suite: 'sync', alone: true, command: ['npm', 'run', '--silent', 'sync:faults', '--workspace', 'tests-e2e', '--', '--seconds', '60', '--seed', '1'] },
   // The demo's page with the server of `npm run start:sync`.
-  { name: 'e2e demo sync', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--config', 'sync.config.ts'] },
-  { name: 'e2e examples', suite: 'rest', alone: true, cwd: EXAMPLES, command: ['playwright', 'test'] },
-  { name: 'matrix', suite: 'rest', alone: true, cwd: MATRIX, command: ['playwright', 'test'] },
-  { name: 'chaos', suite: 'rest', alone: true, command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '1'] },
+  { name: 'e2e demo sync', suite: 'sync', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--config', 'sync.config.ts'] },
 ];

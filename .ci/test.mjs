@@ -2,7 +2,7 @@
 // runs.
 //
 //     node .ci/test.mjs                 what a change usually breaks: `npm test`
-//     node .ci/test.mjs --rest          everything else: `npm run test:all`
+//     node .ci/test.mjs --engine        the engine's long tests; also --runtimes, --browsers, --sync
 //     node .ci/test.mjs node deno       steps with one of these words in their name
 import { spawn } from 'node:child_process';
 import { appendFileSync } from 'node:fs';
@@ -18,8 +18,10 @@ const KEPT_LINES = 120;
 const LAST_LINES = 30;
 
 function select(names) {
-  if (names.length === 0) return STEPS.filter(({ suite }) => suite !== 'rest');
-  if (names[0] === '--rest') return STEPS.filter(({ suite }) => suite !== 'quick');
+  const suites = names.length === 0 ? ['quick'] : names.filter((name) => name.startsWith('--')).map((name) => name.slice(2));
+  const missing = suites.find((name) => !STEPS.some(({ suite }) => suite === name));
+  if (missing !== undefined) throw new Error(`no such group of steps: ${missing}`);
+  if (suites.length > 0) return STEPS.filter(({ suite }) => suite === 'all' || suites.includes(suite));
   const unknown = names.filter((name) => !STEPS.some((step) => step.name.split(' ').includes(name)));
   if (unknown.length > 0) throw new Error(`no such step: ${unknown.join(', ')}; there are ${STEPS.map((step) => step.name).join(', ')}`);
   return STEPS.filter((step) => step.name.split(' ').some((word) => names.includes(word)));
@@ -92,8 +94,8 @@ function telling(lines) {
 function isReady(step) {
   const others = [...running.keys()];
   if (step.alone ? others.length > 0 : others.length >= SLOTS || others.some((other) => other.alone)) return false;
-  // The step that it needs may not have been selected.
-  return step.after === undefined || ended.has(step.after) || !waitsOrRuns(step.after);
+  // The steps that it needs may not have been selected.
+  return [step.after, step.native ? undefined : 'build'].every((needed) => needed === undefined || step.name === needed || !waitsOrRuns(needed));
 }
 
 function waitsOrRuns(name) {
