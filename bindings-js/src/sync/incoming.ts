@@ -3,6 +3,7 @@ import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
 import { MissingBlobs, applyRecords } from './apply.ts';
 import type { Applied, RawConflict, ReadRecord } from './apply.ts';
+import { crc32c } from './bytes.ts';
 import { fetchBlobs } from './large-values.ts';
 import type { LocalCommits } from './local-commits.ts';
 import { partOf, renumber } from './outbox.ts';
@@ -19,6 +20,8 @@ import type { Bytes } from './tables.ts';
 const READ_RECORDS = 256;
 /** A gap or an unreadable record is passed over if the log still has it after this many reads. */
 const MAX_ATTEMPTS = 5;
+/** The same for a record that is unreadable in another way each time. */
+const MAX_DIFFERENT = 20;
 /** More than one commit can have. */
 const MAX_CONFLICTS = 1_000_000;
 const MAX_UNSEEN = 20;
@@ -158,8 +161,10 @@ export class Incoming {
       const { position, serverTime, record } = logged;
       const isUnknown = code === 'KV_VERSION_UNSUPPORTED';
       if (!isUnknown && code !== 'KV_CORRUPT') throw error;
-      // Another server may have it undamaged; a copy is what it is.
-      if (!isUnknown && !this.#isLastAttempt(`unreadable ${position}`)) throw this.#options.isCopy ? error : logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
+      // Another server may have it undamaged; a copy is what it is. It has to be the same each time: the cursor
+      // tells by it whether the log has lost history.
+      const isLast = [this.#isLastAttempt(`unreadable ${position} ${crc32c(record)}`), this.#isLastAttempt(`unreadable ${position}`, MAX_DIFFERENT)].includes(true);
+      if (!isUnknown && !isLast) throw this.#options.isCopy ? error : logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
       alarms.set(position, error as KvError);
       return { raw: record, unread: error as KvError, position, serverTime, crc: crcOf(record), flags: 0, device: 0n, seq: 0, back: 0, isSealed: false, body: new Uint8Array(0) };
     }
@@ -215,10 +220,10 @@ export class Incoming {
     await tx.collection(this.#local.tables.conflicts).setMany(conflicts.map((conflict, index) => [serial * MAX_CONFLICTS + index, conflict] as const));
   }
 
-  #isLastAttempt(what: string): boolean {
+  #isLastAttempt(what: string, most = MAX_ATTEMPTS): boolean {
     const attempts = (this.#attempts.get(what) ?? 0) + 1;
     this.#attempts.set(what, attempts);
-    return attempts >= MAX_ATTEMPTS;
+    return attempts >= most;
   }
 
   /** Looks whether the log still has what this device read last. */

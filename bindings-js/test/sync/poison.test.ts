@@ -5,8 +5,8 @@ import { test } from 'node:test';
 import { deflateRawSync } from 'node:zlib';
 import { keyCodecs, valueCodecs } from 'mangrove-kv';
 import { crc32c } from '../../src/sync/bytes.ts';
-import { MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
-import { CHUNK, COMPRESSED, REPAIR, encodeBody, encodeRecord } from '../../src/sync/record.ts';
+import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
+import { CHUNK, COMPRESSED, REPAIR, encodeBody, encodeRecord, isIntact } from '../../src/sync/record.ts';
 import type { RecordBody, SyncOp, SyncTransaction } from '../../src/sync/record.ts';
 import { toHlc } from '../../src/sync/clock.ts';
 import { code } from '../support/kit.ts';
@@ -193,6 +193,47 @@ test('many records that cannot be read are passed over together, and what is bef
   await converge([a, b]);
   await equal([a, b]);
   await stopAll([a, b]);
+});
+
+test('what is noted of a record that cannot be read is what the log has, whatever a server makes of it at times', async () => {
+  const server = new MemoryServer();
+  const log = new MemoryLog(server);
+  let reads = 0;
+  const device = await Device.start(server, { log: {
+    append: (...given) => log.append(...given), at: (...given) => log.at(...given), wake: (...given) => log.wake(...given), manifest: () => log.manifest(),
+    replaceManifest: (...given) => log.replaceManifest(...given), purge: (...given) => log.purge(...given), close: () => log.close(),
+    // Every fifth time another byte of the checksum is wrong, too.
+    read: async (after, limit) => (await log.read(after, limit)).map((logged) => {
+      if (isIntact(logged.record) || ++reads % 5 !== 0) return logged;
+      return { ...logged, record: logged.record.map((byte, at) => (at === logged.record.length - 1 ? byte ^ (1 << (reads / 5 % 8)) : byte)) };
+    }),
+  } });
+  await device.db.collection('notes').set('one', 1);
+  await converge([device]);
+  const { history } = await device.replica.state();
+  server.append(flipped(25, 64), { idempotencyKey: 'poison' });
+  await converge([device]);
+  device.replica.reconnect();
+  await converge([device]);
+  assert.deepEqual(device.repairs, []);
+  assert.equal((await device.replica.state()).history, history);
+  await stopAll([device]);
+});
+
+test('a record that is another one each time stops nobody', async () => {
+  const server = new MemoryServer();
+  const log = new MemoryLog(server);
+  let reads = 0;
+  const device = await Device.start(server, { log: {
+    append: (...given) => log.append(...given), at: (...given) => log.at(...given), wake: (...given) => log.wake(...given), manifest: () => log.manifest(),
+    replaceManifest: (...given) => log.replaceManifest(...given), purge: (...given) => log.purge(...given), close: () => log.close(),
+    read: async (after, limit) => (await log.read(after, limit)).map((logged) => (isIntact(logged.record) ? logged : { ...logged, record: logged.record.map((byte) => byte ^ (1 + ++reads % 255)) })),
+  } });
+  server.append(flipped(25, 64), { idempotencyKey: 'poison' });
+  server.append(good(), { idempotencyKey: 'good' });
+  await converge([device]);
+  assert.equal(await device.db.collection('notes').get('p'), 1);
+  await stopAll([device]);
 });
 
 test('the records behind one of a newer version are not taken for a gap', async () => {
