@@ -54,10 +54,11 @@ export const STEPS = [
   // Cuts the power at each tenth operation, and checks a fifth of the chains of deaths; the steps `crash` and `chains` do the rest.
   { name: 'rust', suite: 'quick', native: true, command: ['cargo', 'test', '--no-fail-fast', ...RUST], env: { MANGROVE_CRASH_STRIDE: '10', MANGROVE_CHAINS_IMAGES: '200000' } },
   { name: 'fmt', suite: 'quick', native: true, command: ['cargo', 'fmt', '--all', '--check'] },
-  { name: 'clippy', suite: 'quick', native: true, command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
   { name: 'node', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'], env: { SYNC_RUNS: '2' } },
   // Random histories of sync, 2,000 in all; the step `node` has a few of them.
   { name: 'histories', suite: 'quick', cwd: BINDINGS, command: ['node', '--import', 'tsx', '--test', '--test-reporter', 'spec', 'test/sync/histories.test.ts', 'test/sync/converge.test.ts'], env: { SYNC_RUNS: '64', SYNC_SEED: '2' } },
+  // Waits for the lock of `rust` while that compiles.
+  { name: 'clippy', suite: 'quick', native: true, command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, suite: 'quick', command: ['tsc', '--noEmit', '--project', project] })),
   // Whether each deliberate mistake is still at one place of the sources; `npm run mutations:sync` makes them.
   { name: 'sync mutations places', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync:mutations', '--', '--check'] },
