@@ -31,11 +31,13 @@ function listOf<T extends { key: string }>(items: readonly T[]): readonly T[] {
 
 function expiryOf(...options: (TransactionOptions | undefined)[]): { expireIn?: number } {
   const ttlSeconds: unknown = options.find((given) => given?.['ttl'] !== undefined)?.['ttl'];
-  return ttlSeconds === undefined ? {} : { expireIn: Math.ceil(Number(ttlSeconds) * 1000) };
+  // As in unstorage's own drivers, 0 and null keep the item.
+  return ttlSeconds === undefined || ttlSeconds === null || ttlSeconds === 0 ? {} : { expireIn: Math.ceil(Number(ttlSeconds) * 1000) };
 }
 
 /**
- * A driver for `createStorage`. The option `ttl` of a write is the entry's time to live in seconds.
+ * A driver for `createStorage`. The option `ttl` of a write is the entry's time to live in seconds; 0, null
+ * or none: it stays.
  * Raw items may be anything that structured clone keeps, and are stored as they are. The database
  * stays open until its owner closes it.
  */

@@ -112,6 +112,15 @@ withStorage('items expire', async (storage, collection) => {
   assert.deepEqual(await storage.getKeys(), ['common', 'long']);
 });
 
+withStorage('a time to live of 0 or null is none, as for the drivers of unstorage', async (storage) => {
+  for (const ttl of [0, null]) {
+    await storage.setItem('a', 1, { ttl } as never);
+    await storage.setItems([{ key: 'b', value: '1', options: { ttl } as never }], { ttl: 0.001 });
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    assert.deepEqual(await storage.getKeys(), ['a', 'b']);
+  }
+});
+
 withStorage('mounts, prefixes and snapshots', async (storage, collection) => {
   storage.mount('inner', mangroveDriver({ collection: collection as never }));
   await storage.setItem('inner:a', 1);
