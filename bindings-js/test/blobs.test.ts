@@ -162,11 +162,40 @@ test('streams of any kind are stored as bytes and as Blobs', () => withMemory({}
   assertSame(await raw.get('a') ?? assert.fail(), bytes);
 }));
 
+test('many short Blobs are one commit, by setMany and in batches, beside other changes and in transactions', () => withMemory({}, async (db) => {
+  const files = filesOf(db);
+  const made = Array.from({ length: 40 }, (_, at) => bytesOf(at * 1000, at));
+  const list = made.map((bytes, at) => [`k${String(at).padStart(2, '0')}`, at % 2 === 0 ? new Blob([bytes], { type: 'a/b' }) : new File([bytes], `f${at}`, { lastModified: at })] as const);
+  const longest = bytesOf((256 << 10) - 100);
+  await files.setMany([...list, ['longest', new Blob([longest])]]);
+  const versions = new Set((await files.entries({ meta: true }).toArray()).map(({ version }) => version));
+  assert.equal(versions.size, 1);
+  for (const [at, [key]] of list.entries()) {
+    const found = await files.get(key);
+    assertSame(await contents(found), made[at] as Uint8Array);
+    if (at % 2 === 0) assert.equal(found?.type, 'a/b');
+    else assert.deepEqual([(found as File).name, (found as File).lastModified], [`f${at}`, at]);
+  }
+  assertSame(await contents(await files.get('longest')), longest);
+  const { version } = await db.batch().set('x', 1).collection(files).set('k00', new Blob(['new'])).delete('k01').set('k01', new Blob(['again']), { expireIn: 60_000 }).commit();
+  assert.equal((await files.getEntry('k00'))?.version, version);
+  assert.equal(await (await files.get('k01'))?.text(), 'again');
+  assert.equal(await db.get('x'), 1);
+  await db.transaction(async (tx) => {
+    await tx.collection(files).setMany([['k02', new Blob(['in a transaction'])]]);
+    assert.equal(await (await tx.collection(files).get('k02'))?.text(), 'in a transaction');
+  });
+  assert.equal(await (await files.get('k02'))?.text(), 'in a transaction');
+  await verify(db);
+}));
+
 test('other ways to store a Blob refuse it', () => withPath(async (path) => {
   const db = await open(path);
   const files = filesOf(db);
   const value = new Blob(['1']);
-  await rejects(files.setMany([['a', value]]), 'KV_INVALID_VALUE');
+  await rejects(files.setMany([['a', value], ['b', new Blob([bytesOf(256 << 10)])]]), 'KV_INVALID_VALUE');
+  await rejects(files.setMany([['a', value], ['b', 'text' as never]]), 'KV_INVALID_VALUE');
+  assert.throws(() => db.batch().collection(files).set('a', 'text' as never), { code: 'KV_INVALID_VALUE' });
   await rejects(files.getOrInsert('a', value), 'KV_INVALID_VALUE');
   await rejects(files.update('a', () => value), 'KV_INVALID_VALUE');
   await rejects(files.set('a', 'text' as never), 'KV_INVALID_VALUE');
@@ -175,6 +204,7 @@ test('other ways to store a Blob refuse it', () => withPath(async (path) => {
   await rejects(db.set('a', value), 'KV_INVALID_VALUE');
   const indexed = db.collection<string, Blob>('indexed', { value: blob(), indexes: { bySize: { key: ({ size }) => size } } });
   await rejects(indexed.set('a', value), 'KV_INVALID_ARGUMENT');
+  await rejects(indexed.setMany([['a', value]]), 'KV_INVALID_ARGUMENT');
   assert.equal(await files.count(), 0);
   // The codec belongs to the collection.
   await files.set('a', value);

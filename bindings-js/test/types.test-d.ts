@@ -9,6 +9,7 @@ import type {
   SyncReader, SyncWriter, Transaction, Updated, ValueCodec, Writer, WriteOptions,
 } from 'mangrove-kv';
 
+import { updateEntries } from 'mangrove-kv/migrations';
 import { MemoryLog, MemoryServer, syncDatabase } from 'mangrove-kv/sync';
 import type { PrefixMode, SyncCollectionOptions } from 'mangrove-kv/sync';
 
@@ -380,3 +381,8 @@ void syncDatabase(db, { log: new MemoryLog(new MemoryServer()), collections: { u
 void syncDatabase(db, { log: new MemoryLog(new MemoryServer()), collections: { users: { mode: 'lax' } } });
 // @ts-expect-error: numbers have no prefixes
 void syncDatabase(db, { log: new MemoryLog(new MemoryServer()), collections: { users: { prefixModes: [{ prefix: 1, mode: 'strict' }] } } });
+
+// The options of an update are those of its new values.
+updateEntries('people', ({ first, last }: { first: string; last: string }, _: number) => ({ name: `${first} ${last}` }), { indexes: { byName: { key: ({ name }) => name } } });
+// @ts-expect-error: the new values have no such property
+updateEntries('people', ({ first }: { first: string }, _: number) => ({ name: first }), { indexes: { byFirst: { key: ({ first }) => first } } });

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open, openSync, restore } from 'mangrove-kv';
 import type { Database, Key, Migrations, OpenOptions, UpgradeProgress } from 'mangrove-kv';
+import { blob } from 'mangrove-kv/blob';
 import { DELETE, KEEP, buildIndexes, dropCollection, dropIndex, migrations, moveEntries, renameCollection, run, updateEntries } from 'mangrove-kv/migrations';
 import { Disk } from './faults/disk.ts';
 import type { Cut, Image } from './faults/disk.ts';
@@ -175,6 +176,32 @@ test('entries keep their expiry when they are updated and moved', async () => {
     await using(path, { version: 2, upgrade }, async (db) => {
       const [first, second] = await db.collection('b').entries({ meta: true }).toArray();
       assert.deepEqual([first?.value, first?.expiresAt, second?.value, second?.expiresAt], ['x12', expireAt, 'y12', undefined]);
+    });
+  });
+});
+
+test('an update frees unique keys in the order of entries, and stores long Blobs', async () => {
+  await withPath(async (path) => {
+    const unique = { indexes: { byName: { key: (name: string) => name, unique: true } } };
+    const size = 300 << 10;
+    await using(path, { version: 1 }, async (db) => {
+      await db.collection<number, string>('names', unique).setMany([[1, 'a'], [2, 'b'], [3, 'c'], [4, 'd']]);
+      const files = db.collection<number, Blob>('files', { value: blob() });
+      await files.set(1, new Blob(['x']));
+      await files.set(2, new Blob([new Uint8Array(size)]));
+    });
+    const upgrade = migrations({
+      2: [
+        // Each takes the name that the one before it has left.
+        updateEntries<number, string>('names', (_, key) => (key === 1 ? DELETE : key === 2 ? 'a' : key === 3 ? 'b' : KEEP), unique),
+        updateEntries<number, Blob>('files', async (file) => new Blob([await file.arrayBuffer(), 'y']), { value: blob() }),
+      ],
+    });
+    await using(path, { version: 2, upgrade }, async (db) => {
+      assert.deepEqual(await entriesOf(db, 'names'), [[2, 'a'], [3, 'b'], [4, 'd']]);
+      const files = db.collection<number, Blob>('files', { value: blob() });
+      assert.deepEqual([await (await files.get(1))?.text(), (await files.get(2))?.size], ['xy', size + 1]);
+      assert.deepEqual((await db.verify()).problems, []);
     });
   });
 });

@@ -1,6 +1,6 @@
 // The changes of one batch, encoded as they are added.
 import { checkCount, ignore } from '../base/async.ts';
-import type { KvError } from '../base/errors.ts';
+import { KvError } from '../base/errors.ts';
 import { encodeKey, encodeValue } from '../wire/codecs.ts';
 import { BatchKind } from '../wire/opcodes.ts';
 import { RequestWriter } from '../wire/protocol.ts';
@@ -15,7 +15,7 @@ interface IndexedWrites {
 
 export class ChangeList {
   readonly #writer = new RequestWriter();
-  /** Set once a value is validated asynchronously: what precedes the writer's contents. */
+  /** Set once a value is validated or read asynchronously: what precedes the writer's contents. */
   #before: (Uint8Array | Promise<Uint8Array>)[] | undefined;
   /** Declare the indexes of what is written. */
   readonly #indexed = new Map<unknown, IndexedWrites>();
@@ -25,6 +25,11 @@ export class ChangeList {
     return this.#length;
   }
 
+  /** Bytes of everything that was added, but what is validated or read asynchronously. */
+  get byteLength(): number {
+    return (this.#before ?? []).reduce((sum, part) => sum + (part instanceof Uint8Array ? part.length : 0), this.#writer.length);
+  }
+
   /** A view, valid until the next change. Complete only after `ready`. */
   get bytes(): Uint8Array {
     return this.#writer.view();
@@ -32,9 +37,13 @@ export class ChangeList {
 
   /** Validates the value first. `expiresAt` is in milliseconds since 1970; 0 means never. */
   set<K, V>(target: Target<K, V>, key: K, value: unknown, expiresAt: number): void {
-    const { validate } = target;
-    const valid = validate === undefined ? value as V : validate(value);
-    if (validate === undefined || !isPromise(valid)) {
+    const { validate, value: { whole } } = target;
+    let valid = validate === undefined ? value as V : validate(value);
+    if (whole !== undefined) {
+      if (target.indexes !== undefined) throw new KvError('KV_INVALID_ARGUMENT', `collection "${target.name}" has indexes, so it cannot hold Blobs`);
+      valid = validate !== undefined && isPromise(valid) ? valid.then(whole) : whole(valid as V);
+    }
+    if ((validate === undefined && whole === undefined) || !isPromise(valid)) {
       this.put(target, key, valid as V, expiresAt);
       return;
     }

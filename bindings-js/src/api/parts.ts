@@ -4,7 +4,7 @@ import { KvError } from '../base/errors.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
 import { abortable, checkSignal, ignore } from '../base/async.ts';
 import { ReadableStream } from '../base/platform.ts';
-import { ENCODED, MAX_HEAD_BYTES, decodeHead, encodeHead, headOf, isBlob, toBlob } from '../codec/blob.ts';
+import { ENCODED, MAX_HEAD_BYTES, MAX_WHOLE_BYTES, decodeHead, encodeHead, headOf, isBlob, toBlob } from '../codec/blob.ts';
 import type { BlobHead, Encoded } from '../codec/blob.ts';
 import type { SetOptions, SignalOptions, StreamOptions } from '../types/index.ts';
 import { Handle } from '../wire/handle.ts';
@@ -22,8 +22,6 @@ import type { WriteScope } from './scope.ts';
 
 /** Bytes read or written by one message. */
 const STEP = 1 << 20;
-/** Values up to this length are stored by one message. */
-const MAX_WHOLE_BYTES = 256 << 10;
 /** How often reading or writing starts over when another tab has taken over the database. */
 const MAX_RESTARTS = 5;
 

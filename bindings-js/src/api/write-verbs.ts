@@ -72,7 +72,7 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     const { target, scope: { hold } } = this;
     const expiresAt = toExpiry(options, target.expireIn);
     const changes = new ChangeList();
-    if (hold === undefined || !Array.isArray(entries) || target.validate !== undefined) {
+    if (hold === undefined || !Array.isArray(entries) || target.validate !== undefined || target.value.isBlob) {
       for (const entry of checkIterable('the entries of setMany', entries)) this.#addTo(changes, entry, expiresAt);
       return this.batch(changes, options, nothing);
     }

@@ -21,6 +21,8 @@ export interface Encoded {
 }
 
 const LAYOUT = 1;
+/** Values up to this length are stored by one message. */
+export const MAX_WHOLE_BYTES = 256 << 10;
 /** Longest head, so that one short read finds all of it. */
 export const MAX_HEAD_BYTES = 4096;
 

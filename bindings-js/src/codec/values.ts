@@ -17,6 +17,8 @@ export interface ValueCodec<V> {
   decode(bytes: Uint8Array): V;
   /** @internal It is the codec of `mangrove-kv/blob`. */
   readonly isBlob?: boolean | undefined;
+  /** @internal Reads a short Blob, for calls that write several values at once. */
+  readonly whole?: ((value: V) => Promise<V>) | undefined;
 }
 
 const utf8Encoder = new TextEncoder();

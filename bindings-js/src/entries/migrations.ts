@@ -11,7 +11,7 @@ import { KvError } from '../base/errors.ts';
 import { checkSignal } from '../base/async.ts';
 import { performance } from '../base/platform.ts';
 import { DELETE, KEEP } from '../types/collection.ts';
-import type { CollectionOptions, Entry, SetOptions } from '../types/collection.ts';
+import type { CollectionOptions, Entry, SetOptions, Writer } from '../types/collection.ts';
 import type { KvIterator } from '../types/range.ts';
 import type { Transaction } from '../types/transaction.ts';
 import { STEP_DONE } from '../types/versions.ts';
@@ -126,6 +126,41 @@ function keepExpiry(expiresAt: number | undefined): SetOptions {
   return expiresAt === undefined ? { expireIn: Infinity } : { expireAt: expiresAt };
 }
 
+/**
+ * Writes of a slice, in order, as few calls as that permits: a unique key may only be free after the
+ * deletes and sets in front of it.
+ */
+class SliceWriter<K, V> {
+  readonly #entries: Writer<K, V>;
+  readonly #areBlobs: boolean;
+  #sets: (readonly [K, V])[] = [];
+  #deletes: K[] = [];
+
+  constructor(entries: Writer<K, V>, options: CollectionOptions<K, V> | undefined) {
+    this.#entries = entries;
+    this.#areBlobs = options?.value?.isBlob === true;
+  }
+
+  async delete(key: K): Promise<void> {
+    if (this.#sets.length > 0) await this.flush();
+    this.#deletes.push(key);
+  }
+
+  async set(key: K, value: V, expiresAt: number | undefined): Promise<void> {
+    // Long Blobs are written in parts.
+    const isMany = expiresAt === undefined && !this.#areBlobs;
+    if (this.#deletes.length > 0 || !isMany) await this.flush();
+    if (isMany) this.#sets.push([key, value]);
+    else await this.#entries.set(key, value, keepExpiry(expiresAt));
+  }
+
+  async flush(): Promise<void> {
+    const [sets, deletes] = [this.#sets.splice(0), this.#deletes.splice(0)];
+    if (sets.length > 0) await this.#entries.setMany(sets, keepExpiry(undefined));
+    if (deletes.length > 0) await this.#entries.deleteMany(deletes);
+  }
+}
+
 /** What a slice of entries left behind: the last key, encoded, and the number of entries so far. */
 interface EntryCursor {
   readonly after: Uint8Array | undefined;
@@ -139,13 +174,13 @@ interface EntryCursor {
  * throws; but `fn` may be called again for entries of a slice that was not committed, so it should
  * have no other effect.
  *
- * `options` are those with which the collection is opened: codecs, and all of its indexes, if it
- * has any.
+ * `options` are those with which the collection is opened from now on: codecs, which have to decode
+ * the old values too, and all of its indexes, if it has any.
  */
 export function updateEntries<K, V, W = V>(
   collection: string,
   fn: (value: V, key: K) => W | typeof DELETE | typeof KEEP | Promise<W | typeof DELETE | typeof KEEP>,
-  options: CollectionOptions<K, V> = {},
+  options: CollectionOptions<K, W> = {},
 ): MigrationStep {
   checkText('updateEntries', collection);
   checkCall('updateEntries', fn);
@@ -153,21 +188,23 @@ export function updateEntries<K, V, W = V>(
   return {
     name: `updateEntries of ${JSON.stringify(collection)}`,
     async apply(run) {
-      const handle = run.db.collection<K, V>(collection, options);
+      const handle = run.db.collection<K, W>(collection, options);
       const total = await handle.size;
       let { after, done } = (run.cursor ?? { after: undefined, done: 0 }) as EntryCursor;
       for (let isAll = false; !isAll;) {
         checkSignal(run.signal);
         run.progress(done, total);
         const next = await run.slice(async (tx) => {
-          const entries = tx.collection<K, V, V>(handle);
+          const entries = tx.collection<K, W, W>(handle);
           const slice = await take(entries.entries({ ...(after && { gt: codec.decode(after) }), meta: true }));
+          const writer = new SliceWriter(entries, options);
           for (const { key, value, expiresAt } of slice.list) {
-            const changed = await fn(value, key);
+            const changed = await fn(value as unknown as V, key);
             if (changed === KEEP) continue;
-            if (changed === DELETE) await entries.delete(key);
-            else await entries.set(key, changed as unknown as V, keepExpiry(expiresAt));
+            if (changed === DELETE) await writer.delete(key);
+            else await writer.set(key, changed, expiresAt);
           }
+          await writer.flush();
           isAll = slice.isAll;
           const last = slice.list.at(-1);
           // A copy: codecs may return a part of a buffer that they use again.
@@ -213,10 +250,12 @@ export function moveEntries<K, V, K2 = K, V2 = V>(
         const next = await run.slice(async (tx) => {
           const [old, moved] = [tx.collection<K, V, V>(source), tx.collection<K2, V2, V2>(target)];
           const slice = await take(old.entries({ meta: true }));
+          const writer = new SliceWriter(moved, options.to);
           for (const { key, value, expiresAt } of slice.list) {
             const entry = await fn(value, key);
-            if (entry !== DELETE) await moved.set(entry[0], entry[1], keepExpiry(expiresAt));
+            if (entry !== DELETE) await writer.set(entry[0], entry[1], expiresAt);
           }
+          await writer.flush();
           await old.deleteMany(slice.list.map(({ key }) => key));
           isAll = slice.isAll;
           if (isAll) await tx.dropCollection(from);

@@ -190,7 +190,7 @@ export interface Writer<K, V, I = V> {
    */
   setStream(key: K, stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>, options?: StreamOptions): Promise<void>;
   /**
-   * Inserts or replaces all entries or none.
+   * Inserts or replaces all entries or none. Blobs (`mangrove-kv/blob`) may have up to 256 KiB.
    *
    * If the engine has its own thread, an array that takes more than about 8 ms to encode is encoded
    * in slices, so that the calling thread stays responsive. The array itself may be changed
