@@ -69,7 +69,10 @@ export interface IndexedDBMigration<K, V> extends MigrationOptions<K, V> {
    * indexes of the object store.
    */
   into?: ((store: string) => Collection<K, V>) | undefined;
-  /** Number of entries that are read at once and written as one commit. Default 256. */
+  /**
+   * Number of entries that are read at once. Default: as many as take about 16 MiB, at most 256. A
+   * commit has them all, or, if they take more than about 16 MiB, some of them.
+   */
   batchSize?: number | undefined;
   /**
    * Whether the collection of an object store gets its indexes. Programs that write to it then have
@@ -90,6 +93,11 @@ export interface LocalStorageMigration<K, V> extends MigrationOptions<K, V> {
   /** Source to copy. Default: the global `localStorage`. */
   storage?: Storage | undefined;
 }
+
+/** About what a commit has, and what is read at once without `batchSize`. */
+const BATCH_BYTES = 16 << 20;
+/** How many entries are read at first, when nothing is known of their size, and later. */
+const [FIRST_ENTRIES, MAX_ENTRIES] = [16, 256];
 
 const EVERY: Names<MigrationOptions<unknown, unknown>> = { transform: 1, onProgress: 1, signal: 1 };
 const INDEXED_DB: Names<IndexedDBMigration<unknown, unknown>> = { ...EVERY, name: 1, stores: 1, into: 1, batchSize: 1, indexes: 1, indexedDB: 1 };
@@ -144,23 +152,41 @@ async function put<K, V>(batch: Batch<K, V>, entry: SourceEntry, { transform }: 
   return pair;
 }
 
-function result<T>(request: IDBRequest<T>): Promise<T> {
+function failed(what: string, error: unknown): KvError {
+  return new KvError('KV_IO', `reading IndexedDB failed: ${what}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+}
+
+function result<T>(request: IDBRequest<T>, what: string): Promise<T> {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
+    request.onerror = () => reject(failed(what, request.error));
   });
+}
+
+function objectsOf(source: IDBDatabase, store: string): IDBObjectStore {
+  try {
+    return source.transaction(store).objectStore(store);
+  } catch (error) {
+    // For one, another tab upgrades or deletes the source.
+    throw failed(`object store ${JSON.stringify(store)}`, error);
+  }
 }
 
 /** `undefined` if there is no such database; does not create one. */
 async function openSource(factory: IDBFactory, name: string): Promise<IDBDatabase | undefined> {
-  const request = factory.open(name);
+  let request: IDBOpenDBRequest;
+  try {
+    request = factory.open(name);
+  } catch (error) {
+    throw failed(`database ${JSON.stringify(name)}`, error);
+  }
   let isMissing = false;
   request.onupgradeneeded = () => {
     isMissing = true;
     request.transaction?.abort();
   };
   try {
-    const source = await result(request);
+    const source = await result(request, `database ${JSON.stringify(name)}`);
     // Does not block another tab that wants to upgrade or delete the source; this migration then
     // fails and can be resumed.
     source.onversionchange = () => source.close();
@@ -172,7 +198,7 @@ async function openSource(factory: IDBFactory, name: string): Promise<IDBDatabas
 }
 
 function sourceIndexes(source: IDBDatabase, store: string): Indexes {
-  const objects = source.transaction(store).objectStore(store);
+  const objects = objectsOf(source, store);
   return indexesOf([...objects.indexNames].map((name) => objects.index(name)));
 }
 
@@ -213,10 +239,10 @@ function namingIndex(error: unknown, written: readonly Written[], indexes: Index
  */
 export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget, options: IndexedDBMigration<K, V>): Promise<number> {
   checkCall('migrateIndexedDB', db, options, INDEXED_DB);
-  const { name, signal, into, batchSize = 256, indexes = true, indexedDB = globalThis.indexedDB } = options;
+  const { name, signal, into, batchSize, indexes = true, indexedDB = globalThis.indexedDB } = options;
   if (typeof name !== 'string') throw invalid('name has to be the name of an IndexedDB database');
   if (into !== undefined && typeof into !== 'function') throw invalid('into has to be a function that returns a collection');
-  if (!Number.isSafeInteger(batchSize) || batchSize < 1) throw invalid('batchSize has to be a whole number of at least 1');
+  if (batchSize !== undefined && (!Number.isSafeInteger(batchSize) || batchSize < 1)) throw invalid('batchSize has to be a whole number of at least 1');
   if (typeof indexes !== 'boolean') throw invalid('indexes has to be a boolean');
   if (options.stores !== undefined && (typeof options.stores === 'string' || typeof options.stores?.[Symbol.iterator] !== 'function')) {
     throw invalid('stores have to be an array of names');
@@ -230,7 +256,9 @@ export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget
     const stores = [...options.stores ?? source.objectStoreNames];
     const states = statesOf(db);
     const found = (await states.getMany(stores.map((store) => ['indexedDB', name, store]))).map((state) => state ?? NOTHING);
-    const counts = await Promise.all(stores.map((store) => result(source.transaction(store).objectStore(store).count())));
+    const unknown = stores.find((store) => !source.objectStoreNames.contains(store));
+    if (unknown !== undefined) throw invalid(`the IndexedDB database ${JSON.stringify(name)} has no object store ${JSON.stringify(unknown)}, but ${[...source.objectStoreNames].map((store) => JSON.stringify(store)).join(', ')}`);
+    const counts = await Promise.all(stores.map((store) => result(objectsOf(source, store).count(), store)));
     const total = counts.reduce((sum, count) => sum + count, 0);
     const before = found.reduce((sum, { done }) => sum + done, 0);
     let copied = 0;
@@ -240,26 +268,32 @@ export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget
       const declared = into === undefined && indexes ? sourceIndexes(source, store) : {};
       // The keys of an object store are keys of the default codec, whatever the caller's types say.
       const target = into === undefined ? db.collection<K, V>(store, { indexes: declared as CollectionOptions<K, V>['indexes'] }) : into(store);
-      while (!state.isComplete) {
+      for (let limit = batchSize ?? FIRST_ENTRIES; !state.isComplete;) {
         signal?.throwIfAborted();
         const range = state.last === undefined ? null : IDBKeyRange.lowerBound(state.last, true);
-        const objects = source.transaction(store).objectStore(store);
-        const [keys, values] = await Promise.all([result(objects.getAllKeys(range, batchSize)), result(objects.getAll(range, batchSize))]);
-        const batch = db.batch();
-        const entries = batch.collection(target);
-        const written: Written[] = [];
-        for (const [at, key] of (keys as Key[]).entries()) {
-          const entry = { store, key, value: values[at] };
-          const pair = await put(entries, entry, options);
-          if (pair !== undefined) written.push({ entry, key: pair[0] as Key, value: pair[1] });
-        }
-        const last = keys.length > 0 ? keys.at(-1) as Key : state.last;
-        state = { done: state.done + keys.length, isComplete: keys.length < batchSize, ...last !== undefined && { last } };
-        batch.collection(states).set(['indexedDB', name, store], state);
-        signal?.throwIfAborted();
-        await batch.commit().catch((error: unknown) => { throw namingIndex(error, written, declared); });
-        copied += keys.length;
-        options.onProgress?.({ done: before + copied, total });
+        const objects = objectsOf(source, store);
+        const [keys, values] = await Promise.all([result(objects.getAllKeys(range, limit), store), result(objects.getAll(range, limit), store)]) as [Key[], unknown[]];
+        let [at, bytes] = [0, 0];
+        do {
+          const begin = at;
+          const batch = db.batch();
+          const entries = batch.collection(target);
+          const written: Written[] = [];
+          for (; at < keys.length && entries.byteLength < BATCH_BYTES; at++) {
+            const entry = { store, key: keys[at] as Key, value: values[at] };
+            const pair = await put(entries, entry, options);
+            if (pair !== undefined) written.push({ entry, key: pair[0] as Key, value: pair[1] });
+          }
+          bytes += entries.byteLength;
+          const last = keys[at - 1] ?? state.last;
+          state = { done: state.done + at - begin, isComplete: at === keys.length && at < limit, ...last !== undefined && { last } };
+          batch.collection(states).set(['indexedDB', name, store], state);
+          signal?.throwIfAborted();
+          await batch.commit().catch((error: unknown) => { throw namingIndex(error, written, declared); });
+          copied += at - begin;
+          options.onProgress?.({ done: before + copied, total });
+        } while (at < keys.length);
+        limit = batchSize ?? Math.max(1, Math.min(MAX_ENTRIES, Math.floor(BATCH_BYTES * at / Math.max(1, bytes))));
       }
     }
     return copied;

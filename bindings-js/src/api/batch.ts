@@ -12,7 +12,7 @@ import { toResult } from './transaction.ts';
 export class BatchState {
   changes = new ChangeList();
   isClosed = false;
-  readonly resolve: <K, V, I>(collection: Collection<K, V, I> | string) => Target<K, V>;
+  readonly resolve: <K, V, I>(collection: Collection<K, V, I> | string, options?: object) => Target<K, V>;
   readonly send: (changes: ChangeList, options: WriteOptions | undefined) => Promise<CommitInfo>;
 
   constructor(resolve: BatchState['resolve'], send: BatchState['send']) {
@@ -43,6 +43,10 @@ export class KvBatch<K, I> implements Batch<K, I> {
     return this.#state.changes.length;
   }
 
+  get byteLength(): number {
+    return this.#state.changes.byteLength;
+  }
+
   set(key: K, value: I, options?: Expiry): this {
     this.#state.checkOpen();
     checkNames('set', options, EXPIRY);
@@ -62,8 +66,8 @@ export class KvBatch<K, I> implements Batch<K, I> {
     return this;
   }
 
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string): Batch<K2, I2> {
-    return new KvBatch(this.#state, this.#state.resolve(collection) as Target<K2, unknown>);
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string, options?: object): Batch<K2, I2> {
+    return new KvBatch(this.#state, this.#state.resolve(collection, options) as Target<K2, unknown>);
   }
 
   commit(options?: WriteOptions): Promise<CommitInfo> {

@@ -19,7 +19,7 @@ import { NoWorkerError } from '../wire/no-worker.ts';
 import { KvError } from '../base/errors.ts';
 import { BROWSER_MS, within } from '../storage/deadline.ts';
 import { checkSupport } from '../storage/support.ts';
-import { directoryName } from '../storage/opfs.ts';
+import { directoryName, toKvError } from '../storage/opfs.ts';
 import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, SyncDatabase, WasmSource } from '../types/index.ts';
 import { startWorker } from '../engine/start-worker.ts';
 import type { LoadModule } from '../engine/wasm.ts';
@@ -176,10 +176,12 @@ export async function persist(): Promise<boolean> {
 /**
  * The browser's estimate of the bytes that the origin uses and may use; 0 where it has none.
  *
- * @throws KvError KV_TIMEOUT if the browser does not answer within 30 seconds.
+ * @throws KvError KV_TIMEOUT if the browser does not answer within 30 seconds, or KV_IO if it refuses to.
  */
 export async function estimate(): Promise<{ usage: number; quota: number }> {
   const asked = globalThis.navigator?.storage?.estimate?.();
-  const { usage = 0, quota = 0 } = asked === undefined ? {} : await within(asked, BROWSER_MS, 'estimate');
+  const { usage = 0, quota = 0 } = asked === undefined ? {} : await within(asked, BROWSER_MS, 'estimate').catch((error: unknown) => {
+    throw toKvError(error, 'estimate');
+  });
   return { usage, quota };
 }

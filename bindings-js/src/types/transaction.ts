@@ -1,7 +1,7 @@
 // Multi-entry operations: batches, transactions, snapshots.
 import type { Key } from '../codec/keys.ts';
 import type { KvError } from '../base/errors.ts';
-import type { Collection, CollectionReference, Expiry, Reader, WriteOptions, Writer } from './collection.ts';
+import type { Collection, CollectionOptions, CollectionReference, Expiry, Reader, WriteOptions, Writer } from './collection.ts';
 import type { SyncView } from './sync.ts';
 
 /**
@@ -44,11 +44,13 @@ export interface Batch<K, I> {
    */
   check(key: K, version: number | null | undefined): this;
   /**
-   * The same batch, writing to another collection: by handle, or by name with the default codecs.
+   * The same batch, writing to another collection: by handle, or by name, with the options with which it is opened.
    */
-  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): Batch<K2, I2>;
+  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string, options?: CollectionOptions<K2, V2, I2>): Batch<K2, I2>;
   /** Number of operations. */
   readonly length: number;
+  /** Bytes of the operations, to keep a batch to a size; without values that are validated or read asynchronously. */
+  readonly byteLength: number;
   /** Applies all operations or none; the batch is closed afterwards. */
   commit(options?: WriteOptions): Promise<CommitInfo>;
   /** Same as `commit`, but a failed check is a result, not an exception. */
@@ -114,8 +116,8 @@ export interface Transaction<K = Key, V = unknown, I = V> extends Reader<K, V>, 
    * awaited.
    */
   readonly baseVersion: Promise<number>;
-  /** Another collection in the same transaction: by handle, or by name with the default codecs. */
-  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2> & Writer<K2, V2, I2>;
+  /** Another collection in the same transaction: by handle, or by name, with the options with which it is opened. */
+  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string, options?: CollectionOptions<K2, V2, I2>): Reader<K2, V2> & Writer<K2, V2, I2>;
   /** Deletes a collection with its entries and codecs; resolves to whether it existed. */
   dropCollection(name: string): Promise<boolean>;
   /** Renames a collection, like `Database.renameCollection`. */
@@ -148,8 +150,8 @@ export interface Snapshot<K = Key, V = unknown> extends Reader<K, V> {
   readonly version: Promise<number>;
   /** Synchronous reads of the same state, where `Database.sync` is available. */
   readonly sync: SyncView<K, V>;
-  /** Another collection in the same state: by handle, or by name with the default codecs. */
-  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2>;
+  /** Another collection in the same state: by handle, or by name, with the options with which it is opened. */
+  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string, options?: CollectionOptions<K2, V2, I2>): Reader<K2, V2>;
   /** Releases the snapshot. Idempotent. Iterators already started on it continue. */
   close(): Promise<void>;
   /** Releases the snapshot. */

@@ -6,8 +6,8 @@ import { test } from 'node:test';
 import { Dexie } from 'dexie';
 import * as idbKeyval from 'idb-keyval';
 import { migrateIndexedDB, migrateLocalStorage } from 'mangrove-kv/migrate';
-import type { MigrationProgress } from 'mangrove-kv/migrate';
-import { rejects, withMemory } from '../support/kit.ts';
+import type { MigrationProgress, MigrationTarget } from 'mangrove-kv/migrate';
+import { code, rejects, withMemory } from '../support/kit.ts';
 
 class FakeStorage implements Storage {
   [name: string]: unknown;
@@ -108,6 +108,48 @@ test('an entry that cannot be stored ends a migration before its batch', async (
     const cut = { name: 'unfit', transform: ({ key, value }: { key: unknown; value: unknown }) => [String(key).slice(0, 10), value] as const };
     assert.equal(await migrateIndexedDB(db, cut), 1);
     assert.equal(await db.collection('entries').get('c'.repeat(10)), 3);
+  });
+});
+
+test('large values are copied in commits of a bounded size, also those behind small ones', async () => {
+  const store = idbKeyval.createStore('photos', 'files');
+  const photo = new Uint8Array(3 << 20).map((_, at) => at * 7);
+  await idbKeyval.setMany(Array.from({ length: 300 }, (_, index) => [index, index]), store);
+  await idbKeyval.setMany(Array.from({ length: 40 }, (_, index) => [1000 + index, { index, photo }]), store);
+  for (const given of [{}, { batchSize: 340 }]) {
+    await withMemory({}, async (db) => {
+      const sizes: number[] = [];
+      const measured: MigrationTarget = {
+        collection: db.collection.bind(db),
+        batch: () => {
+          const batch = db.batch();
+          return {
+            collection: (collection) => batch.collection(collection),
+            commit: (options) => {
+              sizes.push(batch.byteLength);
+              return batch.commit(options);
+            },
+          };
+        },
+      };
+      const done: number[] = [];
+      assert.equal(await migrateIndexedDB(measured, { name: 'photos', ...given, onProgress: (progress) => void done.push(progress.done) }), 340);
+      assert.ok(Math.max(...sizes) < 20 << 20, `commits of ${sizes.join(', ')} bytes`);
+      assert.equal(done.at(-1), 340);
+      assert.equal(await db.collection('files').size, 340);
+      assert.deepEqual(await db.collection('files').get(1039), { index: 39, photo });
+    });
+  }
+});
+
+test('failures of the source are KvErrors', async () => {
+  await idbKeyval.set('a', 1, idbKeyval.createStore('source', 'entries'));
+  await withMemory({}, async (db) => {
+    await assert.rejects(migrateIndexedDB(db, { name: 'source', stores: ['entries', 'none'] }), (error) => code('KV_INVALID_ARGUMENT')(error) && /no object store "none", but "entries"/.test(String(error)));
+    assert.deepEqual(await db.collections(), []);
+    const refused = new DOMException('The user denied it', 'SecurityError');
+    const refusing = { open: () => { throw refused; } } as unknown as IDBFactory;
+    await assert.rejects(migrateIndexedDB(db, { name: 'source', indexedDB: refusing }), (error) => code('KV_IO')(error) && (error as Error).cause === refused);
   });
 });
 
