@@ -186,6 +186,56 @@ test('a database from openSync has snapshots', () => withPath(async (path) => {
   assert.throws(() => db.snapshot(), code('KV_CLOSED'));
 }));
 
+test('transactions and snapshots use collections with codecs and indexes, by handle and by name with options', () => withPath(async (path) => {
+  interface Item { readonly x: number }
+  const coded = { key: keyCodecs.utf8 };
+  const indexed = { indexes: { byX: { key: ({ x }: Item) => x } } };
+  const db = openSync(path);
+  // Their first write is that of a transaction.
+  db.transaction((tx) => {
+    tx.collection<string, number>('coded', coded).set('a', 1);
+    const items = tx.collection<number, Item>('items', indexed);
+    items.set(1, { x: 7 });
+    assert.deepEqual([...items.index('byX').keys({ eq: 7 })], [1]);
+  });
+  const [handle, items] = [db.collection<string, number>('coded', coded), db.collection<number, Item>('items', indexed)];
+  db.transaction((tx) => {
+    tx.collection(handle).set('b', 2);
+    tx.collection(items).set(2, { x: 7 });
+    assert.equal(tx.collection(items).index('byX').count({ eq: 7 }), 2);
+  });
+  assert.throws(() => db.transaction((tx) => {
+    tx.collection(items).set(3, { x: 8 });
+    tx.collection('items').set(4, { x: 8 });
+  }), code('KV_INDEX_MISMATCH'));
+  assert.equal(items.size, 2);
+  const snapshot = db.snapshot();
+  handle.set('c', 3);
+  for (const reader of [snapshot.collection(handle), snapshot.collection<string, number>('coded', coded)]) assert.deepEqual([...reader], [['a', 1], ['b', 2]]);
+  for (const reader of [snapshot.collection(items), snapshot.collection<number, Item>('items', indexed)]) assert.equal(reader.index('byX').count({ eq: 7 }), 2);
+  snapshot.close();
+  for (const wrong of [{ keys: 1 }, 5]) assert.throws(() => db.transaction((tx) => tx.collection('coded', wrong as never)), code('KV_INVALID_ARGUMENT'));
+  assert.throws(() => db.transaction((tx) => tx.collection(handle as never, coded)), code('KV_INVALID_ARGUMENT'));
+  const other = openSync('other', { storage: 'memory' });
+  assert.throws(() => other.transaction((tx) => tx.collection(handle)), code('KV_INVALID_ARGUMENT'));
+  other.close();
+  db.close();
+
+  const again = await open(path);
+  await again.transaction(async (tx) => {
+    assert.equal(await tx.collection<string, number>('coded', coded).get('c'), 3);
+    await tx.collection<number, Item>('items', indexed).set(5, { x: 9 });
+  });
+  const view = again.snapshot();
+  assert.equal(await view.collection<number, Item>('items', indexed).index('byX').count({ eq: 9 }), 1);
+  assert.equal(view.sync.collection<string, number>('coded', coded).get('a'), 1);
+  await view.close();
+  await again.batch().collection<string, number>('coded', coded).set('d', 4).collection<number, Item>('items', indexed).set(6, { x: 9 }).commit();
+  assert.equal(await again.collection<number, Item>('items', indexed).index('byX').count({ eq: 9 }), 2);
+  assert.deepEqual((await again.verify()).problems, []);
+  await again.close();
+}));
+
 test('a synchronous close overtakes an asynchronous one, and both end', () => withPath(async (path) => {
   for (const relaxed of [false, true]) {
     const db = await open<string, number>(path);

@@ -134,7 +134,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
       return promised(this.#connection, this.verbs.batch(changes, given, (_, version) => ({ version })));
     };
     if (args.length === 0) {
-      const state = new BatchState((collection) => this.#resolve(collection), send);
+      const state = new BatchState((collection, given) => this.#resolve(collection, given), send);
       return new KvBatch(state, this.target as Target<K, unknown>);
     }
     return attempt(() => {
@@ -174,12 +174,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
 
   get sync(): SyncDatabase<K, V, I> {
     const { syncFaces } = this.#connection.checkSync();
-    this.#sync ??= syncFaces.database<K, V, I>(this.target, this.#durability, (collection, options) => {
-      checkNames('collection', options, COLLECTION);
-      return typeof collection === 'string' && options !== undefined
-        ? toTarget(this.#connection, checkedName(collection), options, this.#strictValues)
-        : this.#resolve(collection);
-    });
+    this.#sync ??= syncFaces.database<K, V, I>(this.target, this.#durability, (collection, options) => this.#resolve(collection, options));
     return this.#sync;
   }
 
@@ -195,7 +190,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   snapshot(): Snapshot<K, V> {
-    return new KvSnapshot(this.target, (collection) => this.#resolve(collection));
+    return new KvSnapshot(this.target, (collection, options) => this.#resolve(collection, options));
   }
 
   flush(options?: SignalOptions): Promise<void> {
@@ -254,7 +249,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   #begin(options: CheckedTransactionOptions, isInCallback: boolean): KvTransaction<K, V, I> {
-    return new KvTransaction(this.target, (collection) => this.#resolve(collection), options, isInCallback);
+    return new KvTransaction(this.target, (collection, given) => this.#resolve(collection, given), options, isInCallback);
   }
 
   #run<T>(
@@ -279,12 +274,14 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     }
   }
 
-  /** The target of a collection, which is given by name or as an object of this database. */
-  #resolve<K2, V2>(collection: CollectionReference): Target<K2, V2> {
+  /** The target of a collection, which is given by name, with or without options, or as an object of this database. */
+  #resolve<K2, V2>(collection: CollectionReference, options?: object): Target<K2, V2> {
     if (typeof collection === 'string') {
       checkName(collection);
-      return toTarget(this.#connection, collection, {}, this.#strictValues);
+      checkNames('collection', options, COLLECTION);
+      return toTarget(this.#connection, collection, options ?? {}, this.#strictValues);
     }
+    if (options !== undefined) throw new KvError('KV_INVALID_ARGUMENT', 'the options of a collection belong to its name; a handle has its own');
     if (collection instanceof KvCollection && collection.target.connection === this.#connection) {
       return collection.target as Target<K2, V2>;
     }
@@ -293,8 +290,3 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
 }
 
 derive(KvDatabase, ['dropCollection', 'renameCollection'] satisfies Catalog[], runWrite);
-
-function checkedName(name: string): string {
-  checkName(name);
-  return name;
-}

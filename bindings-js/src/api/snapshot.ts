@@ -6,7 +6,7 @@ import { SnapshotView } from './snapshot-view.ts';
 import { promised } from './task.ts';
 import type { Target } from '../wire/target.ts';
 
-type Resolve = <K, V, I>(collection: Collection<K, V, I> | string) => Target<K, V>;
+type Resolve = <K, V, I>(collection: Collection<K, V, I> | string, options?: object) => Target<K, V>;
 
 export class KvSnapshot<K, V> extends CollectionReader<K, V> implements Snapshot<K, V> {
   readonly #view: SnapshotView<Promise<number>>;
@@ -21,8 +21,8 @@ export class KvSnapshot<K, V> extends CollectionReader<K, V> implements Snapshot
     this.#resolve = resolve;
   }
 
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2> {
-    return new CollectionReader<K2, V2>(this.#resolve(collection), this.#view);
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string, options?: object): Reader<K2, V2> {
+    return new CollectionReader<K2, V2>(this.#resolve(collection, options), this.#view);
   }
 
   get version(): Promise<number> {

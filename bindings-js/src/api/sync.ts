@@ -102,8 +102,16 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
 
 derive(KvSyncCollection, ['setMany', 'delete', 'deleteMany', 'clear', 'getOrInsert', 'getOrInsertComputed', 'update'] satisfies Writes[], runImmediate);
 
+/** A collection by a handle of either API, or by name. */
+type Reference<K, V, I> = Collection<K, V, I> | SyncCollection<K, V, I> | string;
+
 /** Resolves a collection's name or handle in the database. */
 export type ResolveCollection = <K, V, I>(collection: Collection<K, V, I> | string, options?: object) => Target<K, V>;
+
+function resolved<K, V, I>(own: Target<unknown, unknown>, resolve: ResolveCollection, collection: Reference<K, V, I>, options: object | undefined): Target<K, V> {
+  const isOurs = collection instanceof KvSyncCollection && collection.verbs.target.connection === own.connection && options === undefined;
+  return isOurs ? collection.verbs.target : resolve(collection as Collection<K, V, I>, options);
+}
 
 class KvSyncView<K, V> extends KvSyncReader<K, V> implements SyncView<K, V> {
   readonly #resolve: ResolveCollection;
@@ -113,8 +121,8 @@ class KvSyncView<K, V> extends KvSyncReader<K, V> implements SyncView<K, V> {
     this.#resolve = resolve;
   }
 
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string): SyncReader<K2, V2> {
-    return new KvSyncReader<K2, V2>(this.#resolve(collection), this.verbs.view);
+  collection<K2, V2, I2>(collection: Reference<K2, V2, I2>, options?: object): SyncReader<K2, V2> {
+    return new KvSyncReader<K2, V2>(resolved(this.verbs.target as Target<unknown, unknown>, this.#resolve, collection, options), this.verbs.view);
   }
 }
 
@@ -151,17 +159,27 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
     this.#durability = durability;
   }
 
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string, options?: object): SyncCollection<K2, V2, I2> {
-    return new KvSyncCollection<K2, V2, I2>(this.#resolve(collection, options), NEWEST, this.verbs.scope);
+  collection<K2, V2, I2>(collection: Reference<K2, V2, I2>, options?: object): SyncCollection<K2, V2, I2> {
+    return new KvSyncCollection<K2, V2, I2>(this.#targetOf(collection, options), NEWEST, this.verbs.scope);
   }
 
   transaction<T>(fn: (tx: SyncTransaction<K, V, I>) => T, options?: WriteOptions): T {
     checkFunction(fn);
     checkNames('transaction', options, WRITE);
     checkSignal(options?.signal);
-    const { connection } = this.verbs.target;
-    connection.checkOutside();
+    this.verbs.target.connection.checkOutside();
     const durability = durabilityCode(options?.durability === undefined ? this.#durability : options.durability);
+    try {
+      return this.#run(fn, durability);
+    } catch (error) {
+      // Nobody else commits meanwhile, but a declaration of indexes within is a commit of its own.
+      if (!(error instanceof KvError && error.code === 'KV_CONFLICT')) throw error;
+      return this.#run(fn, durability);
+    }
+  }
+
+  #run<T>(fn: (tx: SyncTransaction<K, V, I>) => T, durability: number): T {
+    const { connection } = this.verbs.target;
     const view = { id: connection.newId(), isClosed: false };
     connection.requestSync((writer) => writer.u8(Op.transactionOpen).uv(view.id).u8(0), (reader) => reader.uv());
     const checkWritable = (): void => {
@@ -171,7 +189,7 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
     const within = <K2, V2, I2>(target: Target<K2, V2>): KvSyncCollection<K2, V2, I2> => new KvSyncCollection<K2, V2, I2>(target, view, scope);
     try {
       const tx = Object.assign(within<K, V, I>(this.verbs.target), {
-        collection: <K2, V2, I2>(collection: Collection<K2, V2, I2> | string) => within<K2, V2, I2>(this.#resolve(collection)),
+        collection: <K2, V2, I2>(collection: Reference<K2, V2, I2>, given?: object) => within<K2, V2, I2>(this.#targetOf(collection, given)),
       });
       const result = connection.runCallback(() => fn(tx));
       if (typeof (result as { then?: unknown } | undefined)?.then === 'function') {
@@ -188,6 +206,10 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
         connection.requestSync((writer) => writer.u8(Op.transactionClose).uv(view.id), () => undefined);
       }
     }
+  }
+
+  #targetOf<K2, V2, I2>(collection: Reference<K2, V2, I2>, options: object | undefined): Target<K2, V2> {
+    return resolved(this.verbs.target as Target<unknown, unknown>, this.#resolve, collection, options);
   }
 
   snapshot(): SyncSnapshot<K, V> {

@@ -24,7 +24,7 @@ const DEFAULT_RETRIES = 10;
 /** Maximum delay of `setTimeout`; a longer timeout never expires. */
 const MAX_TIMEOUT_MS = 0x7fff_ffff;
 
-export type Resolve = <K, V, I>(collection: Collection<K, V, I> | string) => Target<K, V>;
+export type Resolve = <K, V, I>(collection: Collection<K, V, I> | string, options?: object) => Target<K, V>;
 
 interface Checked {
   readonly mode: 'readwrite' | 'readonly';
@@ -235,9 +235,9 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
     return new LazyPromise(() => this.#state.version);
   }
 
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2> & Writer<K2, V2, I2> {
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string, options?: object): Reader<K2, V2> & Writer<K2, V2, I2> {
     const state = this.#state;
-    return new CollectionWriter<K2, V2, I2>(this.#resolve(collection), state, new TransactionScope(state));
+    return new CollectionWriter<K2, V2, I2>(this.#resolve(collection, options), state, new TransactionScope(state));
   }
 
   savepoint(): Savepoint {

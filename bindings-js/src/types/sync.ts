@@ -107,18 +107,16 @@ export interface SyncCollection<K, V, I = V> extends SyncReader<K, V>, SyncWrite
 
 /** What the callback of a synchronous transaction reads and writes. */
 export interface SyncTransaction<K = Key, V = unknown, I = V> extends SyncCollection<K, V, I> {
-  /**
-   * Another collection, by a handle of the asynchronous API, or by name with the default codecs.
-   */
-  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): SyncCollection<K2, V2, I2>;
+  /** Another collection in the same transaction: by a handle of either API, or by name, with the options with which it is opened. */
+  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | SyncCollection<K2, V2, I2> | string, options?: CollectionOptions<K2, V2, I2>): SyncCollection<K2, V2, I2>;
 }
 
 /** Synchronous reads of one state. */
 export interface SyncView<K = Key, V = unknown> extends SyncReader<K, V> {
-  /** Another collection in the same state, by a handle of the asynchronous API. */
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): SyncReader<K2, V2>;
-  /** Another collection in the same state, by name with the default codecs. */
-  collection<K2 = Key, V2 = unknown>(name: string): SyncReader<K2, V2>;
+  /** Another collection in the same state, by a handle of either API. */
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | SyncCollection<K2, V2, I2>): SyncReader<K2, V2>;
+  /** Another collection in the same state, by name and with the options with which it is opened. */
+  collection<K2 = Key, V2 = unknown, I2 = V2>(name: string, options?: CollectionOptions<K2, V2, I2>): SyncReader<K2, V2>;
 }
 
 /**
@@ -139,13 +137,14 @@ export interface SyncSnapshot<K = Key, V = unknown> extends SyncView<K, V> {
  * with those of the asynchronous API.
  */
 export interface SyncDatabase<K = Key, V = unknown, I = V> extends SyncCollection<K, V, I> {
-  /** Another collection, by a handle of the asynchronous API. */
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): SyncCollection<K2, V2, I2>;
+  /** Another collection, by a handle of either API. */
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | SyncCollection<K2, V2, I2>): SyncCollection<K2, V2, I2>;
   /** Returns the named collection, which its first write creates. */
   collection<K2 = Key, V2 = unknown, I2 = V2>(name: string, options?: CollectionOptions<K2, V2, I2>): SyncCollection<K2, V2, I2>;
   /**
    * Runs `fn` in a transaction and commits it; if `fn` throws, the transaction is rolled back. `fn`
-   * must not be asynchronous.
+   * must not be asynchronous. It runs once more if it declares an index that the database did not
+   * have.
    */
   transaction<T>(fn: (tx: SyncTransaction<K, V, I>) => T, options?: WriteOptions): T;
   /** Takes a snapshot of the current state, readable until it is closed. */
