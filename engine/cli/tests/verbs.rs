@@ -44,6 +44,28 @@ fn set_get_and_del() {
 }
 
 #[test]
+fn byte_order_marks_and_lone_surrogates_are_read() {
+    let place = Place::new();
+    let db = &place.db("db");
+    run_with("\u{feff}[1]\n", &["set", db, "1"]).ok();
+    run_with(
+        "\u{feff}{\"key\":2,\"value\":\"\\ud83d\"}\r\n{\"key\":\"\\ude00\",\"value\":3}\n",
+        &["load", db],
+    )
+    .ok();
+    assert_eq!(
+        run(&["scan", db]).ok(),
+        "{\"key\":1,\"value\":[1]}\n{\"key\":2,\"value\":{\"$utf16\":[55357]}}\n{\"key\":{\"$utf16\":[56832]},\"value\":3}\n"
+    );
+    assert_eq!(run(&["get", db, "\"\\ude00\""]).ok(), "3\n");
+    run_with(
+        "{\"key\":4,\"value\":4}\n\u{feff}{\"key\":5,\"value\":5}\n",
+        &["load", db],
+    )
+    .fails(1, "KV_INVALID_ARGUMENT");
+}
+
+#[test]
 fn scan_and_count() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(10));

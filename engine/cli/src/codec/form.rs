@@ -40,12 +40,86 @@ pub(crate) fn parse(text: &str) -> Result<Value> {
             "JSON nested more than {MAX_JSON_DEPTH} deep"
         )));
     }
-    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let text = with_tagged_surrogates(text);
+    let mut deserializer = serde_json::Deserializer::from_str(&text);
     deserializer.disable_recursion_limit();
     let value = serde::Deserialize::deserialize(&mut deserializer);
     value
         .and_then(|value| deserializer.end().map(|()| value))
         .map_err(|error| Failure::argument(format!("not JSON ({error}); a string is written as '\"text\"'")))
+}
+
+/// Writes strings with escapes of lone surrogates as `$utf16`: `serde_json` refuses them, and
+/// `JSON.stringify` makes them. Names of properties stay as they are.
+fn with_tagged_surrogates(text: &str) -> Cow<'_, str> {
+    let mut tagged = String::new();
+    let mut done = 0;
+    let mut at = 0;
+    while let Some(start) = text[at..].find('"').map(|found| at + found) {
+        let Some(end) = end_of_string(text, start + 1) else {
+            break;
+        };
+        at = end + 1;
+        let units = text[start + 1..end]
+            .contains("\\u")
+            .then(|| units_of(&text[start + 1..end]))
+            .flatten();
+        if let Some(units) = units
+            && !text[at..].trim_start().starts_with(':')
+            && let Text::Units(units) = Text::from_units(units)
+        {
+            tagged.push_str(&text[done..start]);
+            tagged.push_str(&tag("utf16", units).to_string());
+            done = at;
+        }
+    }
+    if done == 0 {
+        return text.into();
+    }
+    tagged.push_str(&text[done..]);
+    tagged.into()
+}
+
+/// Where the string literal ends whose contents begin at `start`: at its closing quote.
+fn end_of_string(text: &str, start: usize) -> Option<usize> {
+    let mut escaped = false;
+    text[start..]
+        .bytes()
+        .position(|byte| {
+            let is_end = byte == b'"' && !escaped;
+            escaped = byte == b'\\' && !escaped;
+            is_end
+        })
+        .map(|found| start + found)
+}
+
+/// The code units of the contents of a string literal; `None` if it has an escape that JSON has not.
+fn units_of(contents: &str) -> Option<Vec<u16>> {
+    let mut units = Vec::new();
+    let mut rest = contents;
+    while let Some(at) = rest.find('\\') {
+        units.extend(rest[..at].encode_utf16());
+        let escape = *rest.as_bytes().get(at + 1)?;
+        rest = &rest[at + 2..];
+        units.push(match escape {
+            b'"' | b'\\' | b'/' => escape.into(),
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => 10,
+            b'r' => 13,
+            b't' => 9,
+            b'u' => {
+                let digits = rest
+                    .get(..4)
+                    .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+                rest = &rest[4..];
+                u16::from_str_radix(digits, 16).ok()?
+            }
+            _ => return None,
+        });
+    }
+    units.extend(rest.encode_utf16());
+    Some(units)
 }
 
 pub(crate) fn tag(name: &str, payload: impl Into<Value>) -> Value {
@@ -288,6 +362,36 @@ mod tests {
         assert_eq!(
             scalar(r#"{"$utf16":[97]}"#).unwrap(),
             Scalar::Text(Text::Unicode("a".to_owned()))
+        );
+    }
+
+    #[test]
+    fn escapes_of_lone_surrogates_are_read() {
+        for (text, tagged) in [
+            (r#""\ud83d""#, r#"{"$utf16":[55357]}"#),
+            (
+                r#"["a\\\"\uDC00é\n", 1, "\ud83d\ude00"]"#,
+                r#"[{"$utf16":[97,92,34,56320,233,10]}, 1, "😀"]"#,
+            ),
+            (
+                r#"{"\\ud83d": {"a": "\udc00" , "b" :"\udbff"}}"#,
+                r#"{"\\ud83d": {"a": {"$utf16":[56320]} , "b" :{"$utf16":[56319]}}}"#,
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap(), parse(tagged).unwrap(), "{text}");
+        }
+        for text in [
+            r#"{"\ud83d" : 1}"#,
+            r#""\ud83""#,
+            r#""\ud83d\x""#,
+            r#""\ud83d"#,
+            r#""\""#,
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            scalar(r#""\ud83d\ude00""#).unwrap(),
+            Scalar::Text(Text::Unicode("😀".to_owned()))
         );
     }
 

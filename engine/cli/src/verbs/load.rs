@@ -19,6 +19,7 @@ use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::store::{Access, Store};
 use crate::system::{Input, system};
+use crate::verbs::set::BYTE_ORDER_MARK;
 
 /// Somewhat more than the longest value takes in base64.
 const MAX_LINE_BYTES: u64 = 3 << 30;
@@ -185,6 +186,12 @@ impl Lines {
             let count = read.map_err(|error| Failure::io("reading standard input", &error))?;
             if count as u64 == MAX_LINE_BYTES {
                 return Err(Failure::argument("the line is too long").within(&format!("line {}", self.number)));
+            }
+            if self.number == 1 {
+                let mark = BYTE_ORDER_MARK.as_bytes();
+                if self.line.starts_with(mark) {
+                    self.line.drain(..mark.len());
+                }
             }
             if count == 0 || !self.line.trim_ascii().is_empty() {
                 return Ok(count > 0);

@@ -27,10 +27,16 @@ pub(crate) struct Arguments {
     durability: DurabilityArguments,
 }
 
+/// Editors and shells of Windows write it in front of UTF-8.
+pub(crate) const BYTE_ORDER_MARK: &str = "\u{feff}";
+
 fn read_input() -> Result<String> {
     let mut text = String::new();
     let read = system().input().and_then(|mut input| input.read_to_string(&mut text));
     read.map_err(|error| Failure::io("reading standard input", &error))?;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len());
+    }
     Ok(text)
 }
 
