@@ -21,8 +21,8 @@ import { WorkerTransport } from '../wire/worker-transport.ts';
 import { KvError } from '../base/errors.ts';
 import { WatchedStorage } from '../storage/custom.ts';
 import { MemoryStorage } from '../storage/memory.ts';
-import { checkFilesOurs, prepareDirectory, toPath } from '../storage/node-directory.ts';
-import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
+import { checkFilesOurs, hasDatabase, prepareDirectory, toPath } from '../storage/node-directory.ts';
+import { DATA_FILE, LOG_FILE, NodeStorage, attemptTo, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
 import { lockDirectory, lockDirectorySync } from '../storage/node-lock.ts';
 import { FRONT_BYTES, checkForce, hasMagic } from '../storage/ours.ts';
 import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, Support, SyncDatabase } from '../types/index.ts';
@@ -90,9 +90,10 @@ export async function openIn<K = Key, V = unknown, I = V>(
 async function prepare(loader: NodeLoader, name: string | URL, options: CheckedOptions): Promise<{ module: WebAssembly.Module; place: Place }> {
   const { signal, storage, wasm } = options;
   const loading = abortable(loader.load(wasm), signal);
-  const exists = (storage === 'auto' || storage === 'fs') && fs.existsSync(join(toPath(name), DATA_FILE));
-  if (!exists) return { module: await loading, place: await toPlace(name, options) };
+  // The place may be refused first.
   loading.catch(ignore);
+  const exists = (storage === 'auto' || storage === 'fs') && hasDatabase(toPath(name));
+  if (!exists) return { module: await loading, place: await toPlace(name, options) };
   // So the caller can still listen for `blocked`, which a database in this thread reports.
   await undefined;
   const place = await toPlace(name, options);
@@ -217,8 +218,8 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
   if (checkDestroy(options) !== undefined) throw noIndexedDb();
   const force = checkForce(options);
   const path = toPath(name);
+  if (!hasDatabase(path)) return false;
   const data = join(path, DATA_FILE);
-  if (!fs.existsSync(data)) return false;
   const check = (): void => force ? undefined : checkFilesOurs(path, [DATA_FILE, LOG_FILE]);
   // Checked before locking, which may create files, and again when nobody else can write.
   check();
@@ -250,7 +251,7 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
 export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
   if (checkPlace('list', options) !== undefined) throw noIndexedDb();
   const found: { name: string; size: number }[] = [];
-  for (const entry of fs.readdirSync('.', { withFileTypes: true })) {
+  for (const entry of attemptTo('list the working directory', () => fs.readdirSync('.', { withFileTypes: true }))) {
     const size = entry.isDirectory() ? databaseSize(entry.name) : undefined;
     if (size !== undefined) found.push({ name: entry.name, size });
   }

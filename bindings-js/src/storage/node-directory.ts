@@ -3,7 +3,7 @@ import * as fs from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { KvError } from '../base/errors.ts';
-import { DATA_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from './node-fs.ts';
+import { DATA_FILE, NodeStorage, attemptTo, isMissing, syncDirectory, toKvError } from './node-fs.ts';
 import { checkOurs, notOurs } from './ours.ts';
 
 /** The start of a URL. A scheme has at least two letters; a single one is a Windows drive. */
@@ -19,7 +19,8 @@ export function toPath(name: string | URL): string {
     if (URL_START.test(name)) {
       throw new KvError('KV_INVALID_ARGUMENT', `"${name}" is a URL in a string, not a path; pass a path, or new URL("file:///…")`);
     }
-    if (name !== '' && !name.includes('\0')) return resolve(name);
+    // Asks for the working directory.
+    if (name !== '' && !name.includes('\0')) return attemptTo(`resolve ${name}`, () => resolve(name));
   }
   // Not `instanceof`: another realm or a test environment has its own URL class.
   const { href } = (name ?? {}) as Partial<URL>;
@@ -42,10 +43,14 @@ function fileInTheWay(path: string): string | undefined {
   }
 }
 
+/** Whether there is a database. */
+export function hasDatabase(path: string): boolean {
+  return attemptTo(`look for ${path}`, () => fs.existsSync(join(path, DATA_FILE)));
+}
+
 export function prepareDirectory(path: string, create: boolean): void {
-  const data = join(path, DATA_FILE);
   try {
-    if (fs.existsSync(data)) return;
+    if (hasDatabase(path)) return;
     const file = fileInTheWay(path);
     if (file !== undefined) throw new KvError('KV_INVALID_ARGUMENT', `${file} is a file; the name has to be that of a directory, which holds the database`);
     if (!create) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
@@ -67,7 +72,7 @@ export function prepareDirectory(path: string, create: boolean): void {
 export function checkFilesOurs(path: string, files: readonly string[]): void {
   const storage = new NodeStorage(path, true);
   for (const name of files) {
-    const stat = fs.statSync(join(path, name), { throwIfNoEntry: false });
+    const stat = attemptTo(`look at ${path}`, () => fs.statSync(join(path, name), { throwIfNoEntry: false }));
     if (stat === undefined) continue;
     if (!stat.isFile()) throw notOurs(path, name);
     const file = storage.open(name);

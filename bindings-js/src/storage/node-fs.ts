@@ -24,17 +24,25 @@ export function isMissing(error: unknown): boolean {
   return ['ENOENT', 'ENOTDIR'].includes(codeOf(error));
 }
 
+/** Node's permission model says neither what it refuses nor how to allow it. Deno says both. */
+function adviceFor(error: unknown): string {
+  if (codeOf(error) !== 'ERR_ACCESS_DENIED') return '';
+  const { message, permission, resource = '' } = error as Error & { readonly permission?: string; readonly resource?: string };
+  if (message.includes('fsync')) return '; without it nothing is durable, so under --permission a database can only be opened with readOnly';
+  return `; allow it with --allow-fs-${permission === 'FileSystemWrite' ? 'write' : 'read'}=${resource}`;
+}
+
 /** Converts the error of a system call to a KvError. */
 export function toKvError(error: unknown, action: string): KvError {
   if (error instanceof KvError) return error;
-  const message = `${action}: ${error instanceof Error ? error.message : String(error)}`;
+  const message = `${action}: ${error instanceof Error ? error.message : String(error)}${adviceFor(error)}`;
   if (['ENOSPC', 'EDQUOT'].includes(codeOf(error))) {
     return new KvError('KV_QUOTA_EXCEEDED', message, { cause: error, retryable: true });
   }
   return new KvError('KV_IO', message, { cause: error });
 }
 
-function attemptTo<T>(action: string, call: () => T): T {
+export function attemptTo<T>(action: string, call: () => T): T {
   try {
     return call();
   } catch (error) {

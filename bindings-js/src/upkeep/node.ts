@@ -5,7 +5,7 @@ import { toBytes } from '../codec/key-bytes.ts';
 import { KvError } from '../base/errors.ts';
 import { MemoryStorage } from '../storage/memory.ts';
 import { checkFilesOurs, prepareDirectory, toPath } from '../storage/node-directory.ts';
-import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
+import { DATA_FILE, LOG_FILE, NodeStorage, attemptTo, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
 import { lockDirectory, lockReplacement } from '../storage/node-lock.ts';
 import type { StorageFile } from '../types/index.ts';
 import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
@@ -29,7 +29,7 @@ function sizeOf(path: string): number {
 }
 
 function isFile(path: string): boolean {
-  return fs.statSync(path, { throwIfNoEntry: false })?.isFile() ?? false;
+  return attemptTo(`look at ${path}`, () => fs.statSync(path, { throwIfNoEntry: false })?.isFile() ?? false);
 }
 
 function exists(directory: string): boolean {
@@ -60,7 +60,7 @@ class Directory implements Target {
     };
     // Checked before anything is created there, and again when nobody else can write there.
     check();
-    const isNew = !fs.existsSync(path);
+    const isNew = !attemptTo(`look for ${path}`, () => fs.existsSync(path));
     prepareDirectory(path, true);
     const target = new Directory(path, isNew, await lockDirectory(path, 0));
     try {
