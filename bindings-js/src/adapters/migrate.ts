@@ -279,7 +279,7 @@ export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget
           const batch = db.batch();
           const entries = batch.collection(target);
           const written: Written[] = [];
-          for (; at < keys.length && entries.byteLength < BATCH_BYTES; at++) {
+          for (; at < keys.length && (at === begin || entries.byteLength < BATCH_BYTES); at++) {
             const entry = { store, key: keys[at] as Key, value: values[at] };
             const pair = await put(entries, entry, options);
             if (pair !== undefined) written.push({ entry, key: pair[0] as Key, value: pair[1] });

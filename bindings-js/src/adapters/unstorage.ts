@@ -36,9 +36,8 @@ function expiryOf(...options: (TransactionOptions | undefined)[]): { expireIn?: 
 }
 
 /**
- * A driver for `createStorage`. The option `ttl` of a write is the entry's time to live in seconds; 0, null
- * or none: it stays.
- * Raw items may be anything that structured clone keeps, and are stored as they are. The database
+ * A driver for `createStorage`. The option `ttl` of a write is the entry's time to live in seconds; 0 and
+ * null are none. Raw items may be anything that structured clone keeps, and are stored as they are. The database
  * stays open until its owner closes it.
  */
 export function mangroveDriver(options: MangroveDriverOptions) {
