@@ -59,6 +59,68 @@ test('concurrent increments lose nothing', () => withMemory<string, number>({}, 
   assert.equal(await db.get('m'), 20);
 }));
 
+test('workers that take from one queue do not run out of retries', () => withMemory<number, number>({}, async (db) => {
+  const ITEMS = 1000;
+  await db.setMany(Array.from({ length: ITEMS }, (_, item) => [item, item]));
+  const done = db.collection<number, number>('done');
+  let runs = 0;
+  await Promise.all(Array.from({ length: 16 }, async (_, worker) => {
+    for (let isMore = true; isMore;) {
+      isMore = await db.transaction(async (tx) => {
+        runs++;
+        const [item] = await tx.first() ?? [];
+        if (item === undefined) return false;
+        await tx.delete(item);
+        await tx.collection(done).set(item, worker);
+        return true;
+      });
+    }
+  }));
+  assert.equal(await done.size, ITEMS);
+  assert.ok(runs > ITEMS + 16, 'some had to run again');
+}));
+
+test('a transaction in its turn may begin another one, which does not wait for it', () => withMemory<string, number>({}, async (db) => {
+  let runs = 0;
+  await db.transaction(async (tx) => {
+    runs++;
+    await tx.get('a');
+    if (runs <= 4) await db.set('a', runs);
+    else await db.transaction((inner) => inner.set('b', runs));
+    await tx.set('c', runs);
+  });
+  assert.deepEqual([runs, await db.get('b'), await db.get('c')], [5, 5, 5]);
+}));
+
+test('what begins while others take turns waits for them, and a signal ends that', () => withMemory<string, number>({}, async (db) => {
+  let [runs, release] = [0, (): void => undefined];
+  const turn = new Promise<void>((resolve) => { release = resolve; });
+  const slow = db.transaction(async (tx) => {
+    runs++;
+    await tx.get('a');
+    if (runs <= 3) await db.set('a', runs);
+    else await turn;
+    await tx.set('b', runs);
+  });
+  while (runs < 4) await sleep(1);
+  const since = performance.now();
+  const controller = new AbortController();
+  const aborted = assert.rejects(db.transaction((tx) => tx.set('d', 1), { signal: controller.signal }), /enough/);
+  let hasBegun = false;
+  const late = db.transaction((tx) => {
+    hasBegun = true;
+    return tx.set('c', 1);
+  });
+  await db.transaction((tx) => tx.get('c'), { mode: 'readonly' });
+  // A second is as long as anybody waits.
+  assert.ok(!hasBegun || performance.now() - since >= 1000);
+  controller.abort(new Error('enough'));
+  await aborted;
+  release();
+  await Promise.all([slow, late]);
+  assert.deepEqual([await db.get('b'), await db.get('c'), await db.has('d')], [4, 1, false]);
+}));
+
 test('too many conflicts are an error, or a result of tryTransaction', () => withMemory<string, number>({}, async (db) => {
   const meddled = async (tx: Transaction<string, number>): Promise<void> => {
     await tx.get('a');

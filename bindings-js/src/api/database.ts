@@ -260,7 +260,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     return attempt(() => {
       const checked = checkTransactionOptions(call, options, this.#durability);
       if (checked.mode === 'readwrite') this.#scope.check();
-      return runTransaction(() => this.#begin(checked, true), fn, checked.maxRetries);
+      return runTransaction(this.#connection, () => this.#begin(checked, true), fn, checked);
     }, options?.signal);
   }
 

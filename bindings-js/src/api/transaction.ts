@@ -10,6 +10,7 @@ import { CollectionWriter, runWrite } from './collection.ts';
 import type { Catalog } from './collection.ts';
 import type { Connection } from '../wire/connection.ts';
 import { Handle, weakly } from '../wire/handle.ts';
+import type { CallBack } from '../wire/line.ts';
 import { Op } from '../wire/opcodes.ts';
 import { TRANSACTION, WRITE, checkNames } from './names.ts';
 import type { Target, View } from '../wire/target.ts';
@@ -326,34 +327,53 @@ export function toResult<T>(outcome: Promise<{ readonly value: T; readonly versi
   });
 }
 
-/** Runs a callback in one transaction after another until one commits or retries run out. */
+/** How often a transaction may lose before it takes turns with others that have. */
+const TURN_AFTER = 3;
+const TURNS = 'transactions';
+
+/**
+ * Runs a callback in one transaction after another until one commits or retries run out. Those that
+ * have lost a few times run one by one, and what begins meanwhile waits for them: otherwise rivals that
+ * are always as fast make one lose until its retries run out.
+ */
 export async function runTransaction<K, V, I, T>(
+  { line }: Connection,
   begin: () => KvTransaction<K, V, I>,
   fn: (tx: Transaction<K, V, I>) => T | Promise<T>,
-  maxRetries: number,
+  { maxRetries, mode, signal }: Checked,
 ): Promise<{ value: T; version: number }> {
   checkFunction(fn);
-  for (let attempts = 0; ; attempts++) {
-    const tx = begin();
-    try {
-      // A callback that never settles must not outlast its transaction.
-      const value = await Promise.race([tx.target.connection.runCallback(() => fn(tx)), tx.failed]);
-      // It may have timed out or been aborted, or the callback caught what `rollback` threw.
-      if (tx.status === 'rolled-back') throw tx.failure ?? rolledBack(undefined);
-      const version = tx.status === 'active' ? (await tx.commit()).version : await tx.baseVersion;
-      return { value, version };
-    } catch (error) {
-      if (!(error instanceof KvError && isSuperseded(error)) || attempts >= maxRetries) throw tx.failure ?? error;
-    } finally {
-      tx[dispose]();
+  let attempts = 0;
+  /** Undefined after `most` attempts. */
+  const run = async (most: number, call: CallBack): Promise<{ value: T; version: number } | undefined> => {
+    for (;;) {
+      const tx = begin();
+      try {
+        // A callback that never settles must not outlast its transaction.
+        const value = await Promise.race([call(() => tx.target.connection.runCallback(() => fn(tx))), tx.failed]);
+        // It may have timed out or been aborted, or the callback caught what `rollback` threw.
+        if (tx.status === 'rolled-back') throw tx.failure ?? rolledBack(undefined);
+        const version = tx.status === 'active' ? (await tx.commit()).version : await tx.baseVersion;
+        return { value, version };
+      } catch (error) {
+        if (!(error instanceof KvError && isSuperseded(error)) || attempts >= maxRetries) throw tx.failure ?? error;
+      } finally {
+        tx[dispose]();
+      }
+      attempts++;
+      if (attempts === most) return undefined;
+      await pause(attempts);
     }
-    await pause(attempts);
-  }
+  };
+  const others = mode === 'readwrite' ? line.over(TURNS) : undefined;
+  if (others !== undefined) await others;
+  return await run(TURN_AFTER, async (callback) => callback())
+    ?? line.join(TURNS, signal, (call) => run(Infinity, call) as Promise<{ value: T; version: number }>);
 }
 
-/** Backs off for up to 2^attempts ms, at most 64; random, so that rivals do not collide again. */
+/** Backs off for up to 2^(attempts - 1) ms, at most 64; random, so that rivals do not collide again. */
 function pause(attempts: number): Promise<void> {
-  const most = Math.min(2 ** attempts, 64);
+  const most = Math.min(2 ** (attempts - 1), 64);
   return new Promise((resolve) => {
     setTimeout(resolve, Math.random() * most);
   });

@@ -78,7 +78,8 @@ export interface TransactionOptions extends WriteOptions {
   isolation?: 'serializable' | 'snapshot' | undefined;
   /**
    * How many times a callback is retried after conflicts, or because what it read is lost with the
-   * tab that kept it. Default: 10.
+   * tab that kept it. From the third retry on it takes turns with the others of this page or process
+   * that have lost as often, and what begins meanwhile waits for them. Default: 10.
    */
   maxRetries?: number | undefined;
   /**

@@ -16,6 +16,18 @@ export class Line {
   #calling: string | undefined;
 
   /**
+   * Resolves once the calls of this name that are here now have finished or yielded, and after a
+   * second at most; undefined if there are none.
+   */
+  over(name: string): Promise<void> | undefined {
+    const last = this.#calling === name ? undefined : this.#last.get(name);
+    if (last === undefined) return undefined;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const patience = new Promise<void>((resolve) => { timer = setTimeout(resolve, PATIENCE_MS); });
+    return Promise.race([last, patience]).finally(() => clearTimeout(timer));
+  }
+
+  /**
    * Runs `work` once earlier calls with this name have finished or yielded; at once if there are
    * none. `work` runs the caller's callbacks through `call`.
    */
