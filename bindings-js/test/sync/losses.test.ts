@@ -381,7 +381,8 @@ test('a snapshot does not confirm a transaction whose first parts were forgotten
 
 test('a snapshot that names one before it names one that the log has', async () => {
   const server = new MemoryServer();
-  const options: DeviceOptions = { snapshots: new MemorySnapshotStore() };
+  const store = new MemorySnapshotStore();
+  const options: DeviceOptions = { snapshots: store };
   const [a, c] = [await Device.start(server, options), await Device.start(server, options)];
   const positions = (): number[] => server.records.map(({ position }) => position);
   await notes(a).set('k', 1);
@@ -399,7 +400,11 @@ test('a snapshot that names one before it names one that the log has', async () 
   const at = positions().at(-1) as number;
   await notes(a).set('q', 1);
   await a.sync();
+  const first = positions()[0];
   await a.replica.compact();
+  // What the log has lost is no base: it is not kept, and nothing is cut off for it.
+  assert.equal((await store.list('snapshot/')).length, 1);
+  assert.equal(positions()[0], first);
   server.loseHistory(at);
   await reconnect([a]);
   await reconnect([a, c]);
