@@ -161,10 +161,8 @@ export class Incoming {
       const { position, serverTime, record } = logged;
       const isUnknown = code === 'KV_VERSION_UNSUPPORTED';
       if (!isUnknown && code !== 'KV_CORRUPT') throw error;
-      // Another server may have it undamaged; a copy is what it is. It has to be the same each time: the cursor
-      // tells by it whether the log has lost history.
-      const isLast = [this.#isLastAttempt(`unreadable ${position} ${crc32c(record)}`), this.#isLastAttempt(`unreadable ${position}`, MAX_DIFFERENT)].includes(true);
-      if (!isUnknown && !isLast) throw this.#options.isCopy ? error : logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
+      // Another server may have it undamaged; a copy is what it is.
+      if (!isUnknown && !this.#isSettled(position, record)) throw this.#options.isCopy ? error : logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
       alarms.set(position, error as KvError);
       return { raw: record, unread: error as KvError, position, serverTime, crc: crcOf(record), flags: 0, device: 0n, seq: 0, back: 0, isSealed: false, body: new Uint8Array(0) };
     }
@@ -218,6 +216,12 @@ export class Incoming {
   async #keepConflicts(tx: Transaction, { serial }: SyncState, conflicts: readonly RawConflict[]): Promise<void> {
     if (!this.#options.keepsConflicts || conflicts.length === 0) return;
     await tx.collection(this.#local.tables.conflicts).setMany(conflicts.map((conflict, index) => [serial * MAX_CONFLICTS + index, conflict] as const));
+  }
+
+  /** Whether an unreadable record came often enough, and the same each time: the cursor tells by it whether the log has lost history. */
+  #isSettled(position: Position, record: Uint8Array): boolean {
+    const isSame = this.#isLastAttempt(`unreadable ${position} ${crc32c(record)}`);
+    return this.#isLastAttempt(`unreadable ${position}`, MAX_DIFFERENT) || isSame;
   }
 
   #isLastAttempt(what: string, most = MAX_ATTEMPTS): boolean {

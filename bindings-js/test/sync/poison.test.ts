@@ -8,6 +8,7 @@ import { crc32c } from '../../src/sync/bytes.ts';
 import { MemoryLog, MemoryServer, MemorySnapshotStore } from '../../src/sync/memory-log.ts';
 import { CHUNK, COMPRESSED, REPAIR, encodeBody, encodeRecord, isIntact } from '../../src/sync/record.ts';
 import type { RecordBody, SyncOp, SyncTransaction } from '../../src/sync/record.ts';
+import type { LoggedRecord } from '../../src/sync/remote-log.ts';
 import { toHlc } from '../../src/sync/clock.ts';
 import { code } from '../support/kit.ts';
 import { Device, converge } from './device.ts';
@@ -195,19 +196,26 @@ test('many records that cannot be read are passed over together, and what is bef
   await stopAll([a, b]);
 });
 
+/** A log whose server makes something else of each record that cannot be read, each time that it is read. */
+class DamagingLog extends MemoryLog {
+  readonly #damage: (record: Uint8Array, reads: number) => Uint8Array;
+  #reads = 0;
+
+  constructor(server: MemoryServer, damage: (record: Uint8Array, reads: number) => Uint8Array) {
+    super(server);
+    this.#damage = damage;
+  }
+
+  override async read(after: number, limit: number): Promise<readonly LoggedRecord[]> {
+    return (await super.read(after, limit)).map((logged) => (isIntact(logged.record) ? logged : { ...logged, record: this.#damage(logged.record, ++this.#reads) }));
+  }
+}
+
 test('what is noted of a record that cannot be read is what the log has, whatever a server makes of it at times', async () => {
   const server = new MemoryServer();
-  const log = new MemoryLog(server);
-  let reads = 0;
-  const device = await Device.start(server, { log: {
-    append: (...given) => log.append(...given), at: (...given) => log.at(...given), wake: (...given) => log.wake(...given), manifest: () => log.manifest(),
-    replaceManifest: (...given) => log.replaceManifest(...given), purge: (...given) => log.purge(...given), close: () => log.close(),
-    // Every fifth time another byte of the checksum is wrong, too.
-    read: async (after, limit) => (await log.read(after, limit)).map((logged) => {
-      if (isIntact(logged.record) || ++reads % 5 !== 0) return logged;
-      return { ...logged, record: logged.record.map((byte, at) => (at === logged.record.length - 1 ? byte ^ (1 << (reads / 5 % 8)) : byte)) };
-    }),
-  } });
+  // Every fifth time another byte of the checksum is wrong, too.
+  const log = new DamagingLog(server, (record, reads) => record.map((byte, at) => (reads % 5 === 0 && at === record.length - 1 ? byte ^ (1 << (reads / 5 % 8)) : byte)));
+  const device = await Device.start(server, { log });
   await device.db.collection('notes').set('one', 1);
   await converge([device]);
   const { history } = await device.replica.state();
@@ -222,13 +230,7 @@ test('what is noted of a record that cannot be read is what the log has, whateve
 
 test('a record that is another one each time stops nobody', async () => {
   const server = new MemoryServer();
-  const log = new MemoryLog(server);
-  let reads = 0;
-  const device = await Device.start(server, { log: {
-    append: (...given) => log.append(...given), at: (...given) => log.at(...given), wake: (...given) => log.wake(...given), manifest: () => log.manifest(),
-    replaceManifest: (...given) => log.replaceManifest(...given), purge: (...given) => log.purge(...given), close: () => log.close(),
-    read: async (after, limit) => (await log.read(after, limit)).map((logged) => (isIntact(logged.record) ? logged : { ...logged, record: logged.record.map((byte) => byte ^ (1 + ++reads % 255)) })),
-  } });
+  const device = await Device.start(server, { log: new DamagingLog(server, (record, reads) => record.map((byte) => byte ^ (1 + reads % 255))) });
   server.append(flipped(25, 64), { idempotencyKey: 'poison' });
   server.append(good(), { idempotencyKey: 'good' });
   await converge([device]);
