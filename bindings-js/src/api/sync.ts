@@ -1,6 +1,7 @@
 // The synchronous faces, for an engine in this thread: the same names, with values instead of
 // promises.
 import { KvError } from '../base/errors.ts';
+import { isSuperseded } from '../base/superseded.ts';
 import type {
   Collection, Durability, SetOptions, SyncCollection, SyncDatabase, SyncIndex, SyncReader, SyncSnapshot, SyncTransaction, SyncView, WriteOptions,
 } from '../types/index.ts';
@@ -17,6 +18,7 @@ import { SnapshotView } from './snapshot-view.ts';
 import { SyncScan } from './sync-scan.ts';
 import { derive, immediate, runImmediate, verbsOf } from './task.ts';
 import type { Immediate } from './task.ts';
+import type { Connection } from '../wire/connection.ts';
 import { NEWEST } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
 import { WriteVerbs } from './write-verbs.ts';
@@ -108,28 +110,31 @@ type Reference<K, V, I> = Collection<K, V, I> | SyncCollection<K, V, I> | string
 /** Resolves a collection's name or handle in the database. */
 export type ResolveCollection = <K, V, I>(collection: Collection<K, V, I> | string, options?: object) => Target<K, V>;
 
-function resolved<K, V, I>(own: Target<unknown, unknown>, resolve: ResolveCollection, collection: Reference<K, V, I>, options: object | undefined): Target<K, V> {
-  const isOurs = collection instanceof KvSyncCollection && collection.verbs.target.connection === own.connection && options === undefined;
-  return isOurs ? collection.verbs.target : resolve(collection as Collection<K, V, I>, options);
-}
+/** The same, for handles of this API, too. */
+type Resolve = <K, V, I>(collection: Reference<K, V, I>, options?: object) => Target<K, V>;
+
+const withOwn = (connection: Connection, resolve: ResolveCollection): Resolve => <K, V, I>(collection: Reference<K, V, I>, options?: object): Target<K, V> => {
+  const isOwn = collection instanceof KvSyncCollection && collection.verbs.target.connection === connection && options === undefined;
+  return isOwn ? collection.verbs.target : resolve(collection as Collection<K, V, I> | string, options);
+};
 
 class KvSyncView<K, V> extends KvSyncReader<K, V> implements SyncView<K, V> {
-  readonly #resolve: ResolveCollection;
+  readonly #resolve: Resolve;
 
-  constructor(target: Target<K, V>, view: View, resolve: ResolveCollection) {
+  constructor(target: Target<K, V>, view: View, resolve: Resolve) {
     super(target, view);
     this.#resolve = resolve;
   }
 
   collection<K2, V2, I2>(collection: Reference<K2, V2, I2>, options?: object): SyncReader<K2, V2> {
-    return new KvSyncReader<K2, V2>(resolved(this.verbs.target as Target<unknown, unknown>, this.#resolve, collection, options), this.verbs.view);
+    return new KvSyncReader<K2, V2>(this.#resolve(collection, options), this.verbs.view);
   }
 }
 
 class KvSyncSnapshot<K, V> extends KvSyncView<K, V> implements SyncSnapshot<K, V> {
   readonly #own: SnapshotView<number>;
 
-  constructor(target: Target<K, V>, resolve: ResolveCollection) {
+  constructor(target: Target<K, V>, resolve: Resolve) {
     const { connection } = target;
     const view = new SnapshotView(connection, (opening) => immediate(connection, opening));
     super(target, view, resolve);
@@ -150,17 +155,17 @@ class KvSyncSnapshot<K, V> extends KvSyncView<K, V> implements SyncSnapshot<K, V
 }
 
 class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements SyncDatabase<K, V, I> {
-  readonly #resolve: ResolveCollection;
+  readonly #resolve: Resolve;
   readonly #durability: Durability;
 
-  constructor(target: Target<K, V>, durability: Durability, resolve: ResolveCollection) {
+  constructor(target: Target<K, V>, durability: Durability, resolve: Resolve) {
     super(target, NEWEST, new DatabaseScope(target.connection, durability));
     this.#resolve = resolve;
     this.#durability = durability;
   }
 
   collection<K2, V2, I2>(collection: Reference<K2, V2, I2>, options?: object): SyncCollection<K2, V2, I2> {
-    return new KvSyncCollection<K2, V2, I2>(this.#targetOf(collection, options), NEWEST, this.verbs.scope);
+    return new KvSyncCollection<K2, V2, I2>(this.#resolve(collection, options), NEWEST, this.verbs.scope);
   }
 
   transaction<T>(fn: (tx: SyncTransaction<K, V, I>) => T, options?: WriteOptions): T {
@@ -173,7 +178,7 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
       return this.#run(fn, durability);
     } catch (error) {
       // Nobody else commits meanwhile, but a declaration of indexes within is a commit of its own.
-      if (!(error instanceof KvError && error.code === 'KV_CONFLICT')) throw error;
+      if (!(error instanceof KvError && isSuperseded(error))) throw error;
       return this.#run(fn, durability);
     }
   }
@@ -189,7 +194,7 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
     const within = <K2, V2, I2>(target: Target<K2, V2>): KvSyncCollection<K2, V2, I2> => new KvSyncCollection<K2, V2, I2>(target, view, scope);
     try {
       const tx = Object.assign(within<K, V, I>(this.verbs.target), {
-        collection: <K2, V2, I2>(collection: Reference<K2, V2, I2>, given?: object) => within<K2, V2, I2>(this.#targetOf(collection, given)),
+        collection: <K2, V2, I2>(collection: Reference<K2, V2, I2>, given?: object) => within<K2, V2, I2>(this.#resolve(collection, given)),
       });
       const result = connection.runCallback(() => fn(tx));
       if (typeof (result as { then?: unknown } | undefined)?.then === 'function') {
@@ -206,10 +211,6 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
         connection.requestSync((writer) => writer.u8(Op.transactionClose).uv(view.id), () => undefined);
       }
     }
-  }
-
-  #targetOf<K2, V2, I2>(collection: Reference<K2, V2, I2>, options: object | undefined): Target<K2, V2> {
-    return resolved(this.verbs.target as Target<unknown, unknown>, this.#resolve, collection, options);
   }
 
   snapshot(): SyncSnapshot<K, V> {
@@ -234,7 +235,7 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
  * the others need not load this module.
  */
 export const syncFaces = {
-  view: <K, V>(target: Target<K, V>, view: View, resolve: ResolveCollection): SyncView<K, V> => new KvSyncView(target, view, resolve),
+  view: <K, V>(target: Target<K, V>, view: View, resolve: ResolveCollection): SyncView<K, V> => new KvSyncView(target, view, withOwn(target.connection, resolve)),
   database: <K, V, I>(target: Target<K, V>, durability: Durability, resolve: ResolveCollection): SyncDatabase<K, V, I> =>
-    new KvSyncDatabase<K, V, I>(target, durability, resolve),
+    new KvSyncDatabase<K, V, I>(target, durability, withOwn(target.connection, resolve)),
 };
