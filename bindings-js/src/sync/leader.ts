@@ -105,6 +105,8 @@ export class Leader {
   /** Until when commits gather for the next record. */
   #gatherUntil = 0;
   readonly #gathering = new Bell();
+  /** A record with commits of a burst was sent, and was not read back. */
+  #isReturning = false;
   #failure: KvError | undefined;
 
   constructor(db: Database, tables: Tables, log: RemoteLog, options: SyncOptions, events: LeaderEvents) {
@@ -234,26 +236,34 @@ export class Leader {
     if (!this.#isStopped) this.#events.state({ ...change, pending, position: cursor.position });
   }
 
-  async #receive(onProgress: () => void): Promise<void> {
+  async #receive(onProgress?: () => void): Promise<void> {
+    const wasCaughtUp = this.replica.isCaughtUp;
     let hasMore = true;
     while (!this.#isStopped && (hasMore = await this.replica.pull(this.#stop.signal)) && !this.replica.isAtEnd) {
-      onProgress();
+      onProgress?.();
       await this.refresh({ status: 'catching-up' });
     }
     if (this.#isStopped) return;
     await this.refresh({ status: 'live', lastError: undefined });
-    // Sending waits until the log was read.
-    this.#gathering.ring();
+    // Sending waits until the log was read. What gathered while that could not be reached goes out now.
+    if (!wasCaughtUp) this.#gathering.ring();
     this.#outgoing.ring();
     if (hasMore) this.#incoming.ring();
   }
 
   async #send(): Promise<void> {
+    const before = this.replica.drained;
     // A record costs much more than a commit in it.
     const wait = this.#gatherUntil - performance.now();
-    if (wait > 0 && !isHidden() && this.replica.hasCommits) await this.#gathering.wait(wait);
-    const before = this.replica.drained;
-    while (!this.#isStopped && this.replica.isDrainDue && await this.replica.drain());
+    if (wait > 0 && !isHidden() && (this.#isReturning || this.replica.hasCommits)) await this.#gathering.wait(wait);
+    if (this.#isReturning) {
+      // Reading captures what was committed before: earlier, it would cut the burst in two.
+      this.#isReturning = false;
+      await this.#receive();
+    }
+    // What was committed since goes into the next record.
+    const isCaptured = this.replica.drained > before;
+    while (!this.#isStopped && !isCaptured && this.replica.isDrainDue && await this.replica.drain());
     // Where each commit waits for an answer to the one before, none of them would gain anything.
     const isBurst = this.replica.drained > before + 1;
     const drainedAt = performance.now();
@@ -265,7 +275,8 @@ export class Leader {
     this.#gatherUntil = drainedAt + GATHER_MS * Math.max(waiting, isBurst ? 1 : 0);
     if (!this.#isStopped) this.#events.state({ pending });
     if (!isSent) return;
-    this.#incoming.ring();
+    this.#isReturning = isBurst;
+    (isBurst ? this.#outgoing : this.#incoming).ring();
   }
 
   async #resolveConflicts(): Promise<void> {

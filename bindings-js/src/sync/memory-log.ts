@@ -28,7 +28,7 @@ export class MemoryServer {
   #manifest: { revision: Position; manifest: Uint8Array } | undefined;
   #revisions = 0;
   readonly #keys = new Map<string, Position>();
-  readonly #listeners = new Set<() => void>();
+  readonly #listeners = new Set<{ readonly listener: () => void; readonly log: MemoryLog }>();
   readonly #faults: MemoryFaults;
 
   /** `faults` say which calls fail; by default none does. */
@@ -54,14 +54,14 @@ export class MemoryServer {
   }
 
   /** @internal */
-  append(record: Uint8Array, { idempotencyKey, expect }: AppendOptions): Position {
+  append(record: Uint8Array, { idempotencyKey, expect }: AppendOptions, sender?: MemoryLog): Position {
     const known = this.#keys.get(idempotencyKey);
     if (known !== undefined) return known;
     if (expect !== undefined && expect !== this.#last) throw logConflict(`the newest record is at ${this.#last}, not at ${expect}`);
     const position = ++this.#last;
     this.#keys.set(idempotencyKey, position);
     this.#records.push({ position, serverTime: (this.#faults.serverTime ?? Date.now)(), record: record.slice() });
-    for (const listener of this.#listeners) if (this.#faults.isWakeLost?.() !== true) queueMicrotask(listener);
+    for (const { listener, log } of this.#listeners) if (log !== sender && this.#faults.isWakeLost?.() !== true) queueMicrotask(listener);
     return position;
   }
 
@@ -96,11 +96,10 @@ export class MemoryServer {
   }
 
   /** @internal */
-  wake(listener: () => void): () => void {
-    // Each subscription is one of its own.
-    const own = (): void => listener();
-    this.#listeners.add(own);
-    return () => this.#listeners.delete(own);
+  wake(listener: () => void, log: MemoryLog): () => void {
+    const subscription = { listener, log };
+    this.#listeners.add(subscription);
+    return () => this.#listeners.delete(subscription);
   }
 
   /** @internal */
@@ -136,8 +135,8 @@ export class MemoryLog implements RemoteLog {
 
   append(record: Uint8Array, options: AppendOptions): Promise<Position> {
     return this.#call('append', () => {
-      const position = this.#server.append(record, options);
-      if (options.expect === undefined && this.#server.duplicates()) this.#server.append(record, { idempotencyKey: `${options.idempotencyKey} again` });
+      const position = this.#server.append(record, options, this);
+      if (options.expect === undefined && this.#server.duplicates()) this.#server.append(record, { idempotencyKey: `${options.idempotencyKey} again` }, this);
       return position;
     });
   }
@@ -151,7 +150,7 @@ export class MemoryLog implements RemoteLog {
   }
 
   wake(listener: () => void): () => void {
-    const end = this.#server.wake(listener);
+    const end = this.#server.wake(listener, this);
     this.#ends.add(end);
     return () => {
       this.#ends.delete(end);

@@ -47,7 +47,7 @@ export interface RemoteLog {
    */
   at(position: Position): Promise<LoggedRecord | undefined>;
   /**
-   * Calls the listener when there may be something new: a hint, never trusted. `isReconnected`: the
+   * Calls the listener when there may be something new of other devices: a hint, never trusted. `isReconnected`: the
    * connection was interrupted, and is there again; the servers may have lost something meanwhile.
    * Returns what ends it.
    */

@@ -172,6 +172,23 @@ test('writes while records wait for the log gather into few records', async () =
   await stop(a);
 });
 
+test('writes of a burst gather into few records while the log answers', async () => {
+  const a = await start(new MemoryServer());
+  const notes = a.db.collection('notes');
+  const begin = performance.now();
+  let nth = 0;
+  for (; performance.now() - begin < 2000; nth += 2) {
+    await Promise.all([notes.set(nth, nth), notes.set(nth + 1, nth)]);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  await a.sync.flush();
+  const { position } = a.sync.state;
+  // At most one for each 100 ms, and a few at the beginning and the end.
+  const most = (performance.now() - begin) / 100 + 5;
+  assert.ok(position >= 1 && position <= most, `${nth} commits in ${position} records, instead of ${most}`);
+  await stop(a);
+});
+
 test('everything works offline, and is sent later', async () => {
   let isOffline = true;
   const server = new MemoryServer({ isUnreachable: () => isOffline });

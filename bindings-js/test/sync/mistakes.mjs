@@ -361,6 +361,9 @@ const REPLICA = [
 
 const LEADER = [
   { name: 'each commit that waits for the log becomes a record', file: 'leader.ts', from: 'this.replica.isCaughtUp ? 0 : Math.min(pending, MAX_GATHERING)', to: '0', tests: ['api: writes while records wait for the log gather into few records'] },
+  { name: 'reading the log ends what gathers', file: 'leader.ts', from: 'if (!wasCaughtUp) this.#gathering.ring();', to: 'this.#gathering.ring();', tests: ['api: writes of a burst gather into few records while the log answers'] },
+  { name: 'a record of a burst is read back at once', file: 'leader.ts', from: 'this.#isReturning = isBurst;\n    (isBurst ? this.#outgoing : this.#incoming).ring();', to: 'this.#incoming.ring();', tests: ['api: writes of a burst gather into few records while the log answers'] },
+  { name: 'what follows a burst that was captured is a record of its own', file: 'leader.ts', from: '!isCaptured && ', to: '', tests: ['api: writes of a burst gather into few records while the log answers'] },
   { name: 'a conflict is resolved again and again', file: 'leader.ts', from: '      await this.replica.removeConflict(next.id);\n', to: '', tests: ['api: the loser of a conflict can write a merged value, also after a restart'] },
 ];
 
