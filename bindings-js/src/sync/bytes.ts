@@ -4,14 +4,23 @@ import { KvError } from '../base/errors.ts';
 const utf8Encoder = new TextEncoder();
 const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
+interface Buffer {
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  readonly view: DataView;
+}
+
+const bufferOf = (length: number): Buffer => {
+  const bytes = new Uint8Array(length);
+  return { bytes, view: new DataView(bytes.buffer) };
+};
+
 /** Buffer of a sink that is done, for the next one: rows and stamps are small and many. */
-let spare: Uint8Array<ArrayBuffer> | undefined;
+let spare: Buffer | undefined;
 const MAX_SPARE = 1 << 16;
 
 /** Not to be used after `done`. */
 export class ByteSink {
-  #bytes = spare ?? new Uint8Array(256);
-  #view = new DataView(this.#bytes.buffer);
+  #buffer = spare ?? bufferOf(256);
   #length = 0;
 
   constructor() {
@@ -24,13 +33,13 @@ export class ByteSink {
 
   u8(value: number): this {
     this.#room(1);
-    this.#bytes[this.#length++] = value;
+    this.#buffer.bytes[this.#length++] = value;
     return this;
   }
 
   u64(value: bigint): this {
     this.#room(8);
-    this.#view.setBigUint64(this.#length, value);
+    this.#buffer.view.setBigUint64(this.#length, value);
     this.#length += 8;
     return this;
   }
@@ -44,7 +53,7 @@ export class ByteSink {
 
   raw(bytes: Uint8Array): this {
     this.#room(bytes.length);
-    this.#bytes.set(bytes, this.#length);
+    this.#buffer.bytes.set(bytes, this.#length);
     this.#length += bytes.length;
     return this;
   }
@@ -59,21 +68,29 @@ export class ByteSink {
 
   /** What there is so far, until the next call. */
   view(): Uint8Array {
-    return this.#bytes.subarray(0, this.#length);
+    return this.#buffer.bytes.subarray(0, this.#length);
   }
 
   done(): Uint8Array<ArrayBuffer> {
-    const done = this.#bytes.slice(0, this.#length);
-    if (this.#bytes.length <= MAX_SPARE) spare = this.#bytes;
-    return done;
+    this.#release();
+    return this.#buffer.bytes.slice(0, this.#length);
+  }
+
+  /** CRC-32C of what there is; the sink is done. */
+  checksum(): number {
+    this.#release();
+    return crc32c(this.view());
+  }
+
+  #release(): void {
+    if (this.#buffer.bytes.length <= MAX_SPARE) spare = this.#buffer;
   }
 
   #room(more: number): void {
-    if (this.#length + more <= this.#bytes.length) return;
-    const larger = new Uint8Array(Math.max(this.#bytes.length * 2, this.#length + more));
-    larger.set(this.#bytes);
-    this.#bytes = larger;
-    this.#view = new DataView(larger.buffer);
+    if (this.#length + more <= this.#buffer.bytes.length) return;
+    const larger = bufferOf(Math.max(this.#buffer.bytes.length * 2, this.#length + more));
+    larger.bytes.set(this.#buffer.bytes);
+    this.#buffer = larger;
   }
 }
 

@@ -103,20 +103,23 @@ function putBase(sink: ByteSink, { stamp, kept }: Base): void {
   if (kept !== undefined) sink.bytes(kept);
 }
 
+/** Its value is a view. */
 export function readBase(source: ByteSource): Base {
   const flags = source.u8();
   const stamp = {
     isStrict: (flags & STRICT) !== 0, isDead: (flags & DEAD) !== 0,
     h: source.u64(), device: source.u64(), n: source.uv(), position: source.uv(), expiresAt: source.uv(), check: source.uv(),
   };
-  return { stamp, kept: flags & HAS_KEPT ? source.bytes() : undefined };
+  return { stamp, kept: flags & HAS_KEPT ? source.raw(source.uv()) : undefined };
 }
 
 const HASHES = 2 ** 52;
 
 /** Of a value of the base, for the sum over a collection. */
 export function hashOf(key: Bytes, { stamp }: Base): number {
-  const crc = crc32c(new ByteSink().bytes(key).raw(encodeBase({ stamp, kept: undefined })).done());
+  const sink = new ByteSink().bytes(key);
+  putBase(sink, { stamp, kept: undefined });
+  const crc = sink.checksum();
   return ((Math.imul(crc ^ (crc >>> 15), 0x85eb_ca6b) >>> 12) * 2 ** 32) + crc;
 }
 

@@ -391,7 +391,10 @@ async function readSnapshot(context: LoadContext, key: string, onHeader: (header
         [table, after] = [tables.table(name, declaration), undefined];
       } else if (kind === ROW) {
         const rowKey = source.raw(source.uv());
-        const base = readBase(new ByteSource(source.raw(source.uv())));
+        const length = source.uv();
+        const end = source.left - length;
+        const base = readBase(source);
+        if (source.left !== end) throw damaged(key);
         const previous = slice.at(-1)?.key ?? after;
         if (previous !== undefined && compareBytes(previous, rowKey) >= 0) throw damaged(key);
         slice.push({ key: rowKey, base });
