@@ -7,6 +7,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import process from 'node:process';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { open, openSync, restore } from 'mangrove-kv';
 import { RUNTIMES, runChild, runChildOf } from './support/child.ts';
 import type { Child, Surroundings } from './support/child.ts';
@@ -185,7 +186,11 @@ test('a lock file alone is judged by its content', needsFallback, () => withPath
     [{ boot: 'another' }, new Date(), 'KV_LOCKED', 'KV_LOCKED'],
     [{ boot: 'another' }, longAgo, 'open', 'open'],
     [{ host: 'elsewhere' }, inAnHour, 'KV_LOCKED', 'KV_LOCKED'],
-    [{ host: 'elsewhere' }, longAgo, 'KV_LOCKED', 'open'],
+    // A container of this kernel with a name of its own.
+    [{ host: 'elsewhere' }, longAgo, 'open', 'open'],
+    [{ host: 'elsewhere', namespace: 'pid:[1]' }, longAgo, 'open', 'open'],
+    [{ host: 'elsewhere', boot: 'another' }, inAnHour, 'KV_LOCKED', 'KV_LOCKED'],
+    [{ host: 'elsewhere', boot: 'another' }, longAgo, 'KV_LOCKED', 'open'],
     // It had a lock that this process cannot query.
     [{ host: 'elsewhere', system: true }, longAgo, 'KV_LOCKED', 'open'],
     [{ system: true }, longAgo, 'KV_LOCKED', 'open'],
@@ -196,7 +201,7 @@ test('a lock file alone is judged by its content', needsFallback, () => withPath
       utimesSync(lock(path), sign, sign);
       const { code, message } = await outcome(runChild(['try', path], surroundings));
       assert.equal(code, expected, JSON.stringify({ changed, sign, surroundings }));
-      if ('host' in changed && code === 'KV_LOCKED' && sign === longAgo) assert.match(String(message), /the host elsewhere; .* delete the file .*lock$/);
+      if ('host' in changed && code === 'KV_LOCKED' && sign === longAgo) assert.match(String(message), /the host elsewhere, which gives no sign of life; .*takeOver.* mangrove-kv unlock /);
     }
   }
   // A process is about to write into it, or was and is gone.
@@ -205,6 +210,49 @@ test('a lock file alone is judged by its content', needsFallback, () => withPath
     utimesSync(lock(path), sign, sign);
     assert.equal((await outcome(runChild(['try', path], withoutProgram))).code, expected);
   }
+}));
+
+/** Leaves a lock file whose holder is in another machine. */
+function leaveLock(path: string, changed: Record<string, unknown>, sign: Date): void {
+  writeFileSync(lock(path), JSON.stringify({ ...holderHere(path), host: 'elsewhere', boot: 'another', ...changed }));
+  utimesSync(lock(path), sign, sign);
+}
+
+test('takeOver opens what a holder of another machine has left, and nothing else', needsFallback, () => withPath(async (path) => {
+  await remember(path);
+  const longAgo = new Date(Date.now() - 3_600_000);
+  leaveLock(path, {}, longAgo);
+  assert.deepEqual(await outcome(runChild(['takeOver', path, 'refusal'], withoutProgram)), { code: 'KV_LOCKED', message: 'not retryable' });
+  for (const how of ['open', 'openSync']) {
+    for (const system of [false, true]) {
+      leaveLock(path, { system }, longAgo);
+      assert.equal((await outcome(runChild(['takeOver', path, how], withoutProgram))).code, 'open', `${how} ${system}`);
+      assert.equal(existsSync(lock(path)), false);
+    }
+  }
+  leaveLock(path, {}, new Date());
+  assert.deepEqual(await outcome(runChild(['takeOver', path, 'open'], withoutProgram)), { code: 'KV_LOCKED', message: 'retryable' });
+  const holder = runChild(['hold', path], withoutProgram);
+  rmSync(lock(path));
+  assert.equal(await holder.line(), 'open');
+  assert.equal((await outcome(runChild(['takeOver', path, 'open'], withoutProgram))).code, 'KV_LOCKED', 'its holder runs');
+  await kill(holder);
+}));
+
+test('the verb unlock gives a database free', needsFallback, () => withPath(async (path) => {
+  await remember(path);
+  const tool = fileURLToPath(new URL('../dist/cli.js', import.meta.url));
+  const unlock = (...args: string[]) => spawnSync(process.execPath, [tool, 'unlock', ...args], { env: { PATH: '/nowhere' }, encoding: 'utf8' });
+  leaveLock(path, {}, new Date());
+  assert.match(unlock(path).stderr, /^mangrove: KV_LOCKED: .*the host elsewhere/);
+  assert.ok(existsSync(lock(path)));
+  leaveLock(path, {}, new Date(Date.now() - 3_600_000));
+  assert.equal((await outcome(runChild(['try', path], withoutProgram))).code, 'KV_LOCKED');
+  const { status, stderr } = unlock(path);
+  assert.deepEqual({ status, stderr }, { status: 0, stderr: '' });
+  assert.equal((await outcome(runChild(['try', path], withoutProgram))).code, 'open');
+  assert.match(unlock(`${path}-missing`).stderr, /^mangrove: KV_NOT_FOUND: /);
+  assert.match(unlock().stderr, /^mangrove: KV_INVALID_ARGUMENT: usage: /);
 }));
 
 test('a writer whose lock was taken away stops before it acknowledges or overwrites anything', needsFallback, () => withPath(async (path) => {

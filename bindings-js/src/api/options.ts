@@ -46,6 +46,7 @@ export interface CheckedOptions {
   readonly durability: Durability;
   readonly lockTimeoutMs: number;
   readonly idleTimeoutMs: number;
+  readonly takeOver: boolean;
   readonly signal: AbortSignal | undefined;
   readonly wasm: WasmSource | undefined;
   readonly worker: WorkerSource | undefined;
@@ -115,7 +116,7 @@ export function checkWorker(worker: WorkerSource | undefined): WorkerSource | un
 
 export const VERSIONS = { version: 1, upgrade: 1, onUpgrade: 1 } as const;
 const OPEN: Names<OpenOptions> = {
-  storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
+  storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, takeOver: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
   unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, worker: 1, encryption: 1, ...VERSIONS, ...COLLECTION,
 };
 const PLACE: Names<PlaceOptions> = { storage: 1 };
@@ -157,6 +158,7 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
     onUnavailable,
     durability,
     idleTimeoutMs: checkLimit('idleTimeout', idleTimeout),
+    takeOver: checkBoolean('takeOver', options.takeOver ?? false),
     lockTimeoutMs: checkLimit('lockTimeout', lockTimeout),
     signal,
     wasm: checkWasm(options.wasm),

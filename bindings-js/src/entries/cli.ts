@@ -1,9 +1,13 @@
 #!/usr/bin/env node
 // `mangrove-kv`: the command line tool, compiled to WebAssembly.
 import * as fs from 'node:fs';
+import { join, resolve } from 'node:path';
 import { Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { instantiate } from '../../build/wasm-cli/glue.js';
+import { KvError } from '../base/errors.ts';
 import { Host } from '../cli/host.ts';
+import { DATA_FILE } from '../storage/node-fs.ts';
+import { lockDirectorySync } from '../storage/node-lock.ts';
 
 const PROGRAM = 'mangrove-kv';
 const EXIT_FAILURE = 1;
@@ -72,11 +76,28 @@ function archiveVerb([verb, ...rest]: readonly string[]): 'archive' | 'restore' 
   return verb === 'restore' && isAt ? verb : undefined;
 }
 
+/** Takes the lock of a process that is gone, and gives it back. Only the file `lock` alone may need it. */
+function unlock(paths: readonly string[]): number {
+  try {
+    if (paths.length !== 1) throw new KvError('KV_INVALID_ARGUMENT', `usage: ${PROGRAM} unlock <database>`);
+    const path = resolve(paths[0] as string);
+    if (!fs.existsSync(join(path, DATA_FILE))) throw new KvError('KV_NOT_FOUND', `there is no database in ${path}`);
+    lockDirectorySync(path, 0, true)();
+    return 0;
+  } catch (error) {
+    const { code, message } = error as KvError;
+    fs.writeSync(2, `mangrove: ${code}: ${message}\n`);
+    return EXIT_FAILURE;
+  }
+}
+
 const verb = archiveVerb(process.argv.slice(2));
 if (verb !== undefined) {
   void import('./cli-archive.ts').then(({ run: runVerb }) => runVerb(verb, process.argv.slice(3))).then((code) => {
     process.exitCode = code;
   });
+} else if (process.argv[2] === 'unlock') {
+  process.exitCode = unlock(process.argv.slice(3));
 } else if (!isNode) {
   process.exitCode = run();
 } else if (isMainThread) {

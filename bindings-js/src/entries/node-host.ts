@@ -121,7 +121,7 @@ export function openSyncIn<K = Key, V = unknown, I = V>(
   const place = toPlaceUnlocked(name, checked);
   const isLocked = isExclusive(place, checked);
   if (isLocked) reportWaiting(place, checked);
-  const release = isLocked ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
+  const release = isLocked ? lockDirectorySync(place.path, checked.lockTimeoutMs, checked.takeOver) : place.release;
   const transport = newTransport(module, place, toEngine(place, checked), release);
   const connection = new Connection(transport, checked.idleTimeoutMs);
   const info = { ...place, isLocked, durability: checked.durability };
@@ -186,7 +186,7 @@ async function toPlace(name: string | URL, options: CheckedOptions): Promise<Pla
   const place = toPlaceUnlocked(name, options);
   if (!isExclusive(place, options)) return place;
   reportWaiting(place, options);
-  return { ...place, release: await lockDirectory(place.path, options.lockTimeoutMs, options.signal) };
+  return { ...place, release: await lockDirectory(place.path, options.lockTimeoutMs, options.signal, options.takeOver) };
 }
 
 function toPlaceUnlocked(name: string | URL, options: CheckedOptions): Place {

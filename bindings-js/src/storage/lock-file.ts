@@ -99,8 +99,19 @@ function stateOf(directory: string, file: string): State {
   if (isOurRealm(holder)) return isRunning(holder) ? 'alive' : 'gone';
   if (holder.system) return 'silent';
   if (age <= SILENCE_MS) return 'alive';
-  // The same host after a restart, or a container.
-  return holder.host === ownRealm().host ? 'gone' : 'silent';
+  // The same host after a restart, or a container, whose kernel is ours whatever name it has.
+  const { host, boot } = ownRealm();
+  return holder.host === host || (boot !== '' && holder.boot === boot) ? 'gone' : 'silent';
+}
+
+function isFree(directory: string, takeOver: boolean): boolean {
+  const state = stateOf(directory, LOCK_FILE);
+  return state === 'gone' || (takeOver && state === 'silent');
+}
+
+/** Whether the directory is locked by a holder of whom nothing can be known here. */
+export function isSilent(directory: string): boolean {
+  return stateOf(directory, LOCK_FILE) === 'silent';
 }
 
 /** Creates the file; false if it already exists. */
@@ -118,26 +129,29 @@ function create(path: string, content: string): boolean {
  * Removes a stale lock. Only one of several processes that find it stale does so, and none removes
  * the lock that follows it.
  */
-function removeStale(directory: string): void {
+function removeStale(directory: string, takeOver: boolean): void {
   const takeover = join(directory, TAKEOVER_FILE);
   if (!create(takeover, describeUs(directory, false))) {
     if (stateOf(directory, TAKEOVER_FILE) === 'gone') fs.rmSync(takeover, { force: true });
     return;
   }
   try {
-    if (stateOf(directory, LOCK_FILE) === 'gone') fs.rmSync(join(directory, LOCK_FILE), { force: true });
+    if (isFree(directory, takeOver)) fs.rmSync(join(directory, LOCK_FILE), { force: true });
   } finally {
     fs.rmSync(takeover, { force: true });
   }
 }
 
-/** Locks by the file alone; `undefined` if somebody else holds it. */
-export function takeByFile(directory: string): Release | undefined {
+/**
+ * Locks by the file alone; `undefined` if somebody else holds it. With `takeOver`, a silent holder
+ * counts as gone.
+ */
+export function takeByFile(directory: string, takeOver: boolean): Release | undefined {
   const path = join(directory, LOCK_FILE);
   const content = describeUs(directory, false);
   if (!create(path, content)) {
-    if (stateOf(directory, LOCK_FILE) !== 'gone') return undefined;
-    removeStale(directory);
+    if (!isFree(directory, takeOver)) return undefined;
+    removeStale(directory, takeOver);
     if (!create(path, content)) return undefined;
   }
   const isOurs = (): boolean => read(path) === content;
@@ -188,11 +202,11 @@ export function describeHolder(directory: string): string {
   const close = 'close it there first';
   const holder = parse(read(join(directory, LOCK_FILE)));
   if (holder === undefined || holder.directory !== numberOf(directory)) return `in another process; ${close}`;
-  const { pid, host, runtime, system } = holder;
+  const { pid, host, runtime } = holder;
   if (isOurRealm(holder)) return pid === process.pid ? `in this process; ${close}` : `in process ${pid} (${runtime}); ${close}`;
   if (host === '') return `in process ${pid} (${runtime}); ${close}`;
   const where = `in process ${pid} (${runtime}) of ${host === ownRealm().host ? 'another container' : `the host ${host}`}`;
-  return system && stateOf(directory, LOCK_FILE) !== 'silent'
-    ? `${where}; ${close}`
-    : `${where}; ${close}, or, if it is gone for sure, delete the file ${join(directory, LOCK_FILE)}`;
+  return isSilent(directory)
+    ? `${where}, which gives no sign of life; ${close}, or, if it is gone for sure, open with takeOver, or run mangrove-kv unlock ${directory}`
+    : `${where}; ${close}`;
 }

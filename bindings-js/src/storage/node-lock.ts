@@ -4,7 +4,7 @@ import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { KvError } from '../base/errors.ts';
 import { performance } from '../base/platform.ts';
-import { announce, describeHolder, takeByFile } from './lock-file.ts';
+import { announce, describeHolder, isSilent, takeByFile } from './lock-file.ts';
 import { DATA_FILE, statIfAny, toKvError } from './node-fs.ts';
 import { lockFile } from './os-lock.ts';
 import type { LockAttempt, Release } from './os-lock.ts';
@@ -75,10 +75,10 @@ function removeEmpty(path: string): void {
   }
 }
 
-function tryLock(directory: string): Release | undefined {
+function tryLock(directory: string, takeOver: boolean): Release | undefined {
   const lock = lockNamed(join(directory, process.platform === 'win32' ? WINDOWS_FILE : DATA_FILE));
   if (lock === 'held') return undefined;
-  if (lock === 'unavailable') return takeByFile(directory);
+  if (lock === 'unavailable') return takeByFile(directory, takeOver);
   const retract = announce(directory);
   if (retract === undefined) {
     lock();
@@ -91,10 +91,10 @@ function tryLock(directory: string): Release | undefined {
 }
 
 /** Tries once; `undefined` if somebody else holds the lock. */
-function attempt(directory: string): Release | undefined {
+function attempt(directory: string, takeOver: boolean): Release | undefined {
   const identity = identityOf(directory) ?? directory;
   if (heldHere.has(identity)) return undefined;
-  const release = tryLock(directory);
+  const release = tryLock(directory, takeOver);
   if (release === undefined) return undefined;
   heldHere.add(identity);
   let isHeld = true;
@@ -121,13 +121,15 @@ function wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
   });
 }
 
-/** Locks an existing directory; returns a function that releases it. */
-export async function lockDirectory(directory: string, timeoutMs: number, signal?: AbortSignal): Promise<Release> {
+/**
+ * Locks an existing directory; returns a function that releases it. `takeOver` as in `OpenOptions`.
+ */
+export async function lockDirectory(directory: string, timeoutMs: number, signal?: AbortSignal, takeOver = false): Promise<Release> {
   const deadline = performance.now() + timeoutMs;
   try {
     for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, MAX_WAIT_MS)) {
       signal?.throwIfAborted();
-      const release = attempt(directory);
+      const release = attempt(directory, takeOver);
       if (release !== undefined) return release;
       const leftMs = deadline - performance.now();
       if (leftMs <= 0) break;
@@ -144,13 +146,13 @@ export async function lockDirectory(directory: string, timeoutMs: number, signal
  * Same as `lockDirectory`, but blocks the thread. As nothing else runs meanwhile, it does not wait
  * for a lock that this thread itself holds.
  */
-export function lockDirectorySync(directory: string, timeoutMs: number): Release {
+export function lockDirectorySync(directory: string, timeoutMs: number, takeOver = false): Release {
   const deadline = performance.now() + timeoutMs;
   const cell = new Int32Array(new SharedArrayBuffer(4));
   try {
     for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, MAX_WAIT_MS)) {
       if (heldHere.has(identityOf(directory) ?? directory)) break;
-      const release = attempt(directory);
+      const release = attempt(directory, takeOver);
       if (release !== undefined) return release;
       const leftMs = deadline - performance.now();
       if (leftMs <= 0) break;
@@ -173,5 +175,6 @@ export function lockReplacement(path: string): Release {
 }
 
 function lockedError(directory: string, where: string): KvError {
-  return new KvError('KV_LOCKED', `${directory} is open ${where}`, { retryable: true });
+  // Of a silent holder nothing more will be heard.
+  return new KvError('KV_LOCKED', `${directory} is open ${where}`, { retryable: !isSilent(directory) });
 }

@@ -2,7 +2,7 @@
 // until it is killed.
 import { existsSync, readFileSync } from 'node:fs';
 import process from 'node:process';
-import { open, restore } from 'mangrove-kv';
+import { open, openSync, restore } from 'mangrove-kv';
 
 const [mode, path, backup] = process.argv.slice(2);
 
@@ -19,6 +19,20 @@ async function tryToOpen() {
   } catch (error) {
     say(error.code);
     say(error.message);
+  }
+}
+
+/** Takes the lock over; `how` is the name of the call, or "refusal" for `open` without the option. */
+async function takeOver(how) {
+  try {
+    const options = { lockTimeout: 0, takeOver: how !== 'refusal' };
+    if (how === 'openSync') openSync(path, options).close();
+    else await (await open(path, options)).close();
+    say('open');
+    say('');
+  } catch (error) {
+    say(error.code);
+    say(error.retryable ? 'retryable' : 'not retryable');
   }
 }
 
@@ -77,4 +91,4 @@ async function restoreAgain() {
   for (;;) await restore(path, blob, { overwrite: true, onProgress: say });
 }
 
-await { try: tryToOpen, hold, goOn, leave, write: () => write(), writeEncrypted, restore: restoreAgain }[mode]();
+await { try: tryToOpen, takeOver: () => takeOver(backup), hold, goOn, leave, write: () => write(), writeEncrypted, restore: restoreAgain }[mode]();
