@@ -1,8 +1,9 @@
 // Checks the option `encryption`, and encodes what it names for the engine; see the crate
 // `mangrove-host`, file `secret.rs`. A part of the package that few programs load.
+import { isBytes } from '../base/bytes.ts';
 import { checkCount } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
-import { crypto } from '../base/platform.ts';
+import { TextEncoder, crypto } from '../base/platform.ts';
 import type { Names } from '../base/names.ts';
 import type { Encryption, EncryptionKey, EncryptionPassphrase } from '../types/index.ts';
 import { checkNames } from './names.ts';
@@ -29,7 +30,7 @@ function ofBytes(bytes: ArrayBuffer | Uint8Array): Uint8Array<ArrayBuffer> {
   if (bytes.byteLength !== KEY_BYTES) throw invalid(`the key has ${bytes.byteLength} bytes instead of ${KEY_BYTES}`);
   const secret = new Uint8Array(1 + KEY_BYTES);
   secret[0] = 1;
-  secret.set(bytes instanceof ArrayBuffer ? new Uint8Array(bytes) : bytes, 1);
+  secret.set(isBytes(bytes) ? bytes : new Uint8Array(bytes), 1);
   return secret;
 }
 
@@ -81,7 +82,7 @@ function atOnce(encryption: Encryption): Uint8Array<ArrayBuffer> | CryptoKey {
  */
 export async function toSecret(encryption: Encryption): Promise<Uint8Array<ArrayBuffer>> {
   const secret = atOnce(encryption);
-  return secret instanceof Uint8Array ? secret : ofCryptoKey(secret);
+  return isBytes(secret) ? secret : ofCryptoKey(secret);
 }
 
 /**
@@ -91,7 +92,7 @@ export async function toSecret(encryption: Encryption): Promise<Uint8Array<Array
  */
 export function toSecretSync(encryption: Encryption): Uint8Array<ArrayBuffer> {
   const secret = atOnce(encryption);
-  if (secret instanceof Uint8Array) return secret;
+  if (isBytes(secret)) return secret;
   throw new KvError('KV_UNSUPPORTED', 'openSync cannot wait for a CryptoKey; use open');
 }
 

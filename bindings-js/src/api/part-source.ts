@@ -1,4 +1,5 @@
 // The bytes of a value that is written in parts, gathered into parts of one length.
+import { isBytes } from '../base/bytes.ts';
 import { KvError } from '../base/errors.ts';
 
 /** Where bytes come from: `undefined` at the end. */
@@ -93,7 +94,7 @@ export class PartSource {
       const bytes = await this.#bytes.next();
       if (bytes === undefined) {
         this.#isAtEnd = true;
-      } else if (bytes instanceof Uint8Array) {
+      } else if (isBytes(bytes)) {
         this.#waiting.push(bytes);
         this.#length += bytes.length;
       } else {

@@ -1,6 +1,6 @@
 // Helpers for promises and abort signals, and checks of common arguments.
 import { KvError } from './errors.ts';
-import { MessageChannel } from './platform.ts';
+import { MessageChannel, setImmediate } from './platform.ts';
 
 // Older versions of Safari lack these symbols. The fallbacks are those that polyfills use.
 const symbols = Symbol as unknown as Record<'dispose' | 'asyncDispose', symbol | undefined>;
@@ -35,9 +35,6 @@ export function checkSignal(signal: AbortSignal | undefined): void {
 }
 
 export function ignore(): void {}
-
-/** Captured at import, before a test replaces the timers. */
-const { setImmediate } = globalThis as { readonly setImmediate?: (call: () => void) => unknown };
 
 /** Waits for a turn of the event loop. A timer would take longer. */
 export function turn(): Promise<void> {

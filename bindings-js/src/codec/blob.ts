@@ -3,6 +3,7 @@
 //   u8 1, the layout; uv length; JSON { type, name?, lastModified? } of that length; contents
 //
 // It is a File if it has a name.
+import { TextDecoder, TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 
 /** What a Blob is besides its contents. */

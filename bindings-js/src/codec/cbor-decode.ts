@@ -1,3 +1,4 @@
+import { TextDecoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import { readAscii } from './fast.ts';
 import {

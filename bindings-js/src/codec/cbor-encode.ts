@@ -1,3 +1,4 @@
+import { TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import { ByteWriter } from './byte-writer.ts';
 import { putAscii } from './fast.ts';

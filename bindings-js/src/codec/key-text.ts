@@ -1,4 +1,5 @@
 // Keys as text, much like their JavaScript notation.
+import { isBytes } from '../base/bytes.ts';
 
 export function toHex(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join(' ');
@@ -7,7 +8,7 @@ export function toHex(bytes: Uint8Array): string {
 export function keyText(key: unknown): string {
   if (typeof key === 'bigint') return `${key}n`;
   if (key instanceof Date) return Number.isNaN(key.getTime()) ? 'invalid date' : key.toISOString();
-  if (key instanceof Uint8Array) return toHex(key);
+  if (isBytes(key)) return toHex(key);
   if (Array.isArray(key)) return `[${key.map(keyText).join(', ')}]`;
   return typeof key === 'string' ? JSON.stringify(key) : String(key);
 }

@@ -1,5 +1,6 @@
 // Key codecs. The engine sees only the bytes of a key, and their order is the order of the
 // collection.
+import { TextDecoder, TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import { bytesFast, putAscii, readAscii, withFast } from './fast.ts';
 import type { FastCodec } from './fast.ts';

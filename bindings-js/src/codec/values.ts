@@ -1,4 +1,5 @@
 // Value codecs: how a value becomes bytes and, afresh for each read, a value again.
+import { TextDecoder, TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import { decodeStructured, readStructured } from './cbor-decode.ts';
 import { CborEncoder } from './cbor-encode.ts';

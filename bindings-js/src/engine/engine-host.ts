@@ -1,4 +1,5 @@
 // One engine in this thread: a WebAssembly instance with one open database.
+import { soon } from '../base/platform.ts';
 import { instantiate } from '../../build/wasm/glue.js';
 import type { Instance } from '../../build/wasm/glue.js';
 import type { EngineOptions } from '../api/options.ts';
@@ -215,7 +216,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
       // Commits may have become visible since the last message, when their flush ended.
       if (this.hasWakes) {
         const { wakes } = this;
-        queueMicrotask(() => this.background?.wake(wakes));
+        soon(() => this.background?.wake(wakes));
       }
       return this.#part(FramePart.reply);
     } catch (error) {

@@ -3,7 +3,7 @@
 import { EngineHost } from './engine-host.ts';
 import type { Rest } from './engine-host.ts';
 import type { KvError } from '../base/errors.ts';
-import { queueMicrotask } from '../base/platform.ts';
+import { soon } from '../base/platform.ts';
 import { ReplyQueue } from './reply-queue.ts';
 import type { FlushableFile } from '../storage/flushable.ts';
 import type { CustomStorage } from '../types/index.ts';
@@ -128,7 +128,7 @@ export class InThreadTransport implements Transport {
       throw error;
     }
     // The caller gets its reply first.
-    if (this.#host.hasWakes) queueMicrotask(() => this.events?.wake());
+    if (this.#host.hasWakes) soon(() => this.events?.wake());
     return reply;
   }
 

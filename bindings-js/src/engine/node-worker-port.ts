@@ -1,4 +1,5 @@
 // Wraps a thread of Node, Deno or Bun in the interface of a browser's worker.
+import { isBytes } from '../base/bytes.ts';
 import type { Worker, WorkerOptions } from 'node:worker_threads';
 import type { WorkerPort } from '../wire/worker-port.ts';
 import type { WorkerMessage } from '../wire/worker-protocol.ts';
@@ -44,7 +45,7 @@ export class NodeWorkerPort implements WorkerPort {
 
   #onMessage(data: WorkerMessage): void {
     // None of these answers a message; a reply with its number is a piece of one.
-    if (data instanceof Uint8Array || !['reply', 'wake', 'started', 'backgroundError'].includes(data.type)) this.#awaited--;
+    if (isBytes(data) || !['reply', 'wake', 'started', 'backgroundError'].includes(data.type)) this.#awaited--;
     this.onmessage?.({ data });
     if (this.#awaited === 0) this.#worker.unref();
   }

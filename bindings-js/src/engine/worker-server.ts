@@ -1,4 +1,5 @@
 // A dedicated worker that runs one engine.
+import { isBytes } from '../base/bytes.ts';
 import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
 import { EngineHost } from './engine-host.ts';
 import type { Rest } from './engine-host.ts';
@@ -110,7 +111,7 @@ export function serve<S extends WorkerStorage>(
   };
 
   scope.onmessage = ({ data }) => {
-    if (data instanceof Uint8Array) return execute(data);
+    if (isBytes(data)) return execute(data);
     if ('type' in data) {
       // Without other tabs the page's lifecycle does not matter, and leaving needs no steps.
       if (data.type === 'leave') scope.postMessage({ type: 'left', error: undefined });

@@ -8,7 +8,7 @@
 // All transactions are strict: browsers do not promise that a relaxed transaction is on disk when a
 // later strict one is.
 import { KvError } from '../base/errors.ts';
-import { queueMicrotask } from '../base/platform.ts';
+import { soon } from '../base/platform.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
 import { BlockFile } from './block-file.ts';
 import { BLOCKS, SIZES, finished, openIdb, result } from './idb.ts';
@@ -115,7 +115,7 @@ export class IndexedDbStorage implements CustomStorage {
     if (this.#isChanged) return;
     this.#isChanged = true;
     // `settled` is not called for changes that the engine makes without a message.
-    queueMicrotask(() => void this.settled()?.catch(() => undefined));
+    soon(() => void this.settled()?.catch(() => undefined));
   }
 
   #fail(error: KvError): void {

@@ -1,4 +1,5 @@
 // Reading and writing the bytes of records and rows.
+import { TextDecoder, TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 
 const utf8Encoder = new TextEncoder();

@@ -1,4 +1,5 @@
 // Which keys of a collection are in mode "strict": all, none, or those that begin with a prefix.
+import { TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import { prefixRange } from '../codec/keys.ts';
 import type { Key, KeyCodec, KeyPrefix } from '../codec/keys.ts';

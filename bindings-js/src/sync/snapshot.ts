@@ -2,6 +2,7 @@
 //
 // A snapshot is a sequence of blocks: length u32, CRC-32C u32, bytes, which are sealed if records
 // are. The first block is the header, the last one says how many rows there were.
+import { TextDecoder, TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
 import type { Transaction } from '../types/index.ts';

@@ -1,4 +1,5 @@
 // What sync keeps in the database beside its rows, and its bytes.
+import { TextEncoder } from '../base/platform.ts';
 import type { KvErrorCode } from '../base/errors.ts';
 import { ByteSink, ByteSource, crc32c } from './bytes.ts';
 import type { Position } from './remote-log.ts';

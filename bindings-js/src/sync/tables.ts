@@ -1,6 +1,6 @@
 // The collections that sync reads and writes: the application's, as bytes, and its own beside them.
 import { KvError } from '../base/errors.ts';
-import { crypto } from '../base/platform.ts';
+import { TextEncoder, crypto } from '../base/platform.ts';
 import { keyCodecs } from '../codec/keys.ts';
 import type { Key, KeyCodec } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';

@@ -1,6 +1,6 @@
 // Between records as the database has them and as the log has them: compression, seal, blobs.
 import { KvError } from '../base/errors.ts';
-import { crypto } from '../base/platform.ts';
+import { TextEncoder, crypto } from '../base/platform.ts';
 import { concat, toHexBytes } from './bytes.ts';
 import type { ReadRecord } from './apply.ts';
 import { COMPRESSED, MAX_RECORD_BYTES, SEALED, crcOf, decodeRecord, encodeHeader, encodeRecord } from './record.ts';

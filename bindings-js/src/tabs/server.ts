@@ -1,4 +1,5 @@
 // Runs in a dedicated worker whose page shares its database with other tabs.
+import { isBytes } from '../base/bytes.ts';
 import { Awake } from '../wire/awake.ts';
 import type { OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
 import { EngineHost } from '../engine/engine-host.ts';
@@ -106,7 +107,7 @@ export function serveTabs(
 
   const { client } = peer;
   scope.onmessage = ({ data }) => {
-    if (data instanceof Uint8Array) return client.push(data);
+    if (isBytes(data)) return client.push(data);
     if (!('type' in data)) return;
     switch (data.type) {
       case 'visible': return peer.setVisible(data.isVisible);

@@ -1,10 +1,10 @@
 // Runs the upkeep module: synchronously, over open files.
+import { crypto } from '../base/platform.ts';
 import { instantiate } from '../../build/wasm-upkeep/glue.js';
 import type { Instance } from '../../build/wasm-upkeep/glue.js';
 import { fromPlain } from '../base/plain-error.ts';
 import type { PlainError } from '../base/plain-error.ts';
 import { KvError } from '../base/errors.ts';
-import { crypto } from '../base/platform.ts';
 import { withSecret } from '../api/encryption.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';

@@ -1,4 +1,5 @@
 // Runs codecs, the caller's own included, and turns whatever they throw into a `KvError`.
+import { isBytes } from '../base/bytes.ts';
 import type { FastCodec } from '../codec/fast.ts';
 import type { KeyCodec } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
@@ -11,7 +12,7 @@ export function typed(code: KvErrorCode, message: string, cause: unknown): KvErr
 }
 
 export function checkBytes(code: KvErrorCode, bytes: Uint8Array): Uint8Array {
-  if (bytes instanceof Uint8Array) return bytes;
+  if (isBytes(bytes)) return bytes;
   throw new KvError(code, 'the codec has to encode to a Uint8Array');
 }
 

@@ -1,7 +1,7 @@
 // Batches the requests of one tick into one message, whose replies settle them in order.
 import { ignore } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
-import { queueMicrotask } from '../base/platform.ts';
+import { soon } from '../base/platform.ts';
 import { fromPlain } from '../base/plain-error.ts';
 import type { PlainError } from '../base/plain-error.ts';
 import type { IndexDefinition } from '../api/indexes.ts';
@@ -459,7 +459,7 @@ export class Connection {
       this.#send();
     };
     const turn = this.due(true);
-    if (turn === undefined) queueMicrotask(send);
+    if (turn === undefined) soon(send);
     else void turn.then(send);
   }
 

@@ -1,5 +1,6 @@
 // The engine's binary protocol: requests out, replies in. `u8` is a byte, `uv` an unsigned LEB128,
 // `bytes` a `uv` length and that many bytes, `str` the `bytes` of UTF-8 text.
+import { TextDecoder, TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import type { FastCodec } from '../codec/fast.ts';
 import type { KvErrorCode } from '../base/errors.ts';

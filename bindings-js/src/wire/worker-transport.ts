@@ -1,4 +1,5 @@
 // The engine in a dedicated worker.
+import { isBytes } from '../base/bytes.ts';
 import { ignore, onAbort } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { fromPlain } from '../base/plain-error.ts';
@@ -83,7 +84,7 @@ export class WorkerTransport implements Transport {
 
   protected hear({ data }: { readonly data: WorkerMessage }): void {
     const { events } = this;
-    if (data instanceof Uint8Array) return this.reply(data, 1);
+    if (isBytes(data)) return this.reply(data, 1);
     switch (data.type) {
       case 'reply': return this.reply(data.bytes, data.count, data.requests);
       case 'wake': return events?.wake();
