@@ -17,7 +17,7 @@ import { SharedTransport } from '../tabs/shared-transport.ts';
 import { WorkerTransport } from '../wire/worker-transport.ts';
 import { NoWorkerError } from '../wire/no-worker.ts';
 import { KvError } from '../base/errors.ts';
-import { BROWSER_MS, within } from '../storage/deadline.ts';
+import { BROWSER_MS, isPrerendered, whenShown, within } from '../storage/deadline.ts';
 import { checkSupport } from '../storage/support.ts';
 import { directoryName, toKvError } from '../storage/opfs.ts';
 import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, SyncDatabase, WasmSource } from '../types/index.ts';
@@ -57,6 +57,7 @@ export async function openIn<K = Key, V = unknown, I = V>(
 ): Promise<Database<K, V, I>> {
   let checked = checkOptions(options);
   checked.signal?.throwIfAborted();
+  if (isPrerendered()) await abortable(new Promise<void>(whenShown), checked.signal);
   if (options.encryption !== undefined) [modules, checked] = await (await late(import('./encryption.ts'))).encrypt(checked, options.encryption);
   const path = String(name);
   const { storage, durability, idleTimeoutMs } = checked;
@@ -92,7 +93,12 @@ async function openWhere(modules: Modules, path: string, options: CheckedOptions
   if (storage === 'memory' || storage === 'indexeddb') {
     if (storage === 'indexeddb') directoryName(path);
     const isHere = thread === 'same' || (typeof Worker !== 'function' && (storage === 'indexeddb' || thread === 'auto'));
-    const transport = await (isHere ? openHere : openInWorker)(modules, path, options, storage);
+    const opening = (isHere ? openHere : openInWorker)(modules, path, options, storage);
+    const transport = await opening.catch((error: unknown) => {
+      // Sandboxed frames and `data:` pages start no worker, and memory needs none.
+      if (isHere || storage !== 'memory' || thread !== 'auto' || !(error instanceof NoWorkerError)) throw error;
+      return openHere(modules, path, options, storage);
+    });
     return { transport, persistence: storage };
   }
   directoryName(path);

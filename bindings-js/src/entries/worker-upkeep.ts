@@ -1,6 +1,8 @@
 // The dedicated worker that restores or recovers one database.
 import { toPlain } from '../base/plain-error.ts';
 import { KvError } from '../base/errors.ts';
+import { names } from '../tabs/messages.ts';
+import type { Announcement } from '../tabs/messages.ts';
 import type { StorageFile } from '../types/index.ts';
 import { IdbTarget, openIdbSource } from '../upkeep/idb.ts';
 import type { Watch } from '../upkeep/job.ts';
@@ -62,16 +64,32 @@ async function spool(target: Target): Promise<StorageFile> {
   }
 }
 
-async function work({ maker, storage, job }: UpkeepRequest): Promise<void> {
+/** Opens the files. While tabs hold them, asks these to close the database. */
+async function acquire<T>(database: string, timeoutMs: number, open: () => Promise<T>): Promise<T> {
+  const end = performance.now() + timeoutMs;
+  for (;;) {
+    try {
+      return await open();
+    } catch (error) {
+      if ((error as Partial<KvError>).code !== 'KV_LOCKED') throw error;
+      const channel = new BroadcastChannel(names.all(database));
+      channel.postMessage({ type: 'wanted' } satisfies Announcement);
+      channel.close();
+      if (performance.now() >= end) throw error;
+    }
+  }
+}
+
+async function work({ maker, storage, lockTimeoutMs, job }: UpkeepRequest): Promise<void> {
   const [Place, openSource] = storage === 'opfs' ? [OpfsTarget, openOpfsSource] : [IdbTarget, openIdbSource];
   let report;
   if (job.kind === 'restore') {
     const { name, backup } = job;
     const open = async (target: Target): Promise<StorageFile> => backup === undefined ? spool(target) : blobFile(backup);
-    report = await restoreInto(maker, await Place.open(name, job, true), open, watch, neverEnded);
+    report = await restoreInto(maker, await acquire(`${storage}:${name}`, lockTimeoutMs, (): Promise<Target> => Place.open(name, job, true)), open, watch, neverEnded);
   } else {
     const { name, into } = job;
-    report = await recoverInto(maker, await openSource(name), () => Place.open(into, {}, false), watch, neverEnded);
+    report = await recoverInto(maker, await acquire(`${storage}:${name}`, lockTimeoutMs, () => openSource(name)), () => Place.open(into, {}, false), watch, neverEnded);
   }
   scope.postMessage({ type: 'done', report });
 }

@@ -4,6 +4,7 @@
 import { KvError } from '../base/errors.ts';
 import { crypto, performance } from '../base/platform.ts';
 import { BROWSER_MS, within } from './deadline.ts';
+import { isOpaque } from './origin.ts';
 import { Presence } from './opfs-presence.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
 
@@ -92,7 +93,7 @@ export async function rootDirectory(create: boolean): Promise<FileSystemDirector
     } catch (error) {
       if (error instanceof KvError) throw error;
       // Each browser names this error differently.
-      throw new KvError('KV_UNSUPPORTED', 'the browser refuses the origin private file system, as private windows do (private-mode)', { cause: error });
+      throw new KvError('KV_UNSUPPORTED', `the browser refuses the origin private file system (${isOpaque() ? 'opaque-origin' : 'private-mode'})`, { cause: error });
     }
     try {
       return await within(root.getDirectoryHandle(ROOT_DIRECTORY, { create }), BROWSER_MS, `opening the directory ${ROOT_DIRECTORY}`);

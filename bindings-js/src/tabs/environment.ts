@@ -107,7 +107,8 @@ export interface PageEvents {
   /** There may be new commits for the page's followers. */
   wake(): void;
   /**
-   * This tab waits for a leader or for a tab of another version, or such a tab waits for this one.
+   * This tab waits for a leader or for a tab of another version, or such a tab or a restore waits
+   * for this one.
    */
   blocked(reason: BlockedReason): void;
   /** A failure that the tab survives. */
@@ -118,4 +119,4 @@ export interface PageEvents {
   left(error: KvError | undefined): void;
 }
 
-export type BlockedReason = 'leader' | 'version';
+export type BlockedReason = 'leader' | 'version' | 'upkeep';

@@ -23,6 +23,8 @@ export type Announcement =
   | { readonly type: 'opening'; readonly client: string }
   /** The leader has closed the files. Other tabs should let `heir` lead next. */
   | { readonly type: 'resign'; readonly term: number; readonly heir: string | undefined }
+  /** A restore waits for the end of all tabs. */
+  | { readonly type: 'wanted' }
   /** A client introduces itself to the leader. */
   | { readonly type: 'hello'; readonly protocol: number; readonly term: number; readonly client: string; readonly visible: boolean };
 

@@ -23,6 +23,8 @@ export interface DatabaseEventMap {
    *   for up to its `lockTimeout`. Close this database to let it in.
    * - Where tabs share the database: no tab has answered this tab's calls for a second, or a tab
    *   with another version of the package is waiting for this one. Ask the user to reload.
+   * - A `restore` or `recover` of this database waits for all tabs to close it, for up to its
+   *   `lockTimeout`. Each tab gets the event about twice a second until then.
    */
   blocked: Event;
   /**

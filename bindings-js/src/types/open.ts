@@ -75,7 +75,7 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
   readOnly?: boolean | undefined;
   /**
    * What `open` does in a browser without OPFS or workers, as in private windows and on pages
-   * without HTTPS: fail with KV_UNSUPPORTED, use a database in IndexedDB, or use one in memory that
+   * without HTTPS, or where pages have no storage at all, as in sandboxed frames: fail with KV_UNSUPPORTED, use a database in IndexedDB, or use one in memory that
    * is lost with the page. `Database.persistence` reports which. The places are separate: data in
    * one is not seen in another. Has no effect with a `storage` other than "auto" and "opfs", nor
    * outside browsers. Default: "throw".
@@ -87,6 +87,14 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
    * KV_TIMEOUT. May be `Infinity`. Default: 10 000.
    */
   lockTimeout?: number | undefined;
+  /**
+   * In Node, Deno and Bun, where the system or the missing program `flock` leaves only the file
+   * `lock` as the lock: take it over from a holder in another machine that has shown no sign of life
+   * for two minutes, or whose system lock cannot be asked for here. Without it that is KV_LOCKED, not
+   * retryable, for ever. Say so only if that process is gone for sure; one that is not is stopped
+   * before its next commit. A holder that is known to be alive keeps its lock. Default: false.
+   */
+  takeOver?: boolean | undefined;
   /**
    * Milliseconds without use after which a snapshot, iterator or backup is closed, or `Infinity`;
    * its next use then rejects with KV_TIMEOUT. The limit exists because a forgotten one that is
@@ -174,5 +182,8 @@ export type Support =
   | { readonly ok: true; readonly storage: 'opfs' | 'fs' }
   | { readonly ok: false; readonly reason: UnsupportedReason; readonly message: string };
 
-/** Why databases cannot be kept here. */
-export type UnsupportedReason = 'insecure-context' | 'private-mode' | 'no-opfs' | 'no-worker';
+/**
+ * Why databases cannot be kept here. `"opaque-origin"`: in a sandboxed frame without
+ * `allow-same-origin`, or a `data:` page.
+ */
+export type UnsupportedReason = 'insecure-context' | 'opaque-origin' | 'private-mode' | 'no-opfs' | 'no-worker';

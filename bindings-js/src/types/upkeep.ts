@@ -59,6 +59,12 @@ export interface RecoverOptions extends MaintenanceOptions {
    */
   storage?: 'indexeddb' | undefined;
   /**
+   * Milliseconds to wait for a database that is open, before KV_LOCKED. In browsers its tabs get the
+   * event `blocked` meanwhile, and let this call in by closing it. May be `Infinity`. Default: 10 000
+   * in browsers, 0 in Node, Deno and Bun.
+   */
+  lockTimeout?: number | undefined;
+  /**
    * The upkeep module, if it is not the file beside the script: the `mangrove_upkeep_bg.wasm` of
    * this version, or with `encryption` its `mangrove_upkeep_encrypted_bg.wasm`.
    */

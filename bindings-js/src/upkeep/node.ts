@@ -51,7 +51,7 @@ class Directory implements Target {
   }
 
   /** `canOverwrite`: whether the caller could have set `overwrite`. */
-  static async open(path: string, { overwrite = false, force = false }: RestoreOptions, canOverwrite: boolean): Promise<Directory> {
+  static async open(path: string, { overwrite = false, force = false, lockTimeout = 0, signal }: RestoreOptions, canOverwrite: boolean): Promise<Directory> {
     const check = (): void => {
       // A file is either a database exported by a browser, or not a Mangrove database.
       if (isFile(path) || (!overwrite && exists(path))) throw alreadyExists(path, canOverwrite);
@@ -62,7 +62,7 @@ class Directory implements Target {
     check();
     const isNew = !attemptTo(`look for ${path}`, () => fs.existsSync(path));
     prepareDirectory(path, true);
-    const target = new Directory(path, isNew, await lockDirectory(path, 0));
+    const target = new Directory(path, isNew, await lockDirectory(path, lockTimeout, signal));
     try {
       check();
       target.#removeMade();
@@ -140,11 +140,11 @@ class Directory implements Target {
  */
 const READ_ONLY_PLACES = ['EACCES', 'EPERM', 'EROFS'];
 
-async function openSource(path: string): Promise<Source> {
+async function openSource(path: string, { lockTimeout = 0, signal }: RecoverOptions): Promise<Source> {
   const isSingle = isFile(path);
   if (!isSingle && !exists(path)) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
   if (isSingle) return { storage: new UnchangedStorage(singleFile(path)), close: () => {} };
-  const release = await lockDirectory(path, 0).catch((error: unknown) => {
+  const release = await lockDirectory(path, lockTimeout, signal).catch((error: unknown) => {
     const { code = '' } = (error as { cause?: { code?: string } }).cause ?? {};
     if (READ_ONLY_PLACES.includes(code)) return () => {};
     throw error;
@@ -226,7 +226,7 @@ export async function recoverWith(loaders: UpkeepLoaders, name: string | URL, in
   const maker = await toMaker(loaders, options);
   watcher.signal?.throwIfAborted();
   if (isFile(to) || exists(to)) throw alreadyExists(to, false);
-  const source = await openSource(from);
+  const source = await openSource(from, options);
   const report = toRecoverReport(await recoverInto(maker, source, () => Directory.open(to, {}, false), watcher.watch, watcher.reason));
   watcher.done(report.entries);
   return report;

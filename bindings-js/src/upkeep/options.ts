@@ -1,5 +1,6 @@
 // Checks the options of `restore` and `recover`, and reports progress.
-import { abortable, checkBoolean, checkFunction, checkSignal } from '../base/async.ts';
+import { isBytes } from '../base/bytes.ts';
+import { abortable, checkBoolean, checkFunction, checkLimit, checkSignal } from '../base/async.ts';
 import { MAINTENANCE, checkNames } from '../api/names.ts';
 import { checkPlaceStorage, checkWasm, checkWorker } from '../api/options.ts';
 import { KvError } from '../base/errors.ts';
@@ -45,15 +46,16 @@ export class Watcher {
   }
 }
 
-const RECOVER: Names<RecoverOptions> = { encryption: 1, storage: 1, wasm: 1, worker: 1, ...MAINTENANCE };
+const RECOVER: Names<RecoverOptions> = { encryption: 1, storage: 1, lockTimeout: 1, wasm: 1, worker: 1, ...MAINTENANCE };
 const RESTORE: Names<RestoreOptions> = { overwrite: 1, force: 1, ...RECOVER };
 
 export function checkUpkeepOptions(call: 'restore' | 'recover', options: RestoreOptions): void {
   checkNames(call, options, call === 'restore' ? RESTORE : RECOVER);
-  const { overwrite = false, storage, wasm, worker, signal } = options;
+  const { overwrite = false, lockTimeout = 0, storage, wasm, worker, signal } = options;
   checkPlaceStorage(storage);
   checkWasm(wasm);
   checkWorker(worker);
+  checkLimit('lockTimeout', lockTimeout);
   checkSignal(signal);
   checkForce(options);
   checkBoolean('overwrite', overwrite);
@@ -139,7 +141,7 @@ export async function pour(
 }
 
 export function checkPiece(piece: unknown): Uint8Array {
-  if (piece instanceof Uint8Array) return piece;
+  if (isBytes(piece)) return piece;
   throw new KvError('KV_INVALID_ARGUMENT', 'the stream of a backup has to yield Uint8Arrays');
 }
 

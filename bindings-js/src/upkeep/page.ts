@@ -21,6 +21,8 @@ type NextPiece = () => Promise<UpkeepPiece>;
 /** A terminated worker releases its files a moment later. */
 const CLEAN_ATTEMPTS = 10;
 const CLEAN_PAUSE_MS = 50;
+/** As of `open`. */
+const LOCK_MS = 10_000;
 
 async function prepare(name: string, options: RecoverOptions, loaders: UpkeepLoaders): Promise<Maker> {
   const { storage } = options;
@@ -88,7 +90,7 @@ async function upkeep(
     () => new Worker(new URL('./worker-upkeep.js', import.meta.url), { type: 'module', name: 'mangrove-kv-upkeep' }),
   ) as unknown as Worker;
   try {
-    return await runInWorker(worker, { maker, storage: options.storage ?? 'opfs', job }, watcher, next);
+    return await runInWorker(worker, { maker, storage: options.storage ?? 'opfs', lockTimeoutMs: options.lockTimeout ?? LOCK_MS, job }, watcher, next);
   } catch (error) {
     // A worker that failed by itself has cleaned up.
     const isEnded = watcher.signal?.aborted || error === watcher.reason();

@@ -11,6 +11,7 @@ export type UpkeepJob =
 export interface UpkeepRequest {
   readonly maker: Maker;
   readonly storage: 'opfs' | 'indexeddb';
+  readonly lockTimeoutMs: number;
   readonly job: UpkeepJob;
 }
 
