@@ -6,6 +6,8 @@ import type { Channel, Environment, PageEvents } from './environment.ts';
 import { HEARTBEAT_MS, MISSED_HEARTBEATS, PROTOCOL, names } from './messages.ts';
 import type { Exchange, Message, Reply, Request } from './messages.ts';
 
+/** How long at most the messages of a page that is being left are gathered. */
+const GATHER_MS = 100;
 const FIRST_RESEND_MS = 400;
 const MAX_RESEND_MS = 3200;
 /** A request that was sent more often than this is preceded by a `hello` when it is resent. */
@@ -82,6 +84,7 @@ export class Client {
   /** When this tab last resumed. Time before that does not count as waiting. */
   #forgivenAt = -Infinity;
   #wasBlocked = false;
+  #isGathering = false;
   visible = true;
   /** Called after messages of the page are answered or refused. */
   onAnswered: (() => void) | undefined;
@@ -120,6 +123,21 @@ export class Client {
   /** Queues a message of the page. */
   push(message: Uint8Array): void {
     this.#waiting.push({ message, since: this.#env.now() });
+    this.#next();
+  }
+
+  /**
+   * The page is being left. What its listeners write goes into one request: for a second one there
+   * may be no time.
+   */
+  gather(): void {
+    this.#isGathering = true;
+    this.#env.after(GATHER_MS, () => this.sendGathered());
+  }
+
+  sendGathered(): void {
+    if (!this.#isGathering) return;
+    this.#isGathering = false;
     this.#next();
   }
 
@@ -332,7 +350,7 @@ export class Client {
   }
 
   #next(): void {
-    if (this.#flight !== undefined || !this.#isReady || this.#waiting.length === 0) return;
+    if (this.#isGathering || this.#flight !== undefined || !this.#isReady || this.#waiting.length === 0) return;
     let count = 1;
     for (let bytes = this.#waiting[0]!.message.length; count < this.#waiting.length; count++) {
       bytes += this.#waiting[count]!.message.length;

@@ -86,7 +86,7 @@ export class Peer {
   }
 
   /** Takes the messages of the page. */
-  get client(): Pick<Client, 'push'> {
+  get client(): Pick<Client, 'push' | 'gather'> {
     return this.#client;
   }
 
@@ -145,7 +145,10 @@ export class Peer {
   /** The page is frozen, enters the back/forward cache or is unloaded. */
   hide(): void {
     if (this.#role === 'away' || this.#role === 'gone') return;
-    this.#resign(false);
+    this.#client.sendGathered();
+    // A page that is left can wait for nobody: no other tab may be there in time for what it saved
+    // last. If it leads, it resigns when that is done.
+    if (this.#role !== 'leader' || this.#client.isIdle) this.#resign(false);
     // A tab with unanswered requests keeps the lock of its name. Otherwise the leader would delete
     // its row in the client table, and a resend could be executed twice.
     this.#endWhenIdle(this.#whenIdle ?? 'away');
@@ -226,6 +229,8 @@ export class Peer {
         if (message.protocol === PROTOCOL) this.#leader?.hello(message.client, message.visible);
         else this.#meetOther();
         return;
+      case 'wanted':
+        return this.#page.blocked('upkeep');
       case 'opening':
         this.#client.forgetLeader();
         this.#openingAt = this.#env.now();

@@ -111,6 +111,7 @@ export function serveTabs(
     if (!('type' in data)) return;
     switch (data.type) {
       case 'visible': return peer.setVisible(data.isVisible);
+      case 'leaving': return client.gather();
       case 'hide': return peer.hide();
       case 'show': return peer.show();
       case 'leave': return peer.leave();

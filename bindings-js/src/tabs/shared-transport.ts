@@ -1,5 +1,6 @@
 // Transport to the engine of a shared database, which runs in this page's worker or, reached
 // through that, in another tab's.
+import { isBytes } from '../base/bytes.ts';
 import { ignore } from '../base/async.ts';
 import { fromPlain } from '../base/plain-error.ts';
 import { KvError } from '../base/errors.ts';
@@ -20,6 +21,18 @@ const LEAVE_MS = 10_000;
  * and files.
  */
 const LET_GO_MS = 100;
+/** How long a page that is left waits for what its listeners have saved, as its worker ends with it. */
+const SAVE_MS = 250;
+
+/**
+ * Calls `run` after all other listeners of an event, which may still write: those of an event's last
+ * phase are looked up when that phase begins.
+ */
+function listenLast(type: string, run: (event: Event) => void, signal: AbortSignal): void {
+  globalThis.addEventListener(type, ({ bubbles, target }) => {
+    (bubbles ? globalThis : target)?.addEventListener(type, run, { once: true, signal });
+  }, { capture: true, signal });
+}
 
 /** The page's part of an `OpenRequest`; the transport adds `tabs`. */
 export type SharedRequest = Omit<OpenRequest, 'tabs'>;
@@ -90,7 +103,7 @@ export class SharedTransport extends WorkerTransport {
 
   protected override hear(event: { readonly data: WorkerMessage }): void {
     const { data } = event;
-    if (data instanceof Uint8Array) return super.hear(event);
+    if (isBytes(data)) return super.hear(event);
     switch (data.type) {
       case 'refused':
         this.#unanswered -= data.count;
@@ -124,20 +137,49 @@ export class SharedTransport extends WorkerTransport {
     if (document === undefined || this.#hears) return;
     this.#hears = true;
     const { signal } = this.#listeners;
-    const visibility = (): void => this.#say({ type: 'visible', isVisible: document.visibilityState !== 'hidden' });
-    const hide = (event: Event): void => {
+    /** The page is being left, and told next that it is hidden. */
+    let isLeaving = false;
+    let isKept = false;
+    let isLeft = false;
+    const hide = (): void => {
+      isLeft = true;
       // A page that waits for a lock is not kept in the back/forward cache.
       this.#unwatch();
       this.#say({ type: 'hide' });
-      // Browsers stop the worker together with the page, often before it receives this message.
-      // Still holding its locks, the page would be dropped as soon as another tab wants them.
-      if ((event as Partial<PageTransitionEvent>).persisted) for (const end = performance.now() + LET_GO_MS; performance.now() < end;);
+      // Browsers stop the worker together with the page, often before it receives this message, or
+      // what was saved before. Still holding its locks, a page that is kept would be dropped as soon
+      // as another tab wants them.
+      const waitMs = this.#unanswered > 0 ? SAVE_MS : isKept ? LET_GO_MS : 0;
+      for (const end = performance.now() + waitMs; performance.now() < end;);
     };
-    const show = (): void => this.#say({ type: 'show' });
-    document.addEventListener('visibilitychange', visibility, { signal });
-    globalThis.addEventListener('pagehide', hide, { signal });
+    const leave = (event: Event): void => {
+      isKept = (event as PageTransitionEvent).persisted;
+      isLeaving = document.visibilityState !== 'hidden';
+      if (!isLeaving) hide();
+    };
+    const listenAgain = (): void => {
+      // The listeners of a window are called in one round, so this one has to be the last already.
+      globalThis.removeEventListener('pagehide', leave);
+      globalThis.addEventListener('pagehide', leave, { signal });
+    };
+    const visibility = (): void => {
+      listenAgain();
+      if (isLeaving) hide();
+      else this.#say({ type: 'visible', isVisible: document.visibilityState !== 'hidden' });
+    };
+    const freeze = (): void => {
+      // Chromium freezes a page that was left right after it.
+      if (!isLeft) hide();
+    };
+    const show = (): void => {
+      isLeaving = isKept = isLeft = false;
+      this.#say({ type: 'show' });
+    };
+    globalThis.addEventListener('pagehide', () => this.#say({ type: 'leaving' }), { capture: true, signal });
+    listenLast('visibilitychange', visibility, signal);
+    listenAgain();
+    listenLast('freeze', freeze, signal);
     globalThis.addEventListener('pageshow', show, { signal });
-    document.addEventListener('freeze', hide, { signal });
     document.addEventListener('resume', show, { signal });
   }
 

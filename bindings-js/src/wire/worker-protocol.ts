@@ -25,6 +25,8 @@ export interface OpenRequest {
 /** Lifecycle of the page, for a worker that shares its database with other tabs. */
 export type LifecycleMessage =
   | { readonly type: 'visible'; readonly isVisible: boolean }
+  /** The page's listeners are about to learn that it is left. */
+  | { readonly type: 'leaving' }
   /** The page is hidden by navigation or frozen, or it is back. */
   | { readonly type: 'hide' | 'show' }
   /** The page closes the database and awaits no more replies. */
@@ -49,8 +51,11 @@ export type WorkerMessage =
   | { readonly type: 'refused'; readonly error: PlainError; readonly count: number }
   /** The worker holds its lock, by which the page notices that the worker has died. */
   | { readonly type: 'joined' }
-  /** This tab waits for a leader, or tabs with different protocol versions wait for each other. */
-  | { readonly type: 'blocked'; readonly reason: 'leader' | 'version' }
+  /**
+   * This tab waits for a leader, tabs with different protocol versions wait for each other, or a
+   * restore waits for this tab.
+   */
+  | { readonly type: 'blocked'; readonly reason: 'leader' | 'version' | 'upkeep' }
   /** The worker has closed everything. */
   | { readonly type: 'left'; readonly error: PlainError | undefined }
   | Uint8Array;
