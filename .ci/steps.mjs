@@ -71,7 +71,7 @@ export const STEPS = [
   // Test suites of the packages whose interfaces the adapters implement; they need vitest.
   { name: 'suites', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:suites'] },
   // The package in Jest and Vitest, with jsdom and fake timers, which setup installs.
-  { name: 'test runners', suite: 'rest', cwd: RUNNERS, command: ['npm', 'run', '--silent', 'test'] },
+  { name: 'test runners', suite: 'runtimes', cwd: RUNNERS, command: ['npm', 'run', '--silent', 'test'] },
   { name: 'pack', suite: 'quick', command: ['node', '.ci/test-pack.mjs'] },
   // Steps with browsers start two at a time; a third program would slow them down by minutes.
   { name: 'e2e chromium', suite: 'quick', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium'] },

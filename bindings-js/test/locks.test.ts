@@ -9,6 +9,7 @@ import process from 'node:process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { open, openSync, restore } from 'mangrove-kv';
+import type { KvError } from 'mangrove-kv';
 import { RUNTIMES, runChild, runChildOf } from './support/child.ts';
 import type { Child, Surroundings } from './support/child.ts';
 import { code, rejects, withPath } from './support/kit.ts';
@@ -237,6 +238,25 @@ test('takeOver opens what a holder of another machine has left, and nothing else
   assert.equal(await holder.line(), 'open');
   assert.equal((await outcome(runChild(['takeOver', path, 'open'], withoutProgram))).code, 'KV_LOCKED', 'its holder runs');
   await kill(holder);
+}));
+
+test('who waits for another holder hears after a second which one it is, and waits for two by default', () => withPath(async (path) => {
+  const holder = runChild(['hold', path]);
+  assert.equal(await holder.line(), 'open');
+  const heard: KvError[] = [];
+  const order: string[] = [];
+  await Promise.all([
+    assert.rejects(open(path, { onBlocked: (error) => heard.push(error) }), code('KV_LOCKED')).then(() => order.push('by default')),
+    assert.rejects(open(path, { lockTimeout: 6_000, onBlocked: (error) => heard.push(error) }), code('KV_LOCKED')).then(() => order.push('six seconds')),
+    assert.rejects(open(path, { lockTimeout: 0, onBlocked: () => assert.fail('it did not wait') }), code('KV_LOCKED')).then(() => order.push('at once')),
+  ]);
+  assert.deepEqual(order, ['at once', 'by default', 'six seconds']);
+  assert.deepEqual(heard.map((error) => [error.code, /is open in process \d+/.test(error.message)]), [['KV_LOCKED', true], ['KV_LOCKED', true]]);
+  const failure = new Error('of the callback');
+  await assert.rejects(open(path, { onBlocked: () => { throw failure; } }), failure);
+  await assert.rejects(open(path, { onBlocked: 1 as never }), code('KV_INVALID_ARGUMENT'));
+  await kill(holder);
+  await checkUntouched(path);
 }));
 
 test('the verb unlock gives a database free', needsFallback, () => withPath(async (path) => {

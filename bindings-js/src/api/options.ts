@@ -14,7 +14,8 @@ import type { SchemaOptions } from './versions.ts';
 import { durabilityCode } from './scope.ts';
 
 const MAX_U32 = 0xffff_ffff;
-const DEFAULT_LOCK_TIMEOUT_MS = 10_000;
+/** Browsers release the files of a page late. */
+const BROWSER_LOCK_TIMEOUT_MS = 10_000;
 const DEFAULT_IDLE_TIMEOUT_MS = 3_600_000;
 const DEFAULT_FEED_COMMITS = 10_000;
 
@@ -47,6 +48,7 @@ export interface CheckedOptions {
   readonly lockTimeoutMs: number;
   readonly idleTimeoutMs: number;
   readonly takeOver: boolean;
+  readonly onBlocked: ((error: KvError) => void) | undefined;
   readonly signal: AbortSignal | undefined;
   readonly wasm: WasmSource | undefined;
   readonly worker: WorkerSource | undefined;
@@ -116,7 +118,7 @@ export function checkWorker(worker: WorkerSource | undefined): WorkerSource | un
 
 export const VERSIONS = { version: 1, upgrade: 1, onUpgrade: 1 } as const;
 const OPEN: Names<OpenOptions> = {
-  storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, takeOver: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
+  storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, takeOver: 1, onBlocked: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
   unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, worker: 1, encryption: 1, ...VERSIONS, ...COLLECTION,
 };
 const PLACE: Names<PlaceOptions> = { storage: 1 };
@@ -137,13 +139,14 @@ export function checkPlaceStorage(storage: PlaceOptions['storage']): PlaceOption
   throw new KvError('KV_INVALID_ARGUMENT', 'storage has to be "indexeddb" or left out');
 }
 
-/** `names` holds the options that the runtime's `open` accepts. */
-export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: object = OPEN): CheckedOptions {
+/** `names` holds the options that the runtime's `open` accepts, and `lockTimeoutMs` is its default. */
+export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: object = OPEN, lockTimeoutMs = BROWSER_LOCK_TIMEOUT_MS): CheckedOptions {
   checkNames('open', options, names);
   const { create = true, exclusive = false, readOnly = false, durability = 'strict', compression } = options;
-  const { lockTimeout = DEFAULT_LOCK_TIMEOUT_MS, idleTimeout = DEFAULT_IDLE_TIMEOUT_MS, onUnavailable = 'throw', thread = 'auto', signal } = options;
+  const { lockTimeout = lockTimeoutMs, idleTimeout = DEFAULT_IDLE_TIMEOUT_MS, onUnavailable = 'throw', thread = 'auto', signal } = options;
   checkSignal(signal);
   durabilityCode(durability);
+  if (options.onBlocked !== undefined) checkFunction(options.onBlocked);
   checkOneOf('onUnavailable', onUnavailable, ['throw', 'indexeddb', 'memory']);
   checkOneOf('thread', thread, ['auto', 'worker', 'same']);
   if (compression !== undefined) checkOneOf('compression', compression, ['lz4', 'none']);
@@ -159,6 +162,7 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
     durability,
     idleTimeoutMs: checkLimit('idleTimeout', idleTimeout),
     takeOver: checkBoolean('takeOver', options.takeOver ?? false),
+    onBlocked: options.onBlocked,
     lockTimeoutMs: checkLimit('lockTimeout', lockTimeout),
     signal,
     wasm: checkWasm(options.wasm),

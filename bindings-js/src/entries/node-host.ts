@@ -29,6 +29,9 @@ import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions
 import type { NodeLoader } from '../engine/node-wasm.ts';
 import { NodeWorkerPort } from '../engine/node-worker-port.ts';
 
+/** Here the lock of a process that ends is free at once. */
+const LOCK_TIMEOUT_MS = 2_000;
+
 interface Place {
   readonly path: string;
   readonly persistence: Database['persistence'];
@@ -61,7 +64,7 @@ export async function openIn<K = Key, V = unknown, I = V>(
   name: string | URL,
   options: OpenOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
-  let checked = checkOptions(options);
+  let checked = checkOptions(options, undefined, LOCK_TIMEOUT_MS);
   const { signal } = checked;
   const { encryption } = options;
   signal?.throwIfAborted();
@@ -111,7 +114,7 @@ export function openSyncIn<K = Key, V = unknown, I = V>(
   name: string | URL,
   options: OpenOptions<K, V, I>,
 ): SyncDatabase<K, V, I> {
-  let checked = checkOptions(options);
+  let checked = checkOptions(options, undefined, LOCK_TIMEOUT_MS);
   const { encryption } = options;
   checked.signal?.throwIfAborted();
   if (checked.thread === 'worker') throw new KvError('KV_INVALID_ARGUMENT', 'openSync needs the engine in this thread; use open');
@@ -186,7 +189,7 @@ async function toPlace(name: string | URL, options: CheckedOptions): Promise<Pla
   const place = toPlaceUnlocked(name, options);
   if (!isExclusive(place, options)) return place;
   reportWaiting(place, options);
-  return { ...place, release: await lockDirectory(place.path, options.lockTimeoutMs, options.signal, options.takeOver) };
+  return { ...place, release: await lockDirectory(place.path, options) };
 }
 
 function toPlaceUnlocked(name: string | URL, options: CheckedOptions): Place {
@@ -223,7 +226,7 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
   const check = (): void => force ? undefined : checkFilesOurs(path, [DATA_FILE, LOG_FILE]);
   // Checked before locking, which may create files, and again when nobody else can write.
   check();
-  const release = await lockDirectory(path, 0);
+  const release = await lockDirectory(path, { lockTimeoutMs: 0 });
   try {
     check();
     // Once the data is gone, the log and the leftovers of an interrupted restore mean nothing. The

@@ -5,12 +5,14 @@ import { join } from 'node:path';
 import { KvError } from '../base/errors.ts';
 import { performance } from '../base/platform.ts';
 import { announce, describeHolder, isSilent, takeByFile } from './lock-file.ts';
-import { DATA_FILE, statIfAny, toKvError } from './node-fs.ts';
+import { DATA_FILE, attemptTo, statIfAny, toKvError } from './node-fs.ts';
 import { lockFile } from './os-lock.ts';
 import type { LockAttempt, Release } from './os-lock.ts';
 
 const FIRST_WAIT_MS = 5;
 const MAX_WAIT_MS = 100;
+/** Who opens a database that is open elsewhere hears of it after so long. */
+const TELL_MS = 1000;
 /**
  * On Windows nobody else can open a locked file, so the lock is on a file that is otherwise unused.
  */
@@ -121,25 +123,26 @@ function wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
   });
 }
 
-/**
- * Locks an existing directory; returns a function that releases it. `takeOver` as in `OpenOptions`.
- */
-export async function lockDirectory(directory: string, timeoutMs: number, signal?: AbortSignal, takeOver = false): Promise<Release> {
-  const deadline = performance.now() + timeoutMs;
-  try {
-    for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, MAX_WAIT_MS)) {
-      signal?.throwIfAborted();
-      const release = attempt(directory, takeOver);
-      if (release !== undefined) return release;
-      const leftMs = deadline - performance.now();
-      if (leftMs <= 0) break;
-      await wait(Math.min(waitMs, leftMs), signal);
+/** Locks an existing directory; returns a function that releases it. Options as in `OpenOptions`. */
+export async function lockDirectory(
+  directory: string,
+  { lockTimeoutMs, signal, takeOver = false, onBlocked }: { readonly lockTimeoutMs: number; readonly signal?: AbortSignal | undefined; readonly takeOver?: boolean; readonly onBlocked?: ((error: KvError) => void) | undefined },
+): Promise<Release> {
+  const begin = performance.now();
+  let isTold = false;
+  for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, MAX_WAIT_MS)) {
+    signal?.throwIfAborted();
+    const release = attemptTo(`lock ${directory}`, () => attempt(directory, takeOver));
+    if (release !== undefined) return release;
+    const waitedMs = performance.now() - begin;
+    const leftMs = lockTimeoutMs - waitedMs;
+    if (leftMs <= 0) throw lockedError(directory, describeHolder(directory));
+    if (!isTold && waitedMs >= TELL_MS) {
+      isTold = true;
+      onBlocked?.(lockedError(directory, describeHolder(directory)));
     }
-  } catch (error) {
-    if (signal?.aborted) throw signal.reason;
-    throw toKvError(error, `lock ${directory}`);
+    await wait(Math.min(waitMs, leftMs), signal);
   }
-  throw lockedError(directory, describeHolder(directory));
 }
 
 /**

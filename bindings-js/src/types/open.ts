@@ -84,9 +84,15 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
   /**
    * Milliseconds to wait for files that another process, tab or handle still holds, before
    * KV_LOCKED. Where tabs share the database, also the wait for a tab that answers, before
-   * KV_TIMEOUT. May be `Infinity`. Default: 10 000.
+   * KV_TIMEOUT. May be `Infinity`. Default: 10 000 in browsers, which may release the files of a page
+   * late, and 2 000 in Node, Deno and Bun.
    */
   lockTimeout?: number | undefined;
+  /**
+   * In Node, Deno and Bun: called once, after a second in which `open` has waited for another holder,
+   * with the KV_LOCKED that it will reject with unless that closes. Its message names the holder.
+   */
+  onBlocked?: ((error: KvError) => void) | undefined;
   /**
    * In Node, Deno and Bun, where the system or the missing program `flock` leaves only the file
    * `lock` as the lock: take it over from a holder in another machine that has shown no sign of life

@@ -62,7 +62,7 @@ class Directory implements Target {
     check();
     const isNew = !attemptTo(`look for ${path}`, () => fs.existsSync(path));
     prepareDirectory(path, true);
-    const target = new Directory(path, isNew, await lockDirectory(path, lockTimeout, signal));
+    const target = new Directory(path, isNew, await lockDirectory(path, { lockTimeoutMs: lockTimeout, signal }));
     try {
       check();
       target.#removeMade();
@@ -144,7 +144,7 @@ async function openSource(path: string, { lockTimeout = 0, signal }: RecoverOpti
   const isSingle = isFile(path);
   if (!isSingle && !exists(path)) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
   if (isSingle) return { storage: new UnchangedStorage(singleFile(path)), close: () => {} };
-  const release = await lockDirectory(path, lockTimeout, signal).catch((error: unknown) => {
+  const release = await lockDirectory(path, { lockTimeoutMs: lockTimeout, signal }).catch((error: unknown) => {
     const { code = '' } = (error as { cause?: { code?: string } }).cause ?? {};
     if (READ_ONLY_PLACES.includes(code)) return () => {};
     throw error;
