@@ -187,6 +187,26 @@ test('expired entries are removed in slices', { skip: !hasClock }, () =>
     assert.equal(await db.get(-1), 'stays');
   }));
 
+test('a database that is closed before its first sweep has removed what had expired', () => withPath(async (path) => {
+  let db = await open(path);
+  await db.setMany(Array.from({ length: 5_000 }, (_, key) => [key, key]), { expireAt: 1 });
+  await db.set(-1, 'stays');
+  for (const left of [5_001 - 4_096, 1]) {
+    await db.close();
+    db = await open(path);
+    assert.equal((await db.stats()).entries, left);
+    assert.equal(await db.size, 1);
+  }
+  await db.close();
+}));
+
+test('the slices of a long round follow each other ever faster', { skip: !hasClock }, () =>
+  withExpired(10 * SWEEP_ENTRIES, 'memory', async (db, pass) => {
+    pass(SWEEP_EVERY_MS);
+    for (const pause of [50, 25, 13, 7, 5, 5, 5, 5, 5]) pass(pause);
+    assert.equal((await db.stats()).entries, 0);
+  }));
+
 test('a round in which nothing is due writes nothing', { skip: !hasClock }, () =>
   withExpired(1, 'memory', async (db, pass) => {
     await db.set(-1, 'stays', { expireIn: 3_600_000 });
@@ -242,14 +262,13 @@ test('nothing is removed from a read-only database, nor after the close', { skip
   try {
     const writer = openSync(path);
     writer.set('a', 1, { expireAt: 1 });
-    writer.close();
-    mock.timers.tick(SWEEP_EVERY_MS);
     const reader = await open(path, { readOnly: true });
     const seen = record(reader);
     mock.timers.tick(SWEEP_EVERY_MS);
     assert.deepEqual(seen, []);
     assert.equal((await reader.stats()).entries, 1);
     await reader.close();
+    writer.close();
     mock.timers.tick(SWEEP_EVERY_MS);
   } finally {
     mock.timers.reset();

@@ -5,8 +5,9 @@ import type { KvError } from '../base/errors.ts';
 
 /** Interval between rounds. */
 export const SWEEP_EVERY_MS = 60_000;
-/** Pause between the slices of a round. */
+/** Pause between the first slices of a round; each further one halves it, down to the least. */
 export const SWEEP_PAUSE_MS = 50;
+const LEAST_PAUSE_MS = 5;
 /** Entries purged per slice, in one commit. */
 export const SWEEP_ENTRIES = 256;
 
@@ -28,6 +29,7 @@ export interface Swept {
 /** Sweeps until it is stopped or `swept` is garbage-collected. */
 export class Sweep {
   #timer: ReturnType<typeof setTimeout> | undefined;
+  #pauseMs = SWEEP_PAUSE_MS;
 
   constructor(swept: Swept) {
     this.#after(SWEEP_EVERY_MS, new WeakRef(swept));
@@ -55,6 +57,8 @@ export class Sweep {
     const failed = reader.u8() !== 0;
     if (failed) swept.backgroundError(reader.error());
     // A failed slice is retried in the next round.
-    this.#after(!failed && reader.uv() >= SWEEP_ENTRIES ? SWEEP_PAUSE_MS : SWEEP_EVERY_MS, ref);
+    const isOver = failed || reader.uv() < SWEEP_ENTRIES;
+    this.#after(isOver ? SWEEP_EVERY_MS : this.#pauseMs, ref);
+    this.#pauseMs = isOver ? SWEEP_PAUSE_MS : Math.max(this.#pauseMs / 2, LEAST_PAUSE_MS);
   }
 }
