@@ -108,6 +108,10 @@ const ENTRIES = [
   { name: 'node-upkeep-inline', source: 'node-upkeep', platform: 'node', isInlined: true },
   { name: 'node-maintenance', source: 'api/maintenance', platform: 'node' },
   { name: 'node-parts', source: 'api/parts', platform: 'node' },
+  { name: 'node-blob', source: 'blob', platform: 'node' },
+  { name: 'node-live', source: 'live', platform: 'node' },
+  { name: 'node-migrations', source: 'migrations', platform: 'node' },
+  { name: 'node-sync', source: 'sync', platform: 'node' },
   { name: 'cli', platform: 'node' },
   // What it needs of the package is in the package already.
   { name: 'cli-archive', platform: 'node', external: ['mangrove-kv', 'mangrove-kv/*'] },

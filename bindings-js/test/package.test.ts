@@ -25,3 +25,11 @@ test('CommonJS programs can require each entry', () => {
     assert.ok(Object.keys(require(name.replace('.', 'mangrove-kv')) as object).length > 0, name);
   }
 });
+
+test('what Node, Deno and Bun load has lines, which they show with an uncaught error', () => {
+  for (const name of Object.keys(manifest.exports).filter((each) => !/worker|durable|inspector|\.wasm$|\.json$/.test(each))) {
+    const text = readFileSync(new URL(import.meta.resolve(name.replace('.', 'mangrove-kv'))), 'utf8');
+    const lengths = text.split('\n').map(({ length }) => length).sort((a, b) => a - b);
+    assert.ok((lengths[lengths.length >> 1] as number) < 200, name);
+  }
+});
