@@ -60,6 +60,8 @@ export const STEPS = [
   { name: 'histories', suite: 'quick', cwd: BINDINGS, command: ['node', '--import', 'tsx', '--test', '--test-reporter', 'spec', 'test/sync/histories.test.ts', 'test/sync/converge.test.ts'], env: { SYNC_RUNS: '64', SYNC_SEED: '2' } },
   // Waits for the lock of `rust` while that compiles.
   { name: 'clippy', suite: 'quick', native: true, command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
+  // Links that lead nowhere are errors.
+  { name: 'rustdoc', suite: 'quick', native: true, command: ['cargo', 'doc', '--no-deps', '--package', 'mangrove-engine', '--package', 'mangrove-memory'], env: { RUSTDOCFLAGS: '--deny warnings' } },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, suite: 'quick', command: ['tsc', '--noEmit', '--project', project] })),
   // Whether each deliberate mistake is still at one place of the sources; `npm run mutations:sync` makes them.
   { name: 'sync mutations places', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync:mutations', '--', '--check'] },

@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use mangrove_engine::{Database, Direction, Durability, KeyRange, Options, storage::MemoryStorage};
+//! use mangrove_engine::{Database, Direction, Durability, Error, KeyRange, Options, storage::MemoryStorage};
 //!
 //! let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
 //! let mut transaction = database.begin()?;
@@ -27,7 +27,7 @@
 //! let (visits, _) = database.transact(Durability::Relaxed, 100, |transaction| {
 //!     let visits = transaction.get("counters", b"Quito")?.map_or(0, |value| value[0]) + 1;
 //!     transaction.set("counters", b"Quito", &[visits])?;
-//!     Ok(visits)
+//!     Ok::<_, Error>(visits)
 //! })?;
 //! assert_eq!(visits, 1);
 //! database.close()?;
@@ -108,8 +108,8 @@ pub use maintenance::{ExtentKind, LayoutPart, LayoutScan};
 #[cfg(feature = "encryption")]
 pub use maintenance::{ReencryptEnd, ReencryptOptions, ReencryptProgress};
 pub use maintenance::{Verification, VerifyProgress, VerifyReport};
-pub use range::{Direction, KeyRange, prefix_end};
-pub use snapshot::{Cursor, IndexCursor, IndexInfo, IndexTree, Snapshot, Tree};
+pub use range::{Direction, KeyPrefix, KeyRange, prefix_end};
+pub use snapshot::{Cursor, CursorRecords, IndexCursor, IndexInfo, IndexTree, Snapshot, Tree};
 pub use state::{Change, CollectionInfo, Commit, Entry, Index, IndexDefinition, IndexKeys, IndexProgress};
 pub use transaction::{
     BatchOperation, CommitInfo, Durability, IndexScan, Isolation, ReadWrite, Savepoint, SliceRecord, StagedValue,

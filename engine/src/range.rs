@@ -1,6 +1,6 @@
 //! Key ranges and the direction in which they are read.
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 /// The keys between two bounds.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,24 @@ pub struct KeyRange<'a> {
     pub upper: Bound<&'a [u8]>,
 }
 
-impl KeyRange<'_> {
+impl<'a> KeyRange<'a> {
+    /// The keys of a range of texts or bytes.
+    ///
+    /// ```
+    /// # use mangrove_engine::KeyRange;
+    /// let [a, b] = [&b"a"[..], &b"b"[..]];
+    /// let ranges = [KeyRange::new(a..b), KeyRange::new(a..=b), KeyRange::new(b..), KeyRange::new("a".."b")];
+    /// # assert_eq!(ranges[0].lower, ranges[3].lower);
+    /// # assert_eq!(ranges[2].upper, KeyRange::all().upper);
+    /// ```
+    #[must_use]
+    pub fn new<K: AsRef<[u8]> + ?Sized + 'a>(range: impl RangeBounds<&'a K>) -> Self {
+        Self {
+            lower: range.start_bound().map(|key| (*key).as_ref()),
+            upper: range.end_bound().map(|key| (*key).as_ref()),
+        }
+    }
+
     /// Every key.
     #[must_use]
     pub fn all() -> Self {
@@ -25,6 +42,44 @@ impl KeyRange<'_> {
     #[must_use]
     pub fn is_all(&self) -> bool {
         matches!((self.lower, self.upper), (Bound::Unbounded, Bound::Unbounded))
+    }
+}
+
+/// All keys that start with the same bytes.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use mangrove_engine::{Database, Direction, Durability, KeyPrefix, Options, storage::MemoryStorage};
+/// # let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
+/// database.set("notes", b"2026/a", b"1", Durability::Relaxed)?;
+/// database.set("notes", b"2027/a", b"2", Durability::Relaxed)?;
+/// let notes = database.snapshot().collection("notes").expect("it was just written");
+/// assert_eq!(notes.count(KeyPrefix::new(b"2026/").range())?, 1);
+/// # Ok::<(), mangrove_engine::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct KeyPrefix<'a> {
+    prefix: &'a [u8],
+    end: Option<Vec<u8>>,
+}
+
+impl<'a> KeyPrefix<'a> {
+    /// The keys that start with `prefix`; with an empty one, all keys.
+    #[must_use]
+    pub fn new(prefix: &'a [u8]) -> Self {
+        Self {
+            prefix,
+            end: prefix_end(prefix),
+        }
+    }
+
+    /// The range of these keys.
+    #[must_use]
+    pub fn range(&self) -> KeyRange<'_> {
+        KeyRange {
+            lower: Bound::Included(self.prefix),
+            upper: self.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+        }
     }
 }
 

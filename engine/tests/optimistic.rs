@@ -352,6 +352,61 @@ fn an_error_of_the_work_undoes_it_and_conflicts_end() {
 }
 
 #[test]
+fn an_error_of_the_application_undoes_the_work_and_comes_back_as_it_is() {
+    #[derive(Debug, PartialEq)]
+    enum Failure {
+        TooPoor(u8),
+        Store(&'static str),
+    }
+    impl From<Error> for Failure {
+        fn from(error: Error) -> Self {
+            Self::Store(error.code())
+        }
+    }
+    let database = database();
+    set(&database, b"balance", &[3]);
+    let pay = |amount: u8, key: &[u8]| {
+        database.transact(Durability::Strict, 3, |transaction| {
+            let balance = transaction.get("c", b"balance")?.map_or(0, |value| value[0]);
+            transaction.put("c", key, &[amount])?;
+            let left = balance.checked_sub(amount).ok_or(Failure::TooPoor(balance))?;
+            transaction.put("c", b"balance", &[left])?;
+            Ok(left)
+        })
+    };
+    assert_eq!(pay(4, b"rent").map(|(left, _)| left), Err(Failure::TooPoor(3)));
+    assert_eq!(get(&database, b"rent"), None);
+    assert_eq!(
+        pay(1, &[0; 5000]).map(|(left, _)| left),
+        Err(Failure::Store("KV_KEY_TOO_LARGE"))
+    );
+    assert_eq!(pay(1, b"bread").map(|(left, _)| left), Ok(2));
+    assert_eq!(get(&database, b"balance"), Some(vec![2]));
+}
+
+#[test]
+fn a_loop_over_a_cursor_gets_what_the_cursor_passes() {
+    let database = database();
+    for key in [b"a", b"b", b"c"] {
+        set(&database, key, key);
+    }
+    let mut transaction = database.transaction(Isolation::Serializable).expect("it is open");
+    transaction.put("c", b"d", b"own").expect("memory works");
+    transaction.delete("c", b"b").expect("memory works");
+    let found: Result<Vec<_>, Error> = transaction
+        .cursor("c", KeyRange::new("b"..), Direction::Reverse)
+        .into_iter()
+        .collect();
+    let record = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec());
+    assert_eq!(found.expect("memory works"), [record(b"d", b"own"), record(b"c", b"c")]);
+    let tree = database.snapshot().collection("c").expect("it exists");
+    let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
+    assert!(cursor.advance().expect("memory works"));
+    let rest: Vec<_> = cursor.into_iter().map(|found| found.expect("memory works")).collect();
+    assert_eq!(rest, [record(b"b", b"b"), record(b"c", b"c")]);
+}
+
+#[test]
 fn savepoints_bring_back_what_was() {
     let database = database();
     set(&database, b"base", b"0");

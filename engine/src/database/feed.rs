@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::memtable::LayeredCursor;
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::Snapshot;
-use crate::state::Shared;
 use crate::state::feed::{self, FEED};
+use crate::state::{Collection, Shared};
 use crate::state::{Commit, decode_changes};
 use crate::tree::value;
 
@@ -125,7 +125,7 @@ impl Changes {
         &self,
         snapshot: &Snapshot,
         version: u64,
-        read: impl FnOnce(&mut LayeredCursor, u32) -> Result<Option<T>>,
+        read: impl FnOnce(&mut LayeredCursor, &Collection) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let Some(collection) = snapshot.hidden(FEED) else {
             return Ok(None);
@@ -136,8 +136,8 @@ impl Changes {
             upper: Bound::Unbounded,
         };
         let mut cursor = collection.cursor(&range, Direction::Forward);
-        if cursor.advance(&self.shared.pager)? {
-            read(&mut cursor, collection.id)
+        if cursor.advance(&collection.records(&self.shared.pager))? {
+            read(&mut cursor, collection)
         } else {
             Ok(None)
         }
@@ -145,16 +145,16 @@ impl Changes {
 
     /// Returns all chunks of the next commit.
     fn stored_chunks(&self, snapshot: &Snapshot) -> Result<Vec<(u64, Vec<u8>)>> {
-        let chunks = self.stored(snapshot, self.version + 1, |cursor, owner| {
+        let chunks = self.stored(snapshot, self.version + 1, |cursor, collection| {
             let version = version_of(cursor.key());
             let mut chunks = Vec::new();
             loop {
                 let mut bytes = Vec::new();
                 if let Some(record) = cursor.record() {
-                    value::read(&self.shared.pager.blocks, owner, &record, &mut bytes)?;
+                    value::read(&self.shared.pager.blocks, collection.id, &record, &mut bytes)?;
                 }
                 chunks.push((version, bytes));
-                if !cursor.advance(&self.shared.pager)? || version_of(cursor.key()) != version {
+                if !cursor.advance(&collection.records(&self.shared.pager))? || version_of(cursor.key()) != version {
                     return Ok(Some(chunks));
                 }
             }
@@ -219,7 +219,10 @@ mod tests {
             };
             let mut cursor = feed.cursor(&range, Direction::Forward);
             let mut count = 0;
-            while cursor.advance(&database.shared.pager).expect("it can be read") {
+            while cursor
+                .advance(&feed.records(&database.shared.pager))
+                .expect("it can be read")
+            {
                 let record = cursor.record().expect("it stands on one");
                 assert_eq!(record.version, version_of(cursor.key()));
                 count += 1;

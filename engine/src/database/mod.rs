@@ -130,16 +130,17 @@ impl Database {
     /// Runs `work` in a serializable optimistic transaction and commits it.
     ///
     /// After a conflict `work` runs again, up to `attempts` times in total, so it must not have
-    /// side effects outside the transaction. An error from `work` rolls the transaction back.
+    /// side effects outside the transaction. An error from `work` rolls the transaction back; it may be
+    /// one of the application's that an [`Error`] turns into.
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use mangrove_engine::{Database, Durability, Options, storage::MemoryStorage};
+    /// # use mangrove_engine::{Database, Durability, Error, Options, storage::MemoryStorage};
     /// # let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
     /// let (count, _) = database.transact(Durability::Strict, 100, |transaction| {
     ///     let count = transaction.get("counters", b"visits")?.map_or(0, |value| value[0]) + 1;
     ///     transaction.set("counters", b"visits", &[count])?;
-    ///     Ok(count)
+    ///     Ok::<_, Error>(count)
     /// })?;
     /// assert_eq!(count, 1);
     /// # Ok::<(), mangrove_engine::Error>(())
@@ -147,12 +148,12 @@ impl Database {
     ///
     /// # Errors
     /// Those of `work` and [`Transaction::commit`]; [`Error::Conflict`] after the last attempt.
-    pub fn transact<T>(
+    pub fn transact<T, E: From<Error>>(
         &self,
         durability: Durability,
         attempts: usize,
-        mut work: impl FnMut(&mut Transaction) -> Result<T>,
-    ) -> Result<(T, CommitInfo)> {
+        mut work: impl FnMut(&mut Transaction) -> std::result::Result<T, E>,
+    ) -> std::result::Result<(T, CommitInfo), E> {
         let mut left = attempts.max(1);
         loop {
             left -= 1;
@@ -165,7 +166,7 @@ impl Database {
                     let newest = self.shared.newest().version;
                     self.shared.wait_for_version(newest, CONFLICT_WAIT);
                 }
-                committed => return committed.map(|info| (result, info)),
+                committed => return Ok((result, committed?)),
             }
         }
     }

@@ -10,6 +10,10 @@ use crate::range::{Direction, KeyRange};
 use crate::tree::Pages;
 use crate::tree::cursor::TreeCursor;
 
+/// Number of removed entries that a step passes over one by one. Behind them it looks up the next
+/// record by its position.
+const MAX_REMOVED: usize = if cfg!(test) { 3 } else { 64 };
+
 /// Where the current record is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Current {
@@ -29,8 +33,8 @@ struct Least {
     all: u8,
 }
 
-/// Moves over the records of a range in one version. Every call must pass the same pages, root and
-/// layers.
+/// Moves over the records of a range in one version. Every call must pass the same records, or the
+/// same pages.
 pub(crate) struct LayeredCursor {
     tree: TreeCursor,
     /// Whether the tree's cursor stands on a record that was not returned yet.
@@ -136,15 +140,17 @@ impl LayeredCursor {
         false
     }
 
-    /// Moves to the next record of the range; `false` at its end.
-    pub(crate) fn advance(&mut self, pages: &impl Pages) -> Result<bool> {
+    /// Moves to the next record of the range; `false` at its end. O(log n) on average; over entries
+    /// that were removed and are not merged yet, O(log n log m).
+    pub(crate) fn advance<P: Pages>(&mut self, records: &Records<'_, P>) -> Result<bool> {
         self.run = 0;
+        let mut removed = 0;
         loop {
             if self.passed != 0 {
                 self.step_memory();
             }
             if !self.is_ahead && !self.is_tree_done {
-                self.is_ahead = self.tree.advance(pages)?;
+                self.is_ahead = self.tree.advance(records.pages)?;
                 self.is_tree_done = !self.is_ahead;
             }
             let Some(least) = self.least else {
@@ -174,7 +180,26 @@ impl LayeredCursor {
                 self.current = Current::Memory(least.index);
                 return Ok(true);
             }
+            removed += 1;
+            if removed == MAX_REMOVED {
+                // A shortcut: where it cannot read a page nothing has moved, and the steps go on.
+                let _ = self.pass_removed(records);
+            }
         }
+    }
+
+    /// Moves from a removed entry to just before the next record. Positions count records only, so
+    /// that one is where the entry would be.
+    #[cold]
+    fn pass_removed<P: Pages>(&mut self, records: &Records<'_, P>) -> Result<()> {
+        let removed = self.least.and_then(|least| self.memory[least.index].entry());
+        let Some(removed) = removed else { return Ok(()) };
+        let here = records.rank(removed.key)?;
+        let next = match self.direction {
+            Direction::Forward => Some(here),
+            Direction::Reverse => here.checked_sub(1),
+        };
+        self.go_to(records, next)
     }
 
     /// Steps over the entries marked in `passed`.
@@ -247,7 +272,13 @@ impl LayeredCursor {
                 .filter(|next| *next < to),
             Direction::Reverse => here.unwrap_or(to).checked_sub(count + 1).filter(|next| *next >= from),
         };
-        let target = next.map(|next| records.at(next)).transpose()?.flatten();
+        self.go_to(records, next)
+    }
+
+    /// Makes the next step return the record at a position, if that lies inside the range; without
+    /// one, ends.
+    fn go_to<P: Pages>(&mut self, records: &Records<'_, P>, position: Option<u64>) -> Result<()> {
+        let target = position.map(|position| records.at(position)).transpose()?.flatten();
         match target {
             Some((key, _)) => self.seek(records.pages, &key),
             None => {

@@ -1,16 +1,17 @@
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::block::{BlockFile, Compression};
-use crate::node::{Child, LeafCell, Limits, ValuePlace};
+use crate::block::{BlockFile, BlockRef, Compression};
+use crate::node::{Child, LeafCell, Limits, Node as NodePage, ValuePlace};
 use crate::pages::{Draft, FreeSpace, Pager};
 use crate::range::{Direction, KeyRange};
 use crate::storage::{MemoryStorage, Storage};
-use crate::tree::Editor;
 use crate::tree::merge::{Change, Changes, Merge};
+use crate::tree::{Editor, Pages};
 
 const OWNER: u32 = 1;
 
@@ -110,7 +111,7 @@ fn is_inside(range: &KeyRange<'_>, key: &[u8]) -> bool {
     above && below
 }
 
-fn check(records: &Records<'_, impl crate::tree::Pages>, root: Option<Child>, model: &Model, step: &Step) {
+fn check(records: &Records<'_, impl Pages>, root: Option<Child>, model: &Model, step: &Step) {
     let Step::Look(key, lower, upper, skip) = step else {
         return;
     };
@@ -140,10 +141,10 @@ fn check(records: &Records<'_, impl crate::tree::Pages>, root: Option<Child>, mo
         let cursor = || LayeredCursor::new(root, OWNER, records.layers, &range, direction);
         let rest = |cursor: &mut LayeredCursor| {
             let mut list = Vec::new();
-            while cursor.advance(records.pages).unwrap() {
+            while cursor.advance(records).unwrap() {
                 list.push((cursor.key().to_vec(), value(&cursor.record().unwrap())));
             }
-            assert!(!cursor.advance(records.pages).unwrap());
+            assert!(!cursor.advance(records).unwrap());
             assert!(cursor.record().is_none());
             list
         };
@@ -158,7 +159,7 @@ fn check(records: &Records<'_, impl crate::tree::Pages>, root: Option<Child>, mo
             owned(expected.get(*skip as usize..).unwrap_or_default())
         );
         let mut later = cursor();
-        if later.advance(records.pages).unwrap() {
+        if later.advance(records).unwrap() {
             later.skip(records, *skip).unwrap();
             assert_eq!(
                 rest(&mut later),
@@ -166,7 +167,7 @@ fn check(records: &Records<'_, impl crate::tree::Pages>, root: Option<Child>, mo
             );
         }
         let mut sought = cursor();
-        sought.advance(records.pages).unwrap();
+        sought.advance(records).unwrap();
         sought.seek(records.pages, key).unwrap();
         let past = expected.iter().position(|(other, _)| match direction {
             Direction::Forward => *other >= key,
@@ -201,6 +202,83 @@ fn find(pager: &Pager, root: Option<&Child>, layers: &Layers, key: &[u8]) -> boo
         layers,
     };
     records.find(key).unwrap().is_some()
+}
+
+/// Counts the pages that are looked up.
+struct Counted<'p> {
+    pager: &'p Pager,
+    lookups: Cell<usize>,
+}
+
+impl Pages for Counted<'_> {
+    fn lookup(&self, reference: &BlockRef) -> std::result::Result<Arc<NodePage>, BlockRef> {
+        self.lookups.set(self.lookups.get() + 1);
+        self.pager.lookup(reference)
+    }
+
+    fn pager(&self) -> &Pager {
+        self.pager
+    }
+}
+
+/// A queue whose head was removed: the first record behind it is found without a look at every
+/// leaf, in either direction and from each layer, and also while few entries are known.
+#[test]
+fn removed_entries_are_passed_over_by_their_number() {
+    const RECORDS: u32 = 3000;
+    let keys: Vec<Vec<u8>> = (0..RECORDS).map(|n| n.to_be_bytes().to_vec()).collect();
+    for level in 0..3 {
+        for looks in [false, true] {
+            let file = MemoryStorage::new().open("data", true).unwrap();
+            let pager = Pager::new(BlockFile::new(file, 9), Limits::new(256), 1 << 20);
+            let mut draft = Draft::new(1);
+            let base: Model = keys.iter().map(|key| (key.clone(), 1)).collect();
+            let root = tree(&pager, &mut draft, &base);
+            let mut layers = Layers::default();
+            let middle = keys.len() / 2;
+            let removed = keys.iter().enumerate().filter(|(index, _)| *index != middle);
+            for (_, key) in removed {
+                let memtables = [&mut layers.frozen, &mut layers.active, &mut layers.fresh];
+                let memtable = memtables.into_iter().nth(level).unwrap();
+                memtable.put(key, None, looks.then_some(true));
+            }
+            let pages = Counted {
+                pager: &pager,
+                lookups: Cell::new(0),
+            };
+            let records = Records {
+                pages: &pages,
+                root: root.as_ref(),
+                owner: OWNER,
+                layers: &layers,
+            };
+            // The first time, entries of blind writes are looked up, each once.
+            assert_eq!(records.len().unwrap(), 1);
+            for direction in [Direction::Forward, Direction::Reverse] {
+                pages.lookups.set(0);
+                let mut cursor = LayeredCursor::new(root, OWNER, &layers, &KeyRange::all(), direction);
+                assert!(cursor.advance(&records).unwrap());
+                assert_eq!(cursor.key(), keys[middle]);
+                assert!(!cursor.advance(&records).unwrap());
+                let lookups = pages.lookups.get();
+                assert!(lookups < 200, "{lookups} lookups, level {level}");
+            }
+            // The ranges in which there is nothing end as quickly.
+            for (lower, upper) in [(0, middle), (middle + 1, keys.len() - 1)] {
+                for direction in [Direction::Forward, Direction::Reverse] {
+                    pages.lookups.set(0);
+                    let range = KeyRange {
+                        lower: Bound::Included(keys[lower].as_slice()),
+                        upper: Bound::Excluded(keys[upper].as_slice()),
+                    };
+                    let mut cursor = LayeredCursor::new(root, OWNER, &layers, &range, direction);
+                    assert!(!cursor.advance(&records).unwrap());
+                    let lookups = pages.lookups.get();
+                    assert!(lookups < 200, "{lookups} lookups, level {level}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Snapshot {
         let (shared, _) = self.parts();
         let mut cursor = collection.cursor(&KeyRange::all(), Direction::Forward);
         let mut clients = Vec::new();
-        while cursor.advance(&shared.pager)? {
+        while cursor.advance(&collection.records(&shared.pager))? {
             clients.push(cursor.key().to_vec());
         }
         Ok(clients)

@@ -1,16 +1,52 @@
 //! Iterating over the records of a snapshot.
 
 use super::Tree;
+use super::cursor_records::{CursorRecords, Steps};
+
 use crate::error::{Error, Result};
 use crate::memtable::LayeredCursor;
 use crate::tree::value;
 
 /// Iterates over the records in a range of a snapshot.
+///
+/// A cursor lends the current record, and does not allocate within a leaf. A loop over it gets copies
+/// of keys and values instead, up to the first error.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use mangrove_engine::{Database, Direction, Durability, KeyRange, Options, Result, storage::MemoryStorage};
+/// # let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
+/// database.set("cities", b"Quito", b"2.0 M", Durability::Relaxed)?;
+/// let cities = database.snapshot().collection("cities").expect("it was just written");
+/// for record in cities.cursor(KeyRange::new("A".."R"), Direction::Forward) {
+///     let (city, inhabitants) = record?;
+///     assert_eq!((&city[..], &inhabitants[..]), (&b"Quito"[..], &b"2.0 M"[..]));
+/// }
+/// # Ok::<(), mangrove_engine::Error>(())
+/// ```
 pub struct Cursor {
     pub(super) inner: LayeredCursor,
     pub(super) tree: Tree,
     /// The cursor need not check for expired records.
     pub(super) is_plain: bool,
+}
+
+impl IntoIterator for Cursor {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+    type IntoIter = CursorRecords<Self>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        CursorRecords::new(self)
+    }
+}
+
+impl Steps for Cursor {
+    fn step(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        Ok(Some((self.key().to_vec(), self.value()?)))
+    }
 }
 
 impl Cursor {
@@ -30,7 +66,7 @@ impl Cursor {
     fn advance_further(&mut self) -> Result<bool> {
         let now = self.tree.now();
         loop {
-            let advanced = self.inner.advance(self.tree.pager());
+            let advanced = self.inner.advance(&self.tree.records());
             let more = self.tree.named(advanced)?;
             let expired = self.tree.has_hints() && self.inner.record().is_some_and(|record| record.is_expired(now));
             if !(more && expired) {

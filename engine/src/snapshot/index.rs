@@ -1,6 +1,7 @@
 //! Reading a collection through one of its indexes.
 
-use super::{Cursor, Snapshot, Tree};
+use super::{Cursor, CursorRecords, Snapshot, Steps, Tree};
+
 use crate::error::{Error, Result};
 use crate::range::{Direction, KeyRange};
 use crate::state::index::{EntryRange, index_of, seek_key, split_entry_key};
@@ -186,13 +187,32 @@ impl IndexTree {
     }
 }
 
-/// Iterates over the entries of an index.
+/// Iterates over the entries of an index. A loop over it gets keys and values of their records, up to
+/// the first error.
 pub struct IndexCursor {
     inner: Cursor,
     records: Tree,
     is_reverse: bool,
     index_key: Vec<u8>,
     key: Vec<u8>,
+}
+
+impl IntoIterator for IndexCursor {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+    type IntoIter = CursorRecords<Self>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        CursorRecords::new(self)
+    }
+}
+
+impl Steps for IndexCursor {
+    fn step(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        Ok(Some((self.key.clone(), self.value()?)))
+    }
 }
 
 impl IndexCursor {

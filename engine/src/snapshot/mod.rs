@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::state::{CollectionInfo, Config, Entry, Index, Shared, Version};
 mod clients;
 mod cursor;
+mod cursor_records;
 mod index;
 
 use crate::error::{Error, Result};
@@ -19,6 +20,8 @@ use crate::tree::Pages;
 use crate::tree::read;
 use crate::tree::value::{self, ValuePart};
 pub use cursor::Cursor;
+pub use cursor_records::CursorRecords;
+pub(crate) use cursor_records::Steps;
 pub(crate) use index::split;
 pub use index::{IndexCursor, IndexInfo, IndexTree};
 

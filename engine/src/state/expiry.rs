@@ -52,7 +52,7 @@ pub(crate) fn due_hints(pages: &impl Pages, hints: &Collection, now: u64, limit:
     };
     let mut cursor = hints.cursor(&range, Direction::Forward);
     let mut list = Vec::new();
-    while list.len() < limit && cursor.advance(pages)? {
+    while list.len() < limit && cursor.advance(&hints.records(pages))? {
         list.push(cursor.key().to_vec());
     }
     Ok(list)

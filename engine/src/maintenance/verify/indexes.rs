@@ -112,7 +112,7 @@ impl IndexCheck {
         let cursor = self
             .cursor
             .get_or_insert_with(|| source.cursor(&all, Direction::Forward));
-        if !cursor.advance(pages)? {
+        if !cursor.advance(&source.records(pages))? {
             return Ok(false);
         }
         let Some(cell) = cursor.record() else { return Ok(false) };

@@ -127,7 +127,7 @@ impl WriteTransaction<'_> {
         let mut keys = Vec::new();
         if let Some(entry) = self.state.collections.get(&index_keys_of(id)) {
             let mut cursor = entry.cursor(range, Direction::Forward);
-            while cursor.advance(&self.shared.pager)? {
+            while cursor.advance(&entry.records(&self.shared.pager))? {
                 keys.push(cursor.key().to_vec());
             }
         }

@@ -87,9 +87,9 @@ impl WriteTransaction<'_> {
     /// keys in the collection's indexes; returns whether the key existed.
     ///
     /// # Errors
-    /// As [`set`](Self::set). [`Error::IndexMismatch`] if `keys` does not state the keys of every
-    /// index, [`Error::NotUnique`] if another record has one of them in a unique index, and
-    /// [`Error::KeyTooLarge`] if an index key, with its zeros doubled, and the key are too long
+    /// As [`set`](Self::set). [`Error::IndexMismatch`](crate::Error::IndexMismatch) if `keys` does not state the keys of every
+    /// index, [`Error::NotUnique`](crate::Error::NotUnique) if another record has one of them in a unique index, and
+    /// [`Error::KeyTooLarge`](crate::Error::KeyTooLarge) if an index key, with its zeros doubled, and the key are too long
     /// together; none of these changes the transaction.
     pub fn set_indexed(
         &mut self,
@@ -152,7 +152,7 @@ impl WriteTransaction<'_> {
         let mut cursor = entry.cursor(&range, Direction::Forward);
         let mut first: Option<Vec<u8>> = own.map(<[u8]>::to_vec);
         let prefix_bytes = entry_key_len(index_key, &[]);
-        while cursor.advance(&self.shared.pager)? {
+        while cursor.advance(&entry.records(&self.shared.pager))? {
             if cursor.record().is_some_and(|record| record.is_expired(self.now)) {
                 continue;
             }
@@ -228,7 +228,7 @@ impl WriteTransaction<'_> {
                     upper: range.upper,
                 };
                 let mut cursor = entry.cursor(&rest, Direction::Forward);
-                while keys.len() < REMOVED_AT_ONCE && cursor.advance(&self.shared.pager)? {
+                while keys.len() < REMOVED_AT_ONCE && cursor.advance(&entry.records(&self.shared.pager))? {
                     keys.push(cursor.key().to_vec());
                 }
             }

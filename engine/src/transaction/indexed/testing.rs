@@ -16,7 +16,7 @@ impl WriteTransaction<'_> {
             return Ok(None);
         };
         let mut cursor = entry.cursor(&KeyRange::all(), Direction::Forward);
-        while cursor.advance(&self.shared.pager)? {
+        while cursor.advance(&entry.records(&self.shared.pager))? {
             let has_own = cursor.record().is_some_and(|record| !record.index_keys.is_empty());
             if has_own || !self.keys_apart(entry.id, cursor.key())?.is_empty() {
                 return Ok(Some((entry.id, index.clone(), cursor.key().to_vec())));

@@ -5,9 +5,10 @@ use std::ops::Bound;
 
 use super::overlay::{Overlay, visible};
 use super::{OwnedRange, Transaction};
+
 use crate::error::Result;
 use crate::range::{Direction, KeyRange};
-use crate::snapshot::{Cursor, Tree};
+use crate::snapshot::{Cursor, CursorRecords, Steps, Tree};
 
 /// Where the current record comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -17,10 +18,29 @@ enum Source {
     Own,
 }
 
-/// A cursor over a range as the transaction sees it.
+/// A cursor over a range as the transaction sees it. A loop over it gets copies of keys and values, up to
+/// the first error.
 pub struct TransactionCursor<'t> {
     transaction: &'t Transaction,
     scan: TransactionScan,
+}
+
+impl IntoIterator for TransactionCursor<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+    type IntoIter = CursorRecords<Self>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        CursorRecords::new(self)
+    }
+}
+
+impl Steps for TransactionCursor<'_> {
+    fn step(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        Ok(Some((self.key().to_vec(), self.value()?)))
+    }
 }
 
 impl<'t> TransactionCursor<'t> {
