@@ -7,10 +7,10 @@ import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
 import type { LiveQuery, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
 import type { Sync, SyncProgress } from 'mangrove-kv/sync';
 import { useState, useSyncExternalStore } from 'react';
-import { copyOf, isSame, queryOf, windowOf } from './shared/live-query.ts';
-import type { Asked, LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
+import { copyOf, isSame, keeping, queryOf, windowOf } from './shared/live-query.ts';
+import type { Asked, KeepPrevious, LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
 
-export type { LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
+export type { KeepPrevious, LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
 
 /** What a window shows, and `move` of `LiveWindow`, which is the same function until source or range are others. */
 export type LiveWindowState<K, V> = readonly [result: LiveResult<K, V>, move: LiveWindow<K, V>['move']];
@@ -20,16 +20,16 @@ interface Held<Q> {
   readonly query: Q;
 }
 
-function holding<Q>(make: (asked: Asked) => Q, asked: Asked): Held<Q> {
-  const kept = { source: asked.source, range: copyOf(asked.range) };
-  return { asked: kept, query: make(kept) };
+function holding<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, given: Asked, before?: Held<Q>): Held<Q> {
+  const asked = { source: given.source, range: copyOf(given.range) };
+  return { asked, query: keeping<K, V, Q>(make, asked, before && { asked: before.asked, result: before.query.getSnapshot() }) };
 }
 
-function useHeld<Q>(make: (asked: Asked) => Q, asked: Asked): Q {
-  const [held, hold] = useState(() => holding(make, asked));
+function useHeld<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, asked: Asked): Q {
+  const [held, hold] = useState(() => holding<K, V, Q>(make, asked));
   if (isSame(held.asked, asked)) return held.query;
   // React draws the component again at once, with this state.
-  const next = holding(make, asked);
+  const next = holding<K, V, Q>(make, asked, held);
   hold(next);
   return next.query;
 }
@@ -38,40 +38,41 @@ function useHeld<Q>(make: (asked: Asked) => Q, asked: Asked): Q {
  * The entries of a range of one of the collection's indexes, in the order of the index; otherwise
  * as for a collection.
  */
-export function useLiveQuery<K, V>(source: LiveIndexed<K, V> | null | undefined, range: NamedIndexRange): LiveResult<K, V>;
+export function useLiveQuery<K, V>(source: LiveIndexed<K, V> | null | undefined, range: NamedIndexRange & KeepPrevious): LiveResult<K, V>;
 /**
  * The entries of a range of index keys. `Collection.index` returns a new object each time: keep it
  * beside the collection, or name the index in the range instead.
  */
-export function useLiveQuery<K, V>(source: LiveIndex<K, V> | null | undefined, range?: Omit<IndexRange, 'signal'>): LiveResult<K, V>;
+export function useLiveQuery<K, V>(source: LiveIndex<K, V> | null | undefined, range?: Omit<IndexRange, 'signal'> & KeepPrevious): LiveResult<K, V>;
 /**
  * The entries of a range, drawn again when they change. Reading, errors and cost are those of
  * `liveQuery`; nothing is read on a server, nor after the component is unmounted.
  *
  * Ranges are compared by what they say, so they may be written where the component is drawn. The
  * source is compared as an object: make it outside of the component, or once with `useMemo` or
- * `useState`; React refuses a component that makes it each time. Another range or source begins anew, with the status `loading` and no entries.
+ * `useState`; React refuses a component that makes it each time. Another range or source begins anew, with the
+ * status `loading` and no entries, unless the range has `keepPrevious`.
  *
  * Without a source, as while a database is being opened, the status is `loading`. Never throws: the
  * status is `failed` after an error, an invalid argument included.
  */
-export function useLiveQuery<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K>): LiveResult<K, V>;
+export function useLiveQuery<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K> & KeepPrevious): LiveResult<K, V>;
 export function useLiveQuery<K, V>(source: unknown, range: unknown = {}): LiveResult<K, V> {
-  const query = useHeld<LiveQuery<K, V>>(queryOf, { source, range });
+  const query = useHeld<K, V, LiveQuery<K, V>>(queryOf, { source, range });
   return useSyncExternalStore(query.subscribe, query.getSnapshot, query.getSnapshot);
 }
 
 /** As for a collection, over positions in one of its indexes. */
-export function useLiveWindow<K, V>(source: LiveIndexed<K, V> | null | undefined, range: NamedIndexRange): LiveWindowState<K, V>;
+export function useLiveWindow<K, V>(source: LiveIndexed<K, V> | null | undefined, range: NamedIndexRange & KeepPrevious): LiveWindowState<K, V>;
 /** As for a collection, over positions in an index. */
-export function useLiveWindow<K, V>(source: LiveIndex<K, V> | null | undefined, range?: Omit<IndexRange, 'signal'>): LiveWindowState<K, V>;
+export function useLiveWindow<K, V>(source: LiveIndex<K, V> | null | undefined, range?: Omit<IndexRange, 'signal'> & KeepPrevious): LiveWindowState<K, V>;
 /**
  * As `useLiveQuery`, for lists that scroll: `const [{ entries, range }, move] = useLiveWindow(db, { limit: 90 })`.
  * Call `move` in handlers of events or in effects. `offset` and `limit` are where the window begins.
  */
-export function useLiveWindow<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K>): LiveWindowState<K, V>;
+export function useLiveWindow<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K> & KeepPrevious): LiveWindowState<K, V>;
 export function useLiveWindow<K, V>(source: unknown, range: unknown = {}): LiveWindowState<K, V> {
-  const query = useHeld<LiveWindow<K, V>>(windowOf, { source, range });
+  const query = useHeld<K, V, LiveWindow<K, V>>(windowOf, { source, range });
   return [useSyncExternalStore(query.subscribe, query.getSnapshot, query.getSnapshot), query.move];
 }
 

@@ -7,10 +7,10 @@ import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
 import type { LiveQuery, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
 import { computed, getCurrentInstance, getCurrentScope, onBeforeMount, onScopeDispose, shallowRef, toRaw, toValue, watch } from 'vue';
 import type { ComputedRef, MaybeRefOrGetter, ShallowRef } from 'vue';
-import { LOADING, copyOf, isSame, queryOf, windowOf } from './shared/live-query.ts';
-import type { Asked, LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
+import { LOADING, copyOf, isSame, keeping, queryOf, windowOf } from './shared/live-query.ts';
+import type { Asked, KeepPrevious, LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
 
-export type { LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
+export type { KeepPrevious, LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
 
 /** A live query as refs. Their values are not made reactive: a new result is a new object. */
 export interface LiveRefs<K, V> {
@@ -36,31 +36,32 @@ export interface LiveWindowRefs<K, V> extends LiveRefs<K, V> {
  * The entries of a range of one of the collection's indexes, in the order of the index; otherwise
  * as for a collection.
  */
-export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveIndexed<K, V> | null | undefined>, range: MaybeRefOrGetter<NamedIndexRange>): LiveRefs<K, V>;
+export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveIndexed<K, V> | null | undefined>, range: MaybeRefOrGetter<NamedIndexRange & KeepPrevious>): LiveRefs<K, V>;
 /** The entries of a range of index keys; otherwise as for a collection. */
-export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveIndex<K, V> | null | undefined>, range?: MaybeRefOrGetter<Omit<IndexRange, 'signal'>>): LiveRefs<K, V>;
+export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveIndex<K, V> | null | undefined>, range?: MaybeRefOrGetter<Omit<IndexRange, 'signal'> & KeepPrevious>): LiveRefs<K, V>;
 /**
  * The entries of a range, kept up to date until the effect scope ends. Reading, errors and cost are
  * those of `liveQuery`. In a component, reading begins before it is mounted, so nothing is read
  * while a server renders; elsewhere it begins with the call. Outside of any scope it never ends.
  *
  * Source and range may be refs, getters or reactive objects. When they change, the query begins
- * anew, with the status `loading` and no entries; a range that says the same changes nothing.
+ * anew, with the status `loading` and no entries, unless the range has `keepPrevious`; a range that says
+ * the same changes nothing.
  *
  * Without a source, as while a database is being opened, the status is `loading`. Never throws: the
  * status is `failed` after an error, an invalid argument included.
  */
-export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>, range?: MaybeRefOrGetter<Range<K>>): LiveRefs<K, V>;
+export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>, range?: MaybeRefOrGetter<Range<K> & KeepPrevious>): LiveRefs<K, V>;
 export function useLiveQuery<K, V>(source: MaybeRefOrGetter<unknown>, range: MaybeRefOrGetter<unknown> = {}): LiveRefs<K, V> {
   return follow<K, V, LiveQuery<K, V>>(queryOf, source, range);
 }
 
 /** As for a collection, over positions in one of its indexes. */
-export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveIndexed<K, V> | null | undefined>, range: MaybeRefOrGetter<NamedIndexRange>): LiveWindowRefs<K, V>;
+export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveIndexed<K, V> | null | undefined>, range: MaybeRefOrGetter<NamedIndexRange & KeepPrevious>): LiveWindowRefs<K, V>;
 /** As for a collection, over positions in an index. */
-export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveIndex<K, V> | null | undefined>, range?: MaybeRefOrGetter<Omit<IndexRange, 'signal'>>): LiveWindowRefs<K, V>;
+export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveIndex<K, V> | null | undefined>, range?: MaybeRefOrGetter<Omit<IndexRange, 'signal'> & KeepPrevious>): LiveWindowRefs<K, V>;
 /** As `useLiveQuery`, for lists that scroll. `offset` and `limit` are where the window begins. */
-export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>, range?: MaybeRefOrGetter<Range<K>>): LiveWindowRefs<K, V>;
+export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>, range?: MaybeRefOrGetter<Range<K> & KeepPrevious>): LiveWindowRefs<K, V>;
 export function useLiveWindow<K, V>(source: MaybeRefOrGetter<unknown>, range: MaybeRefOrGetter<unknown> = {}): LiveWindowRefs<K, V> {
   let current: LiveWindow<K, V> | undefined;
   const refs = follow<K, V, LiveWindow<K, V>>((asked) => (current = windowOf<K, V>(asked)), source, range);
@@ -77,9 +78,9 @@ function follow<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, sour
     const ask = (): Asked => ({ source: toRaw(toValue(source)), range: copyOf(toValue(range)) });
     watch(ask, (now) => {
       if (asked !== undefined && isSame(asked, now)) return;
-      asked = now;
       end();
-      const query = make(now);
+      const query = keeping<K, V, Q>(make, now, asked && { asked, result: result.value });
+      asked = now;
       const show = (): void => {
         result.value = query.getSnapshot();
       };

@@ -5,6 +5,7 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Database, Key } from 'mangrove-kv';
+import type { LiveSource } from 'mangrove-kv/live';
 import { useLiveQuery, useLiveWindow } from 'mangrove-kv/vue';
 import type { LiveRefs } from 'mangrove-kv/vue';
 import { createRenderer, createSSRApp, defineComponent, effectScope, h, nextTick, reactive, ref, shallowRef } from 'vue';
@@ -79,6 +80,36 @@ test('a change of the range or of the source reads again, and one that says the 
   assert.deepEqual(sources.map(({ watches }) => watches), [0, 1]);
   live.scope.stop();
   assert.deepEqual(sources.map(({ watches }) => watches), [0, 0]);
+}));
+
+test('with keepPrevious the entries stay until those of another range are read, and not those of another source', () => withMemory<Key, number>({}, async (db) => {
+  await db.setMany([['a1', 1], ['b1', 2]]);
+  const other = db.collection<Key, number>('other');
+  const source = shallowRef(db as LiveSource<Key, number>);
+  const range = ref<{ prefix: string; keepPrevious?: boolean }>({ prefix: 'a', keepPrevious: true });
+  for (const use of [useLiveQuery<Key, number>, useLiveWindow<Key, number>]) {
+    source.value = db;
+    range.value = { prefix: 'a', keepPrevious: true };
+    const live = inScope(() => use(source, range));
+    assert.deepEqual([live.status.value, keysOf(live)], ['loading', '']);
+    await eventually(() => keysOf(live) === 'a1');
+    for (const [prefix, shown, next] of [['b', 'a1', 'b1'], ['c', 'b1', '']] as const) {
+      range.value = { prefix, keepPrevious: true };
+      await nextTick();
+      assert.deepEqual([live.status.value, keysOf(live), live.isStale.value], ['ready', shown, true]);
+      await eventually(() => keysOf(live) === next && !live.isStale.value);
+      assert.deepEqual([live.status.value, live.result.value.range['prefix']], ['ready', prefix]);
+    }
+    range.value = { prefix: 'a' };
+    await nextTick();
+    assert.deepEqual([live.status.value, keysOf(live)], ['loading', '']);
+    await eventually(() => keysOf(live) === 'a1');
+    range.value = { prefix: 'a', keepPrevious: true };
+    source.value = other;
+    await nextTick();
+    assert.deepEqual([live.status.value, keysOf(live)], ['loading', '']);
+    live.scope.stop();
+  }
 }));
 
 test('a database in a deep ref, which makes it a proxy, is read', () => withMemory<Key, number>({}, async (db) => {

@@ -17,6 +17,16 @@ export interface NamedIndexRange extends Omit<IndexRange, 'signal'>, IndexReadOp
   index: string;
 }
 
+/** What happens when a query gets another range. */
+export interface KeepPrevious {
+  /**
+   * Until the entries of another range of the same source are read, those of the one before stay, with
+   * the status `ready` and marked with `isStale`; `range` of the result says which they are. Default:
+   * false, the status `loading` and no entries.
+   */
+  keepPrevious?: boolean | undefined;
+}
+
 /** What `liveQuery` gets. */
 export interface Asked {
   readonly source: unknown;
@@ -57,6 +67,26 @@ export function queryOf<K, V>(asked: Asked): LiveQuery<K, V> {
 /** As `queryOf`, for `liveWindow`. */
 export function windowOf<K, V>(asked: Asked): LiveWindow<K, V> {
   return made<K, V, LiveWindow<K, V>>(liveWindow, asked);
+}
+
+/** What was asked before, and its result. */
+export interface Earlier<K, V> {
+  readonly asked: Asked;
+  readonly result: LiveResult<K, V>;
+}
+
+/** Makes a query that shows what an earlier one has shown until it has read something, if the range says so. */
+export function keeping<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, { source, range }: Asked, earlier: Earlier<K, V> | undefined): Q {
+  if (typeof range !== 'object' || range === null || !('keepPrevious' in range)) return make({ source, range });
+  const { keepPrevious, ...rest } = range as KeepPrevious;
+  const query = make({ source, range: rest });
+  if (keepPrevious !== true || earlier === undefined || earlier.asked.source !== source || earlier.result.status !== 'ready') return query;
+  const kept: LiveResult<K, V> = { ...earlier.result, isStale: true };
+  const getSnapshot = (): LiveResult<K, V> => {
+    const result = query.getSnapshot();
+    return result.status === 'loading' ? kept : result;
+  };
+  return { ...query, getSnapshot };
 }
 
 /** Copies objects and arrays: their owner may change them, and frameworks track what is read of them. */
