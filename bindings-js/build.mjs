@@ -199,6 +199,14 @@ const rareStaysApart = (isInlined) => ({
   },
 });
 
+/** Pages have all of `base/platform.ts`, and none of the modules that it asks for what is missing. */
+const platformOfPages = {
+  name: 'platform-of-pages',
+  setup({ onResolve }) {
+    onResolve({ filter: /\/platform\.ts$/ }, ({ path, resolveDir }) => ({ path: join(resolveDir, path.replace(/\.ts$/, '-browser.ts')) }));
+  },
+};
+
 const isMinified = ({ platform, name }) => platform !== 'node' && name !== 'testing';
 
 async function bundle() {
@@ -218,6 +226,7 @@ async function bundle() {
     // The glue of wasm-bindgen warns on the console; a library has no business there.
     drop: ['console'],
     plugins: [
+      ...(platform === 'browser' ? [platformOfPages] : []),
       ...(['index', 'node', 'cli'].includes(source) ? [rareStaysApart(isInlined)] : []),
       ...(isInlined ? [inlineModules(join(HERE, 'src'), join(HERE, 'build'), platform)] : []),
     ],

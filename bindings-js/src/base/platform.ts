@@ -3,11 +3,11 @@
 // them means ours, too.
 type Platform = Pick<typeof globalThis, 'MessageChannel' | 'ReadableStream' | 'TextDecoder' | 'TextEncoder' | 'performance' | 'setImmediate'>;
 
-const { process } = globalThis as { readonly process?: { getBuiltinModule?(name: string): object | undefined } };
+const runtime = (globalThis as { readonly process?: { getBuiltinModule?(name: string): object | undefined } }).process;
 
 /** A module of Node, Deno or Bun: what is in it is not replaced by jsdom, nor by Jest's fake timers before any import. */
 function builtin(name: string): Partial<Platform> {
-  return process?.getBuiltinModule?.(`node:${name}`) ?? {};
+  return runtime?.getBuiltinModule?.(`node:${name}`) ?? {};
 }
 
 export const { AbortController, Event, EventTarget, crypto, queueMicrotask } = globalThis;

@@ -25,7 +25,7 @@ export { DurableObjectStorage } from '../storage/durable-object.ts';
 export type { DurableObjectStorageLike, SqlStorageLike, SqlValue } from '../storage/durable-object.ts';
 
 /** Options of `open` in a Durable Object. */
-export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<OpenOptions<K, V, I>, 'storage' | 'onUnavailable' | 'lockTimeout' | 'takeOver' | 'idleTimeout' | 'wasm' | 'worker'> {
+export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<OpenOptions<K, V, I>, 'storage' | 'onUnavailable' | 'lockTimeout' | 'takeOver' | 'onBlocked' | 'idleTimeout' | 'wasm' | 'worker'> {
   /**
    * The engine's module: `import wasm from 'mangrove-kv/mangrove_bg.wasm'`, or with `encryption`
    * `'mangrove-kv/mangrove_encrypted_bg.wasm'`, which Workers compile ahead of time.

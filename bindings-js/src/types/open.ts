@@ -1,4 +1,5 @@
 // Options for opening a database, and whether the environment can keep one.
+import type { KvError } from '../base/errors.ts';
 import type { Key } from '../codec/keys.ts';
 import type { CollectionOptions, Durability } from './collection.ts';
 import type { Encryption } from './encryption.ts';
