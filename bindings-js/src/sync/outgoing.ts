@@ -178,8 +178,9 @@ export class Outgoing {
       base = next.rejoin === 'lost' && next.history !== captured.state.history ? 0 : captured.base;
       return { state: next === from ? state : { ...next, drained: Math.max(captured.drained, this.#version), drainedBase: base }, result: done };
     });
-    const { count, drained, violations } = captured as unknown as Captured;
+    const { state, count, drained, violations } = captured as unknown as Captured;
     this.#base = base;
+    this.#removedUntil = state.removedUntil;
     this.#version = Math.max(this.#version, drained);
     for (const { isOwn } of taken) if (isOwn !== true) this.#drained++;
     this.#feed.taken(count);

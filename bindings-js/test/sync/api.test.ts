@@ -227,6 +227,36 @@ test('strict transactions wait for the log, and conflict with each other only', 
   await assert.rejects(nodes[0]!.sync.flush(), code('KV_CLOSED'));
 });
 
+test('an entry that was purged while sync was off and the clock ahead comes back by itself', async () => {
+  await withPath(async (path) => {
+    const server = new MemoryServer();
+    const a = await start(server);
+    await a.db.collection('notes').set('k', 'for an hour', { expireIn: 3_600_000 });
+    await a.sync.flush();
+    const log = (): MemoryLog => new MemoryLog(server);
+    let db = await open(path, { feed: true });
+    let sync = await syncDatabase(db, { log: log(), collections });
+    await arrives(db, 'k', 'for an hour');
+    await sync.close();
+    const { now } = Date;
+    Date.now = () => now() + 7_200_000;
+    try {
+      await db.purgeExpired();
+    } finally {
+      Date.now = now;
+    }
+    assert.equal(await db.collection('notes').has('k'), false);
+    await db.close();
+    db = await open(path, { feed: true });
+    sync = await syncDatabase(db, { log: log(), collections });
+    await arrives(db, 'k', 'for an hour');
+    assert.equal(await a.db.collection('notes').get('k'), 'for an hour');
+    await sync.close();
+    await db.close();
+    await stop(a);
+  });
+});
+
 test('the loser of a conflict can write a merged value, also after a restart', async () => {
   await withPath(async (path) => {
     let isOffline = false;
