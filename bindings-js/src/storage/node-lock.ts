@@ -11,7 +11,7 @@ import type { LockAttempt, Release } from './os-lock.ts';
 
 const FIRST_WAIT_MS = 5;
 const MAX_WAIT_MS = 100;
-/** Who opens a database that is open elsewhere hears of it after so long. */
+/** `open` reports the holder of the lock after it has waited this long. */
 const TELL_MS = 1000;
 /**
  * On Windows nobody else can open a locked file, so the lock is on a file that is otherwise unused.
