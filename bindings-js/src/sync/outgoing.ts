@@ -211,7 +211,10 @@ export class Outgoing {
       this.#undone = version;
       const state = await snapshot.collection(tables.state).get('state') as SyncState;
       const base = state.cursor.position;
-      for await (const found of scan(tables, snapshot, state, this.#parts.clock())) {
+      const slices = scan(tables, snapshot, state, this.#parts.clock());
+      let slice = await slices.next();
+      for (; slice.done !== true; slice = await slices.next()) {
+        const found = slice.value;
         const violations = await this.#local.change('strict', async (tx, before) => {
           const { state: next, violations: result } = await captureFound(tx, tables, before, found, base, this.#parts.clock(), this.#parts.blobs);
           // If it is interrupted the next start compares again: the feed may have what was found.
@@ -219,6 +222,7 @@ export class Outgoing {
         });
         for (const violation of violations) this.#parts.events.alarm(violation);
       }
+      const removedUntil = Math.max(state.removedUntil, slice.value);
       this.#base = base;
       this.#version = version;
       this.#feed.skipTo(version);
@@ -227,7 +231,7 @@ export class Outgoing {
       // From here on their commits are captured. They stay hidden until their entries are there: a start after a death goes on.
       await this.#local.change('strict', async (_, before) => {
         const hidden = [...new Set([...before.hidden, ...added.map(({ name }) => name)])];
-        return { state: { ...before, collections: { ...before.collections, ...known }, hidden, drained: Math.max(version, before.drained), drainedBase: base }, result: undefined };
+        return { state: { ...before, collections: { ...before.collections, ...known }, hidden, drained: Math.max(version, before.drained), drainedBase: base, removedUntil }, result: undefined };
       });
       for (const table of added) await materialize(tables, table, (work) => this.#captured('relaxed', work));
       if (added.length > 0) await this.#local.change('strict', async (_, before) => ({ state: { ...before, hidden: before.hidden.filter((name) => !tables.byName.has(name)) }, result: undefined }));

@@ -11,9 +11,13 @@ import type { Bytes, KnownTable, Tables } from './tables.ts';
 /** Number of keys that one commit looks at. */
 export const SCAN_SLICE = 500;
 
-/** Compares all entries of a snapshot, in slices. `now` is the device's clock, by which the engine removes what has expired. */
-export async function* scan(tables: Tables, snapshot: Snapshot, state: SyncState, now: number): AsyncGenerator<readonly Found[]> {
+/**
+ * Compares all entries of a snapshot, in slices. `now` is the device's clock, by which the engine removes what has
+ * expired. At the end: up to which time it has removed what the log still has, as in `SyncState.removedUntil`.
+ */
+export async function* scan(tables: Tables, snapshot: Snapshot, state: SyncState, now: number): AsyncGenerator<readonly Found[], number> {
   const histories = { current: state.history, settled: state.settled };
+  let removedUntil = 0;
   for (const table of tables.byName.values()) {
     const isFirst = !Object.hasOwn(state.collections, table.name);
     const [data, rows] = [snapshot.collection(table.data), snapshot.collection(table.rows)];
@@ -27,7 +31,9 @@ export async function* scan(tables: Tables, snapshot: Snapshot, state: SyncState
       if (expected.check === UNKNOWN || isValue(expected) || (isFirst && isValue(shownOf(row.base)))) return undefined;
       if (value !== null || expected.expiresAt === 0) return { table, key, what: 'write', value, isFirst };
       // Expired by this device's clock, or by one that was ahead: the log says when it is over.
-      return row.pending === undefined && !row.isStale && expected.expiresAt > now ? { table, key, what: 'lost', value, isFirst } : undefined;
+      if (row.pending === undefined && !row.isStale && expected.expiresAt > now) return { table, key, what: 'lost', value, isFirst };
+      removedUntil = Math.max(removedUntil, expected.expiresAt);
+      return undefined;
     };
     for (const from of [data, rows]) {
       const keys = from.keys();
@@ -40,6 +46,7 @@ export async function* scan(tables: Tables, snapshot: Snapshot, state: SyncState
       }
     }
   }
+  return removedUntil;
 }
 
 /** Makes entries of what the log has of a collection that this program knows now. */

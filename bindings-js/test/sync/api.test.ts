@@ -257,6 +257,42 @@ test('an entry that was purged while sync was off and the clock ahead comes back
   });
 });
 
+for (const feed of [false, true]) {
+  test(`an entry that a start with the clock ahead has found purged comes back by itself when the clock is right, ${feed ? 'with a new collection' : 'without a feed'}`, async () => {
+    await withPath(async (path) => {
+      const { now } = Date;
+      let offset = 0;
+      const server = new MemoryServer({ serverTime: now });
+      const a = await start(server);
+      await a.db.collection('notes').set('k', 'for an hour', { expireIn: 3_600_000 });
+      await a.sync.flush();
+      let db = await open(path, { feed });
+      let sync = await syncDatabase(db, { log: new MemoryLog(server), collections });
+      await arrives(db, 'k', 'for an hour');
+      await sync.close();
+      Date.now = () => now() + offset;
+      try {
+        offset = 7_200_000;
+        await db.purgeExpired();
+        await db.close();
+        db = await open(path, { feed });
+        // What has to be compared for the first time takes everything with it.
+        sync = await syncDatabase(db, { log: new MemoryLog(server), collections: feed ? { ...collections, new: {} } : collections });
+        await sync.flush();
+        assert.equal(await db.collection('notes').has('k'), false);
+        offset = 0;
+        await arrives(db, 'k', 'for an hour');
+      } finally {
+        Date.now = now;
+      }
+      assert.equal(await a.db.collection('notes').get('k'), 'for an hour');
+      await sync.close();
+      await db.close();
+      await stop(a);
+    });
+  });
+}
+
 test('the loser of a conflict can write a merged value, also after a restart', async () => {
   await withPath(async (path) => {
     let isOffline = false;

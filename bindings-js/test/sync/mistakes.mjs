@@ -220,6 +220,8 @@ const SENDING = [
   { name: 'a feed that was cut off stops sync', file: 'outgoing.ts', from: "if ((error as Partial<KvError>).code !== 'KV_TRUNCATED_FEED') throw error;", to: 'throw error;', tests: ['merge: entries from before sync was started are sent, and so are those that no feed has'] },
   { name: 'a strict transaction does not see that what it read was undone', file: 'outgoing.ts', from: 'this.#undone > drained || ', to: '', tests: ['strict: a write past sync that is undone while a transaction runs does not get into its result'] },
   { name: 'a strict transaction reads what is to be undone', file: 'outgoing.ts', from: ' || commits.some((commit) => commit.version <= version && !commit.isOwn\n      && commit.changes.some((change) => this.#local.tables.isStrictChange(change)));', to: ';', tests: ['strict: a snapshot that has a write past sync is disturbed'] },
+  { name: 'only a device with a commit notices that its clock is right', file: 'outgoing.ts', from: '    this.#removedUntil = state.removedUntil;\n', to: '', tests: ['api: an entry that was purged while sync was off and the clock ahead'] },
+  { name: 'a comparison forgets what a clock that is ahead has removed', file: 'outgoing.ts', from: 'drainedBase: base, removedUntil }', to: 'drainedBase: base }', tests: ['api: an entry that a start with the clock ahead has found purged'] },
   { name: 'an idle device does not notice that its clock is right', file: 'outgoing.ts', from: 'if (length === 0 && this.#removedUntil <= this.#parts.clock()) return false;', to: 'if (length === 0) return false;', tests: ['expiry: what a clock that is ahead has purged'] },
 ];
 
