@@ -165,7 +165,8 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Sy
   let { drained, drainedBase, removedUntil } = state;
   if (removedUntil > now) {
     await revive(model, state, now, removedUntil);
-    removedUntil = 0;
+    // It may be ahead still, and is corrected in steps.
+    removedUntil = now;
   }
   let [count, isRescanNeeded] = [0, false];
   let capture = new Capture(tables, model, state, now);

@@ -129,7 +129,9 @@ export function fold(view: View, state: SyncState, record: FoldedRecord, mine: R
     if (winner === undefined) return;
     if (winner.h > hlc) hlc = winner.h;
     const isGone = value !== null && value.expiresAt !== 0 && value.expiresAt <= state.time;
-    const isLost = before !== undefined && mine.has(before.stamp.device) && !isMine && !isRepair && row.pending === undefined && row.isMaterial && write.base < before.stamp.position;
+    // What is read once more was told before.
+    const isTold = row.table.data === undefined || (!row.isMaterial && position <= state.readBefore);
+    const isLost = before !== undefined && mine.has(before.stamp.device) && !isMine && !isRepair && row.pending === undefined && !isTold && write.base < before.stamp.position;
     if (isLost && before.stamp.check !== (isGone ? 0 : check)) conflicts.push({ row, theirs: isGone ? null : value });
     const stamp = { ...winner, position, isDead: value === null || isGone, expiresAt: isGone ? 0 : value?.expiresAt ?? 0, check: isGone ? 0 : check };
     // Over a write of an earlier record the entry has another one, which may lose: the device may have got a new id since.
@@ -159,7 +161,10 @@ export function fold(view: View, state: SyncState, record: FoldedRecord, mine: R
       if (isMine) touched.add(row);
     }
   }
-  for (const row of touched) if (row.settle(n)) conflicts.push({ row, theirs: row.entry ?? null });
+  for (const row of touched) {
+    const theirs = row.settle(n);
+    if (theirs !== undefined) conflicts.push({ row, theirs });
+  }
   return { state: { ...state, declared, hlc: hlc.toString(16).padStart(16, '0') }, conflicts, refused };
 }
 

@@ -41,12 +41,18 @@ export class Incoming {
   #unseen = 0;
   readonly #attempts = new Map<string, number>();
   #isAtEnd = false;
+  #answers = 0;
 
   constructor(parts: Parts, options: IncomingOptions) {
     this.#parts = parts;
     this.#local = parts.local;
     this.#link = parts.link;
     this.#options = options;
+  }
+
+  /** How often the log has answered a read. */
+  get answers(): number {
+    return this.#answers;
   }
 
   /** Whether the log had nothing more when it was read last; there may be something new since. */
@@ -66,6 +72,7 @@ export class Incoming {
       await this.#loadSnapshot();
       return undefined;
     });
+    this.#answers++;
     if (logged === undefined || connections !== this.#link.connections) return true;
     if (logged.length === 0) {
       if ((await this.#local.recall()).rejoin !== undefined) await conclude(this.#parts);
@@ -283,6 +290,7 @@ export class Incoming {
     await loadSnapshot({
       tables: this.#local.tables, log: this.#parts.log, store: snapshots, wire: this.#parts.wire, isCopy: this.#options.isCopy,
       change: (work) => this.#parts.advance('relaxed', work),
+      keepConflicts: (tx, state, conflicts) => this.#keepConflicts(tx, state, conflicts),
       conflicts: (conflicts) => this.#parts.events.conflicts(conflicts),
       rejoin: (tx, state, kind) => rejoin(this.#local.tables, tx, state, kind),
     });

@@ -1,6 +1,6 @@
 // Sync in the background: follows the log, sends local commits, and calls `resolve`, until it is
 // told to end.
-import { attempt } from '../base/async.ts';
+import { abortable, attempt } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController, ReadableStream } from '../base/platform.ts';
 import type { Database } from '../types/index.ts';
@@ -91,8 +91,9 @@ function streamUntil(signal: AbortSignal, stream: ReadableStream<Uint8Array>): R
 
 export class Leader {
   readonly replica: Replica;
-  /** Resolves when the replica has started; rejects if it never will. */
+  /** Resolves when the replica has started, and is the only writer if it has to be; rejects if it never will. */
   readonly started: Promise<void>;
+  #isStarted = false;
   readonly #options: SyncOptions;
   readonly #events: LeaderEvents;
   readonly #stop = new AbortController();
@@ -125,9 +126,10 @@ export class Leader {
       diverged: (divergences) => events.diverged(divergences),
       changed: () => this.#outgoing.ring(),
     });
-    this.started = this.#start();
+    const begun = this.#begin();
+    this.started = begun.then(() => this.#start());
     this.started.catch(() => undefined);
-    this.#ended = this.started.then(() => this.#run());
+    this.#ended = begun.then(() => this.#run());
     this.#ended.catch(() => undefined);
   }
 
@@ -169,13 +171,25 @@ export class Leader {
     return this.#stop.signal.aborted;
   }
 
-  async #start(): Promise<void> {
+  async #begin(): Promise<void> {
     await this.replica.start();
+    await this.refresh();
+  }
+
+  async #start(): Promise<void> {
     if (this.#options.exclusive) await this.#fence();
+    this.#isStarted = true;
   }
 
   async #run(): Promise<void> {
-    await Promise.all([this.#loop(this.#incoming, (onProgress) => this.#receive(onProgress)), this.#loop(this.#outgoing, () => this.#send()), this.#loop(this.#conflicted, () => this.#resolveConflicts())]);
+    const receiving = this.started.then(() => this.#loop(this.#incoming, (onProgress) => this.#receive(onProgress)));
+    const loops = [receiving, this.#loop(this.#outgoing, () => this.#send()), this.#loop(this.#conflicted, () => this.#resolveConflicts())];
+    await Promise.all(loops).catch((error: unknown) => {
+      if (this.#isStopped) return;
+      this.#failure = toKvError(error);
+      this.end(this.#failure);
+    });
+    await Promise.allSettled(loops);
     if (this.#failure !== undefined) throw this.#failure;
   }
 
@@ -198,6 +212,7 @@ export class Leader {
   /** Does work when the bell rings, and again, later and later, after failures. */
   async #loop(bell: Bell, work: (onProgress: () => void) => Promise<void>): Promise<void> {
     let [backoff, poll] = [MIN_BACKOFF_MS, MIN_POLL_MS];
+    let [answers, wasAnswered] = [this.replica.answers, true];
     const onProgress = (): void => {
       backoff = MIN_BACKOFF_MS;
     };
@@ -205,7 +220,10 @@ export class Leader {
       try {
         await work(onProgress);
         onProgress();
-        if (!this.#isStopped) poll = await bell.wait(poll) ? MIN_POLL_MS : Math.min(poll * 2, MAX_POLL_MS);
+        if (this.#isStopped) return;
+        const isRung = await bell.wait(poll);
+        // What the log has acknowledged may be lost: the sooner it is looked for, the sooner it is sent again.
+        poll = isRung || this.replica.isAwaiting ? MIN_POLL_MS : Math.min(poll * 2, MAX_POLL_MS);
       } catch (error) {
         if (this.#isStopped) return;
         if (isFinal(error)) {
@@ -215,6 +233,10 @@ export class Leader {
         this.replica.reconnect();
         this.#events.state({ status: 'offline', lastError: toKvError(error) });
         if ((error as Partial<KvError>).code !== 'KV_LOG_UNAVAILABLE') this.#events.alarm(toKvError(error));
+        const isAnswered = this.replica.answers > answers;
+        // The log is back, and the failure is another one.
+        if (isAnswered && !wasAnswered) backoff = MIN_BACKOFF_MS;
+        [answers, wasAnswered] = [this.replica.answers, isAnswered];
         await this.#pause(backoff * (0.5 + Math.random() / 2));
         backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
         // Nothing is sent before the log was read again.
@@ -268,7 +290,8 @@ export class Leader {
     const isBurst = this.replica.drained > before + 1;
     const drainedAt = performance.now();
     let isSent = false;
-    while (!this.#isStopped && await this.replica.publish(this.#stop.signal)) isSent = true;
+    // Only what the fence has to follow goes out before it.
+    while (!this.#isStopped && this.#isStarted && await this.replica.publish(this.#stop.signal)) isSent = true;
     const pending = await this.replica.pending();
     // While the log cannot be reached, records that wait do not become ever more.
     const waiting = this.replica.isCaughtUp ? 0 : Math.min(pending, MAX_GATHERING);
@@ -282,13 +305,15 @@ export class Leader {
   async #resolveConflicts(): Promise<void> {
     const { resolve } = this.#options;
     if (resolve === undefined) return;
-    for (let next = await this.replica.firstConflict(); next !== undefined && !this.#isStopped; next = await this.replica.firstConflict()) {
+    for (let next = await this.replica.nextConflict(); next !== undefined && !this.#isStopped; next = await this.replica.nextConflict(next.id)) {
       try {
         const conflict = decodeConflict(this.replica.tables, next.conflict);
-        if (conflict !== undefined) await resolve(conflict);
+        if (conflict !== undefined) await abortable(Promise.resolve(resolve(conflict)), this.#stop.signal);
       } catch (error) {
+        if (this.#isStopped) return;
         // It stays, and comes again later.
-        return this.#events.alarm(toKvError(error));
+        this.#events.alarm(toKvError(error));
+        continue;
       }
       await this.replica.removeConflict(next.id);
     }

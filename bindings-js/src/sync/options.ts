@@ -31,7 +31,8 @@ export interface SyncOptions {
   readonly exclusive?: boolean | undefined;
   /**
    * Called for each conflict, at least once and one at a time; may write a merged value to the
-   * database. If it throws, it is called again after the next start. Default: the winner stays.
+   * database. If it throws, it is called for the others, and again later. What it still does when sync
+   * closes is not waited for, and comes again after the next start. Default: the winner stays.
    */
   readonly resolve?: ((conflict: SyncConflict) => void | Promise<void>) | undefined;
 }

@@ -110,7 +110,7 @@ export async function rejoin(tables: Tables, tx: Transaction, state: SyncState, 
     nextTicket = await unbase(tx, tables, state);
   }
   return {
-    ...withNewId(state, last, kind === 'reread'), nextTicket, history: state.history + 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drainedBase: 0, time: 0,
+    ...withNewId(state, last, kind === 'reread'), nextTicket, history: state.history + 1, readBefore: Math.max(state.readBefore, state.cursor.position), cursor: { position: 0, serverTime: 0, crc: 0 }, drainedBase: 0, time: 0,
     declared: {}, formerlyDeclared: { ...state.formerlyDeclared, ...state.declared }, aside: undefined, digests: {}, isLoading: false, isMending: false, diverged: kind === 'lost' ? undefined : state.diverged, rejoin: isLost ? 'lost' : 'reread',
   };
 }

@@ -76,6 +76,16 @@ export class Replica {
     return this.#link.isCaughtUp;
   }
 
+  /** How often the log has answered a read. */
+  get answers(): number {
+    return this.#incoming.answers;
+  }
+
+  /** Whether records that the log has acknowledged did not come back yet. */
+  get isAwaiting(): boolean {
+    return this.#link.acknowledged.size > 0;
+  }
+
   /** How many commits of the application were looked at. */
   get drained(): number {
     return this.#outgoing.drained;
@@ -147,10 +157,10 @@ export class Replica {
     return this.#pulling.run(() => this.#incoming.pull(signal));
   }
 
-  /** The oldest conflict that was not handled yet. */
-  async firstConflict(): Promise<{ readonly id: number; readonly conflict: RawConflict } | undefined> {
-    const first = await this.tables.conflicts.first();
-    return first && { id: first[0], conflict: first[1] as RawConflict };
+  /** The oldest conflict after another one that was not handled yet. */
+  async nextConflict(after = -1): Promise<{ readonly id: number; readonly conflict: RawConflict } | undefined> {
+    const next = await this.tables.conflicts.first({ gt: after });
+    return next && { id: next[0], conflict: next[1] as RawConflict };
   }
 
   removeConflict(id: number): Promise<void> {

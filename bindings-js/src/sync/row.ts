@@ -283,31 +283,33 @@ export class Row {
 
   /**
    * The log has the record `n` of this device. If the entry was that record's write, it becomes the
-   * base's. Returns whether another device's write has won, whose value the entry becomes.
+   * base's. Returns the value that has won over it, which the entry becomes; undefined: none has.
    */
-  settle(n: number): boolean {
+  settle(n: number): BaseValue | undefined {
     const { pending, base } = this;
     // A set that has no effect, as one of a collection that is declared otherwise, stays the entry.
-    if (pending?.n !== n || (base === undefined && pending.check !== 0)) return false;
+    if (pending?.n !== n || (base === undefined && pending.check !== 0)) return undefined;
     this.isChanged = true;
     this.pending = undefined;
     if (base === undefined) {
       if (!this.isMaterial) this.shown = ABSENT;
-      return false;
+      return undefined;
     }
     const { stamp, kept } = base;
     const isSame = stamp.isDead ? pending.check === 0 : pending.check === stamp.check && pending.expiresAt === stamp.expiresAt;
-    if (!this.isMaterial) {
-      this.shown = isSame ? undefined : { check: pending.check, expiresAt: pending.expiresAt };
-      return false;
-    }
     // Without the value the base is what the write has replaced, and it would have won.
     const isReplaced = !isSame && (stamp.isDead || kept !== undefined);
-    const isLost = isReplaced && pending.check !== UNKNOWN;
-    this.mayBeRemoved = !isReplaced && stamp.expiresAt !== 0 && !stamp.isDead;
+    const winner = isReplaced && pending.check !== UNKNOWN && this.table.data !== undefined ? this.value : undefined;
+    const isExpiring = !isReplaced && stamp.expiresAt !== 0 && !stamp.isDead;
+    if (!this.isMaterial) {
+      // If a clock has removed it, it comes back at the end.
+      this.shown = isSame && !isExpiring ? undefined : { check: pending.check, expiresAt: pending.expiresAt };
+      return winner;
+    }
+    this.mayBeRemoved = isExpiring;
     if (isReplaced) this.entry = this.value;
     if (!this.#keeps(stamp)) this.base = { stamp, kept: undefined };
-    return isLost;
+    return winner;
   }
 
   /** The base's value, if it is kept here. */
@@ -346,8 +348,8 @@ export class Row {
 
   /** Whether what the log says now is not what it seemed to say. */
   get isDifferent(): boolean {
-    const { former, base } = this;
-    if (former === undefined) return this.isStale && this.isLive;
+    const { former, base, shown } = this;
+    if (former === undefined) return shown !== undefined && this.isLive && (shown.check !== base?.stamp.check || shown.expiresAt !== base.stamp.expiresAt);
     return former.stamp.isDead ? this.isLive : !this.isLive || former.stamp.check !== base?.stamp.check || former.stamp.expiresAt !== base.stamp.expiresAt;
   }
 

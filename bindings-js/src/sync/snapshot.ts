@@ -247,6 +247,8 @@ interface LoadContext extends SnapshotContext {
   readonly isCopy: boolean;
   /** See `Advance`. */
   readonly change: <T>(work: Work<T>) => Promise<T>;
+  /** Keeps them until they are resolved. */
+  readonly keepConflicts: (tx: Transaction, state: SyncState, conflicts: readonly RawConflict[]) => Promise<void>;
   readonly conflicts: (conflicts: readonly RawConflict[]) => void;
   /** Begins to read the log anew. */
   readonly rejoin: (tx: Transaction, state: SyncState, kind: 'lost' | 'reread') => Promise<SyncState>;
@@ -511,6 +513,7 @@ async function finish(context: LoadContext, { header, chunks }: ReadSnapshot): P
     }
     const list: RawConflict[] = [];
     for (const { row, theirs } of found) list.push({ collection: row.table.name, key: row.key, mine: await model.entryOf(row), theirs });
+    await context.keepConflicts(tx, before, list);
     return { state: await model.save(state), result: list };
   });
   if (conflicts.length > 0) context.conflicts(conflicts);
@@ -556,7 +559,10 @@ async function settleAll(tables: Tables, { declared }: SyncState, model: Model, 
       if (op.type === 'clear') await model.loadRange(table, op.lower, op.upper);
       else await model.load([{ table, key: op.key }]);
       const rows = op.type === 'clear' ? model.within(table, op.lower, op.upper) : [model.row(table, op.key)];
-      for (const row of rows) if (row.settle(n)) found.push({ row, theirs: row.entry ?? null });
+      for (const row of rows) {
+        const theirs = row.settle(n);
+        if (theirs !== undefined) found.push({ row, theirs });
+      }
     }
   }
 }

@@ -51,6 +51,8 @@ export interface SyncState {
   /** See `Histories`. */
   readonly history: number;
   readonly settled: number;
+  /** While it is read again: the log was read up to this position before. */
+  readonly readBefore: number;
   /**
    * The history is being read again. "lost": what it turns out to lack is put back at its end.
    * "reread": what it lacks was deleted meanwhile.

@@ -231,7 +231,7 @@ export class Sync extends EventTarget {
       }
     } finally {
       for (const signal of [given, this.#stop.signal]) signal?.removeEventListener('abort', abort);
-      this.#leader?.wake();
+      this.#leader?.retry();
     }
   }
 
@@ -260,7 +260,7 @@ export class Sync extends EventTarget {
     try {
       const result = await perform(leader.replica, verb, args, stop.signal);
       // Whoever has waited for it finds what is pending, and the position, in the state.
-      await leader.refresh().catch(() => undefined);
+      await leader.refresh(leader.replica.isCaughtUp ? { status: 'live', lastError: undefined } : {}).catch(() => undefined);
       return result;
     } catch (error) {
       signal.throwIfAborted();

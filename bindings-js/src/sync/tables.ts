@@ -296,7 +296,7 @@ export function randomId(): string {
 
 function newState(): SyncState {
   return {
-    device: toHex(fromHex(randomId()) >> 1n), formers: [], nextTicket: 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drained: -1, drainedBase: 0, removedUntil: 0, hlc: toHex(0n), time: 0,
+    device: toHex(fromHex(randomId()) >> 1n), formers: [], nextTicket: 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drained: -1, drainedBase: 0, removedUntil: 0, readBefore: 0, hlc: toHex(0n), time: 0,
     history: 1, settled: 1, rejoin: undefined, isLoading: false, collections: {}, hidden: [], declared: {}, formerlyDeclared: {}, aside: undefined, diverged: undefined, isMending: false, digests: {}, witness: 0, serial: 0,
   };
 }

@@ -578,7 +578,7 @@ test('conflicts are kept until they are removed, those of later records, too', a
     await a.sync();
   }
   const kept = [];
-  for (let next = await a.replica.firstConflict(); next !== undefined; next = await a.replica.firstConflict()) {
+  for (let next = await a.replica.nextConflict(); next !== undefined; next = await a.replica.nextConflict()) {
     kept.push(keyCodecs.any.decode(next.conflict.key));
     await a.replica.removeConflict(next.id);
   }

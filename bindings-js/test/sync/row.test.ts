@@ -54,26 +54,26 @@ test('what the log has becomes the entry, and the row has the value itself only 
 
 test('a local write stays the entry until the log has it, and then it is the base\'s or gives way', () => {
   const row = rowOf({ base: base(1, value('old')), pending: pending(3, value('mine')) });
-  assert.equal(row.settle(2), false);
+  assert.equal(row.settle(2), undefined);
   assert.deepEqual([row.pending?.n, row.entry], [3, undefined], 'another record of this device says nothing of it');
   row.accept(stamp(3, value('mine')), value('mine'), true);
-  assert.equal(row.settle(3), false);
+  assert.equal(row.settle(3), undefined);
   assert.deepEqual([row.pending, row.entry, row.base?.kept], [undefined, undefined, undefined]);
 
   const lost = rowOf({ base: base(1, value('old')), pending: pending(3, value('mine')) });
   lost.accept(stamp(9, value('theirs')), value('theirs'), false);
-  assert.equal(lost.settle(3), true);
+  assert.equal(text(lost.settle(3)), 'theirs');
   assert.deepEqual([text(lost.entry), lost.pending, lost.base?.kept], ['theirs', undefined, undefined]);
 
   const other = rowOf({ pending: pending(3, value('same', 1000)) });
   other.accept(stamp(9, value('same', 2000)), value('same', 2000), false);
-  assert.equal(other.settle(3), true);
+  assert.equal(other.settle(3)?.expiresAt, 2000);
   assert.equal(other.entry?.expiresAt, 2000, 'another expiry is another value');
 });
 
 test('a set that has no effect stays pending, and a delete does not', () => {
   const row = rowOf({ pending: pending(3, value('mine')) });
-  assert.equal(row.settle(3), false);
+  assert.equal(row.settle(3), undefined);
   assert.equal(row.pending?.n, 3);
   const removed = rowOf({ pending: pending(3, null) });
   removed.settle(3);
@@ -114,7 +114,7 @@ test('a write past sync becomes what was there before, also while the log is rea
   const repaired = rowOf({ base: base(1, value('strict'), 'strict'), pending: pending(3, value('repair')) }, { key: 's' });
   repaired.restore();
   repaired.accept(stamp(9, value('theirs')), value('theirs'), false);
-  assert.equal(repaired.settle(3), false);
+  assert.equal(repaired.settle(3), undefined);
   assert.equal(text(repaired.entry), 'theirs');
 });
 
