@@ -1,4 +1,5 @@
 // A TCP proxy that can cut its connections, or keep them and let nothing through.
+import { randomInt } from 'node:crypto';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Server, Socket } from 'node:net';
 
@@ -92,14 +93,19 @@ export class Link {
   }
 }
 
+/** Below those that systems give to connections and to who asks for any port: none of them takes one meanwhile. */
+const FIRST_PORT = 10_000;
+const LAST_PORT = 32_000;
+
 /** Ports that are free now. */
 export async function freePorts(count: number): Promise<number[]> {
-  const servers = await Promise.all(Array.from({ length: count }, async () => {
+  const servers = new Map<number, Server>();
+  while (servers.size < count) {
+    const port = randomInt(FIRST_PORT, LAST_PORT);
     const server = createServer();
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    return server;
-  }));
-  const ports = servers.map((server) => (server.address() as AddressInfo).port);
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
-  return ports;
+    const isFree = await new Promise<boolean>((resolve) => server.on('error', () => resolve(false)).listen(port, '127.0.0.1', () => resolve(true)));
+    if (isFree) servers.set(port, server);
+  }
+  await Promise.all([...servers.values()].map((server) => new Promise((resolve) => server.close(resolve))));
+  return [...servers.keys()];
 }
