@@ -90,6 +90,7 @@ const WATCH: Arguments[] = [...RANGES.filter(([range]) => Object(range) !== rang
 const COLLECTION_ROWS: Rows = {
   ...READS, ...writes(ASYNC_RANGES), ...STREAMS,
   watch: WATCH,
+  nextExpiry: WATCH.filter(([range]) => !('initial' in Object(range))),
   buildIndexes: MAINTENANCE,
   dropIndex: each(NO_NAME),
   subscribe: [...each(NO_FUNCTION).map(([fn]) => [{}, fn]), ...WATCH.map(([range]) => [range, () => 1])],
@@ -236,12 +237,13 @@ test('an index checks arguments', () => withMemory({}, async (db) => {
     get: each(NO_KEYS),
     at: [...each([undefined, null, 1.5, NaN, '1', 1n, Infinity]), ...after(0, ranges)],
     rank: [...each(NO_KEYS), ...after('a', ranges)],
+    nextExpiry: [],
     watch: [...ranges.filter(([range]) => !('reverse' in Object(range) || 'limit' in Object(range) || 'offset' in Object(range))), [{ reverse: true }], [{ limit: 1 }]],
   };
   const indexed = db.collection('c', { indexes: { by: { key: () => 1 } } });
   await checkAll(rows, () => indexed.index('by'), WITHOUT_PROMISE);
   await checkAll({ index: [['by', 5], ['by', null], ['by', { whenIncomplete: 'x' }], ['by', { when: 'wait' }]] }, () => ({ index: (name: string, options: object) => indexed.index(name, options) }), 'all');
-  const { watch: _, ...plain } = rows;
+  const { watch: _, nextExpiry: __, ...plain } = rows;
   const [sync, signals] = [db.sync.collection(indexed), (args: Arguments) => args.some((arg) => 'signal' in Object(arg))];
   const syncRows = Object.fromEntries(Object.entries(plain).map(([name, row]) => [name, (row as Arguments[]).filter((args) => !signals(args))]));
   await checkAll(syncRows, () => sync.index('by'), 'all');

@@ -10,7 +10,7 @@ import { queryOf } from '../src/adapters/shared/live-query.ts';
 import { code, overriding, withMemory } from './support/kit.ts';
 
 /** Waits until the listener of a query was called and the result is right. */
-async function until<K, V>(query: LiveQuery<K, V>, isRight: () => boolean): Promise<void> {
+async function until(query: Pick<LiveQuery<unknown, unknown>, 'subscribe'>, isRight: () => boolean): Promise<void> {
   if (isRight()) return;
   await new Promise<void>((resolve) => {
     const stop = query.subscribe(() => {
@@ -276,7 +276,7 @@ test('a query of an index that is being built starts over until it is complete',
 
 test('a query with an offset reads once, only what it shows, and sees that skipped entries expire', () => withMemory<Key, number>({}, (db) => alive(async () => {
   await db.setMany(Array.from({ length: 100 }, (_, key) => [key, key] as const));
-  await db.set(0.5, 0, { expireIn: 300 });
+  await db.set(0.5, 0, { expireIn: 1500 });
   const asked: unknown[] = [];
   const source = overriding(db, (name) => (name !== 'entries' ? undefined : (range: object) => {
     const { signal: _, ...rest } = range as { signal?: unknown };
@@ -289,6 +289,34 @@ test('a query with an offset reads once, only what it shows, and sees that skipp
   await until(query, () => keys() === '49,50');
   assert.deepEqual(asked, [{ offset: 50, limit: 2, meta: true }]);
   await until(query, () => keys() === '50,51');
+  assert.equal(asked.length, 2, 'it was not read before something expired');
+  view.unmount();
+})));
+
+test('a live value is read again when an entry expires, and not before', () => withMemory<Key, number>({}, (db) => alive(async () => {
+  await db.set('a', 1);
+  await db.set('b', 1, { expireIn: 1500 });
+  let reads = 0;
+  const counted = liveValue(db, (source) => {
+    reads++;
+    return source.count();
+  });
+  const stop = counted.subscribe(() => undefined);
+  await until(counted, () => counted.getSnapshot().value === 2);
+  await until(counted, () => counted.getSnapshot().value === 1);
+  assert.equal(reads, 2);
+  stop();
+})));
+
+test('an index with an offset shows that a skipped entry has expired', () => withMemory({}, (db) => alive(async () => {
+  const people = db.collection<number, { name: string }>('people', { indexes: { byName: { key: ({ name }) => name } } });
+  await people.setMany([[1, { name: 'b' }], [2, { name: 'c' }]]);
+  await people.set(3, { name: 'a' }, { expireIn: 300 });
+  const query = liveQuery(people.index('byName'), { offset: 1 });
+  const names = (): string => query.getSnapshot().entries.map(([, { name }]) => name).join();
+  const view = render(query);
+  await until(query, () => names() === 'b,c');
+  await until(query, () => names() === 'c');
   view.unmount();
 })));
 

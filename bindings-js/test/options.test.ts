@@ -97,6 +97,7 @@ const MISSPELT: Record<string, [call: (db: Database) => unknown, message: RegExp
   'entries': [(db) => db.entries({ revers: true } as object).next(), /of entries; did you mean "reverse"/],
   'keys': [(db) => db.keys({ Limit: 1 } as object).toArray(), /of keys; did you mean "limit"/],
   'rank': [(db) => db.rank('a', { limit: 1 } as object), /"limit" of rank/],
+  'nextExpiry': [(db) => db.nextExpiry({ limit: 1 } as object), /"limit" of nextExpiry/],
   'watch': [(db) => db.watch({ intial: true } as object).next(), /of watch; did you mean "initial"/],
   'watch: limit': [(db) => db.watch({ limit: 1 } as object).next(), /"limit" of watch/],
   'subscribe': [(db) => db.subscribe({ initial: true } as object, () => undefined), /"initial" of subscribe/],

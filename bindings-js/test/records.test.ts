@@ -198,6 +198,26 @@ test('queued updates end with the database', async () => {
   for (const result of await calls) assert.equal(result.status === 'rejected' && (result.reason as { code?: string }).code, 'KV_CLOSED');
 });
 
+test('the next expiry of a range is that of entries which have not expired', () => withMemory<string, number>({}, async (db) => {
+  assert.equal(await db.nextExpiry(), undefined);
+  const now = Date.now();
+  const [hour, day] = [now + 3_600_000, now + 86_400_000];
+  await db.set('past', 1, { expireAt: now - 1000 });
+  await db.set('never', 1);
+  assert.equal(await db.nextExpiry(), undefined);
+  await db.set('a', 1, { expireAt: day });
+  await db.set('b', 1, { expireAt: hour });
+  assert.equal(await db.nextExpiry(), hour);
+  assert.equal(await db.nextExpiry({ lt: 'b' }), day);
+  assert.equal(await db.nextExpiry({ gt: 'b' }), undefined);
+  assert.equal(await db.nextExpiry({ gt: 'c', lt: 'b' }), undefined);
+  await db.set('b', 2);
+  assert.equal(await db.nextExpiry(), day);
+  await db.delete('a');
+  assert.equal(await db.nextExpiry(), undefined);
+  assert.equal(await db.collection('none').nextExpiry(), undefined);
+}));
+
 test('expired entries are invisible at once and purged later', () => withMemory<string, number>({}, async (db) => {
   const now = Date.now();
   await db.set('past', 1, { expireAt: now - 1000 });

@@ -64,6 +64,7 @@ const READS: Record<string, (db: Numbers, signal: AbortSignal) => Promise<unknow
   'at within a window': (db, signal) => db.at(-1, { limit: 1, signal }),
   count: (db, signal) => db.count({ signal }),
   rank: (db, signal) => db.rank('a', { signal }),
+  nextExpiry: (db, signal) => db.nextExpiry({ signal }),
   forEach: (db, signal) => db.forEach(() => undefined, { signal }),
   'toArray of entries': (db, signal) => db.entries({ signal }).toArray(),
   'next of keys': (db, signal) => db.keys({ signal }).next(),

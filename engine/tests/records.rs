@@ -546,3 +546,73 @@ fn records_from_the_log_are_purged_like_others() {
     assert_eq!(database.purge_expired(100), Ok(2));
     assert_eq!(keys(&database, Direction::Forward), [b"stays".to_vec()]);
 }
+
+#[test]
+fn the_next_expiry_in_a_range_is_that_of_a_model() {
+    for seed in 0..20 {
+        let world = World::new();
+        let database = world.open();
+        let mut rng = SimRng::new(seed);
+        let mut model: BTreeMap<u64, Option<u64>> = BTreeMap::new();
+        for _ in 0..60 {
+            let now = world.time.load(Ordering::Relaxed);
+            let mut transaction = database.begin().expect("it is open");
+            for _ in 0..rng.below(20) {
+                let key = rng.below(60);
+                let expires = (rng.below(3) > 0).then(|| now + 1 + rng.below(300));
+                if rng.below(4) == 0 {
+                    transaction.delete("c", &key.to_be_bytes()).expect("memory works");
+                    model.remove(&key);
+                } else {
+                    transaction
+                        .set_until("c", &key.to_be_bytes(), b"v", expires)
+                        .expect("memory works");
+                    model.insert(key, expires);
+                }
+            }
+            transaction.commit(Durability::Strict).expect("memory works");
+            if rng.below(3) == 0 {
+                database.purge_expired(10).expect("memory works");
+            }
+            let (from, to) = (rng.below(60), rng.below(60));
+            let (lower, upper) = (from.min(to).to_be_bytes(), from.max(to).to_be_bytes());
+            let range = KeyRange {
+                lower: Bound::Included(&lower[..]),
+                upper: Bound::Excluded(&upper[..]),
+            };
+            let inside = model.range(from.min(to)..from.max(to));
+            let expected = inside.filter_map(|(_, expires)| *expires).filter(|expires| *expires > now).min();
+            if let Some(tree) = database.snapshot().collection("c") {
+                assert_eq!(tree.next_expiry(&range), Ok(expected), "seed {seed}");
+            }
+            world.time.fetch_add(rng.below(60), Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn behind_many_expiring_records_the_next_expiry_is_a_lower_bound() {
+    let world = World::new();
+    let database = world.open();
+    let now = world.time.load(Ordering::Relaxed);
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..2000_u64 {
+        transaction
+            .set_until("c", &number.to_be_bytes(), b"v", Some(now + 10 + number))
+            .expect("memory works");
+    }
+    transaction
+        .set_until("c", b"last", b"v", Some(now + 5000))
+        .expect("memory works");
+    transaction.commit(Durability::Strict).expect("memory works");
+    let range = KeyRange {
+        lower: Bound::Included(b"l"),
+        upper: Bound::Unbounded,
+    };
+    let tree = database.snapshot().collection("c").expect("it is there");
+    let bound = tree.next_expiry(&range).expect("memory works").expect("one expires");
+    assert!((now + 1000..now + 2010).contains(&bound), "{bound}");
+    world.time.fetch_add(3000, Ordering::Relaxed);
+    let tree = database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.next_expiry(&range), Ok(Some(now + 5000)));
+}

@@ -41,6 +41,38 @@ test('the React todo list follows the database and survives a restart of the bro
   expect(await values.evaluateAll((boxes) => boxes.map((box) => (box as HTMLInputElement).value))).toEqual(['read more', 'erase', 'elsewhere']);
 });
 
+test('a list of a million rows shows all visible ones in every frame while it scrolls', async ({ profile }) => {
+  test.setTimeout(600_000);
+  await using server = await serve(built('long-list'));
+  const page = await (await profile.launch()).newPage();
+  await page.goto(server.url);
+  await expect(page.getByRole('heading')).toHaveText('1000000 rows', { timeout: 500_000 });
+  const list = page.locator('.list');
+  for (const start of [0, 10_000_000, 19_900_000]) {
+    await list.evaluate((element, top) => { element.scrollTop = top; }, start);
+    await expect(page.getByText(`row ${start / 20 + 5}`, { exact: true })).toBeInViewport();
+    for (const speed of [-60, 100]) {
+      // Rows that are seen in each frame, and those that should be.
+      const { frames, blank } = await list.evaluate(async (element, pixels) => {
+        let [frames, blank] = [0, 0];
+        for (; frames < 150; frames++) {
+          element.scrollTop += pixels;
+          await new Promise(requestAnimationFrame);
+          const [first, last] = [element.scrollTop / 20, (element.scrollTop + element.clientHeight) / 20];
+          const shown = new Set([...element.querySelectorAll('li')].map(({ textContent }) => textContent));
+          for (let row = Math.floor(first); row < Math.min(last, 1_000_000); row++) {
+            if (shown.has(`row ${row}`)) continue;
+            blank++;
+            break;
+          }
+        }
+        return { frames, blank };
+      }, speed);
+      expect({ start, speed, frames, blank }).toEqual({ start, speed, frames: 150, blank: 0 });
+    }
+  }
+});
+
 test('the service worker answers from the database when the network is down', async ({ profile }) => {
   const server = await serve(built('service-worker'));
   const page = await (await profile.launch()).newPage();

@@ -244,6 +244,8 @@ requests! {
     0x19 ScanNext { id: u64, chunk: ChunkLimit }
     0x1a ScanSeek { id: u64, key: &'a [u8], limit: Option<u64> }
     0x1b ScanClose { id: u64 }
+    /// Returns when the next record of a range expires, or 0.
+    0x1c NextExpiry { view: View, collection: u64, range: KeyRange<'a> }
     0x20 SnapshotOpen { id: u64 }
     0x21 SnapshotClose { id: u64 }
     0x22 TransactionOpen { id: u64, is_snapshot: bool }
@@ -368,6 +370,7 @@ impl Request<'_> {
             | Self::Count { .. }
             | Self::At { .. }
             | Self::Rank { .. }
+            | Self::NextExpiry { .. }
             | Self::Edge { .. }
             | Self::ScanOpen { .. }
             | Self::SnapshotOpen { .. }
@@ -501,6 +504,7 @@ impl Request<'_> {
             | Self::Count { .. }
             | Self::At { .. }
             | Self::Rank { .. }
+            | Self::NextExpiry { .. }
             | Self::Edge { .. }
             | Self::Entry { .. }
             | Self::ScanOpen { .. }

@@ -68,6 +68,14 @@ impl Source<'_> {
         }
     }
 
+    /// When the next record of a range expires, in a committed state.
+    pub(crate) fn next_expiry(&self, range: &KeyRange<'_>) -> Result<Option<u64>> {
+        match self {
+            Self::Committed(Some(tree)) if !range::is_empty(range) => tree.next_expiry(range),
+            _ => Ok(None),
+        }
+    }
+
     /// Writes the record at a position, or that there is none. O(log n) in committed states,
     /// O(position) in transactions.
     pub(crate) fn at(&self, range: KeyRange<'_>, from_end: bool, position: u64, out: &mut Writer) -> Result<()> {

@@ -11,7 +11,7 @@ import { CollectionReader, loadParts } from './reader.ts';
 import { NEWEST } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
 import type { WriteScope } from './scope.ts';
-import { derive, promised, verbsOf } from './task.ts';
+import { derive, promised, runPromised, verbsOf } from './task.ts';
 import type { Promised, Task } from './task.ts';
 import { WriteVerbs } from './write-verbs.ts';
 
@@ -19,6 +19,10 @@ type Writes = 'setStream' | 'setMany' | 'delete' | 'deleteMany' | 'clear' | 'get
 
 /** Verbs of the database and of transactions. */
 export type Catalog = 'dropCollection' | 'renameCollection';
+
+type OfNewest = 'nextExpiry';
+
+export interface KvCollection<K, V, I = V> extends Promised<WriteVerbs<K, V, I>, OfNewest> {}
 
 export interface CollectionWriter<K, V, I> extends Promised<WriteVerbs<K, V, I>, Writes> {}
 
@@ -112,3 +116,5 @@ export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> impleme
     return subscribe(this.target, range, listener);
   }
 }
+
+derive(KvCollection, ['nextExpiry'] satisfies OfNewest[], runPromised, 0);

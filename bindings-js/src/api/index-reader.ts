@@ -11,7 +11,8 @@ import { watch } from './feed/follow.ts';
 import { IndexVerbs } from './index-verbs.ts';
 import { FOLLOW, checkNames } from './names.ts';
 import type { Scan } from './scan.ts';
-import { derive, runPromised, verbsOf } from './task.ts';
+import { ReadVerbs } from './read-verbs.ts';
+import { derive, promised, runPromised, verbsOf } from './task.ts';
 import type { Promised } from './task.ts';
 
 const OPTIONS: Names<IndexReadOptions> = { whenIncomplete: 1 };
@@ -38,6 +39,11 @@ export class KvIndex<K, V> implements LiveIndex<K, V> {
   watch(options?: IndexWatchOptions): CommitIterator<K, V> {
     const { verbs } = this;
     return watch(verbs.target, { signal: options?.signal }, undefined, () => verbs.window('watch', options, INDEX_WATCH));
+  }
+
+  nextExpiry(): Promise<number | undefined> {
+    const { target, view } = this.verbs;
+    return promised(target.connection, new ReadVerbs(target, view).nextExpiry());
   }
 
   [Symbol.asyncIterator](): KvIterator<IndexEntry<K, V>, Key> {

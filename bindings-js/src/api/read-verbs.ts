@@ -141,6 +141,11 @@ export class ReadVerbs<K, V> {
     return this.#call(Op.rank, (writer) => writer.range(range).bytes(bytes), (reader) => reader.uv());
   }
 
+  nextExpiry(options?: Bounds<K>): Task<number | undefined> {
+    const { range } = toWindow(this.target, 'nextExpiry', options, FOLLOW);
+    return this.#call(Op.nextExpiry, (writer) => writer.range(range), (reader) => reader.uv() || undefined);
+  }
+
   /** Reads or writes a value in parts, by a file that is loaded then. */
   async inParts<T>(call: string, key: K, ...args: unknown[]): Promise<T> {
     const { target, view } = this;

@@ -82,18 +82,23 @@ export interface LiveSource<K, V> {
   entries(range: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
   /** The commits that touch a range, as `Collection.watch` returns them. */
   watch(options?: WatchOptions<K>): CommitIterator<K, V>;
+  /** When the next entry of a range expires, as `Collection.nextExpiry` returns it. Without it, the range is read once a second where that matters. */
+  nextExpiry?(options?: Bounds<K> & SignalOptions): Promise<number | undefined>;
 }
 
 /** What a live value needs of a collection. */
 export interface Followed {
   /** The commits that may change what is read, as `Collection.watch` returns them. */
   watch(options: SignalOptions): AsyncIterable<unknown>;
+  /** As that of `LiveSource`. */
+  nextExpiry?(options?: SignalOptions): Promise<number | undefined>;
 }
 
 /** A collection, or an index of it with ranges of index keys. */
 interface Source<K, V, R> {
   entries(range: Range<R> & SignalOptions & WithMeta): KvIterator<Entry<K, V>, R>;
   watch(options?: Bounds<R> & SignalOptions): CommitIterator<K, V>;
+  nextExpiry?(options?: Bounds<R> & SignalOptions): Promise<number | undefined>;
 }
 
 /** Index ranges have `eq`; a collection refuses it. */
@@ -102,8 +107,10 @@ const LIVE_RANGE = { ...RANGE, eq: 2 } as const;
 /** Longest delay of setTimeout. */
 const MAX_WAIT_MS = 0x7fff_ffff;
 
-/** Poll interval where a result depends on entries that are not read: no commit reports that one has expired. */
+/** Poll interval where a result depends on entries that are not read, and the source does not tell when one expires. */
 const RECHECK_MS = 1000;
+/** Skipped entries that expire one after the other cause no more reads than one in this time. */
+const SKIPPED_MS = 100;
 
 /** Delay before the first retry, which doubles up to the last. */
 const FIRST_PAUSE_MS = 50;
@@ -128,6 +135,15 @@ function wake(call: () => void, at: number): ReturnType<typeof setTimeout> {
   const timer = setTimeout(call, Math.min(Math.max(at - Date.now(), 0) + 1, MAX_WAIT_MS));
   (timer as { unref?: () => void }).unref?.();
   return timer;
+}
+
+/**
+ * When a result that depends on entries which are not read has to be read again. No commit reports that one has
+ * expired. To be asked before the read: of entries that expire meanwhile, the time has passed then.
+ */
+async function skippedExpiry(source: { nextExpiry?(options?: SignalOptions): Promise<number | undefined> }, options: SignalOptions): Promise<number> {
+  if (source.nextExpiry === undefined) return Date.now() + RECHECK_MS;
+  return Math.max(await source.nextExpiry(options) ?? Infinity, Date.now() + SKIPPED_MS);
 }
 
 /** Identifies a key by its value; undefined if it contains bytes, or is an object of a custom codec. */
@@ -222,13 +238,13 @@ class Live<K, V, R> {
         while (isStale) {
           isStale = false;
           const range = this.#range;
+          // Entries move up when one that `offset` skips expires.
+          let next = (range.offset ?? 0) > 0 ? await skippedExpiry(this.#source, { ...onlyBounds(range), signal }) : Infinity;
           const entries = await this.#source.entries({ ...range, meta: true, signal }).toArray();
           signal.throwIfAborted();
           this.#failures = 0;
           this.#wasRead = true;
           clearTimeout(timer);
-          // Entries move up when one that `offset` skips expires.
-          let next = (range.offset ?? 0) > 0 ? Date.now() + RECHECK_MS : Infinity;
           for (const { expiresAt = Infinity } of entries) if (expiresAt < next) next = expiresAt;
           if (next < Infinity) timer = wake(refresh, next);
           this.#show(entries, range);
@@ -296,8 +312,8 @@ export function liveQuery<K, V>(index: LiveIndex<K, V>, range?: Omit<IndexRange,
 /**
  * The entries of a range, kept up to date while there are subscriptions. Bounds, `limit`, `offset`
  * and `reverse` apply as in `entries`. The range is read again after commits that touch the bounds
- * and when one of its entries expires, once for all that happens meanwhile, in O(log n + entries).
- * With an `offset` it is also read once a second, since an entry that is skipped may have expired.
+ * and when one of its entries expires, also one that is skipped, once for all that happens meanwhile,
+ * in O(log n + entries).
  * Without subscriptions nothing is read, and the last result stays.
  *
  * After a failure that is retryable, and while an index is being built, it is read again by itself,
@@ -330,7 +346,7 @@ export function liveWindow<K, V>(collection: LiveSource<K, V> | LiveIndex<K, V>,
 
 /**
  * What `read` returns, as a count, kept up to date while there are subscriptions. It is read again
- * after commits that change the collection, and once a second, since an entry may have expired.
+ * after commits that change the collection, and when one of its entries expires.
  * Listeners are called when the value is another one, as `Object.is` tells.
  *
  * @throws KvError KV_INVALID_ARGUMENT if `collection` or `read` is invalid.
@@ -341,10 +357,11 @@ export function liveValue<S extends Followed, T>(collection: S, read: (collectio
   let last: T | undefined;
   let version = 0;
   const toArray = async (): Promise<Entry<number, T>[]> => {
+    const expiresAt = await skippedExpiry(collection, {});
     const value = await read(collection);
     if (!Object.is(value, last) || version === 0) version++;
     last = value;
-    return [{ key: 0, value, version, expiresAt: Date.now() + RECHECK_MS }];
+    return [{ key: 0, value, version, expiresAt }];
   };
   const source = { entries: () => ({ toArray }), watch: (options: object) => collection.watch(options) };
   const live = new Live<number, T, never>(source as unknown as Source<number, T, never>, {});

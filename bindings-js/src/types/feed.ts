@@ -149,4 +149,9 @@ export interface Watchable<K, V> {
    * not affected. The range's `signal` unsubscribes it.
    */
   subscribe(range: Bounds<K> & SignalOptions, listener: (commit: Commit<K, V>) => void): Subscription;
+  /**
+   * When the next entry of a range expires, in milliseconds since 1970; undefined if none does. O(log n),
+   * unless more than a thousand others expire before it: then a time before which none of the range expires.
+   */
+  nextExpiry(options?: Bounds<K> & SignalOptions): Promise<number | undefined>;
 }

@@ -151,6 +151,8 @@ export interface LiveIndex<K, V> extends Index<K, V> {
    * live query of the index draws only what has changed.
    */
   watch(options?: IndexWatchOptions): CommitIterator<K, V>;
+  /** When the next entry of the collection expires, as `Collection.nextExpiry` without bounds. */
+  nextExpiry(): Promise<number | undefined>;
 }
 
 /** Options of `buildIndexes`. */

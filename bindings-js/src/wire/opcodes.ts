@@ -19,6 +19,7 @@ export const Op = {
   scanNext: 0x19,
   scanSeek: 0x1a,
   scanClose: 0x1b,
+  nextExpiry: 0x1c,
   snapshotOpen: 0x20,
   snapshotClose: 0x21,
   transactionOpen: 0x22,

@@ -419,6 +419,19 @@ impl Tree {
         self.named(visible)
     }
 
+    /// When the next record in a range expires, in milliseconds since 1970; `None` if none does.
+    /// O(log n), unless many records outside the range expire first: after a thousand of them the
+    /// answer is a time before which no record in the range expires.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn next_expiry(&self, range: &KeyRange<'_>) -> Result<Option<u64>> {
+        let Some(hints) = &self.view.hints else {
+            return Ok(None);
+        };
+        self.named(expiry::next_expiry(self.pager(), &self.view.collection, hints, range, self.now()))
+    }
+
     /// Number of records with keys below `key`, O(log n).
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! skipped and dropped when it comes due.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds as _};
 
 use super::{Collection, Collections};
 use crate::error::Result;
@@ -56,6 +56,45 @@ pub(crate) fn due_hints(pages: &impl Pages, hints: &Collection, now: u64, limit:
         list.push(cursor.key().to_vec());
     }
     Ok(list)
+}
+
+/// [`next_expiry`] looks at no more hints.
+const MAX_HINTS: usize = 1000;
+
+/// Returns when the next record of a range expires; `None`: none does. If many other records expire
+/// before it, a time before which none of the range does.
+pub(crate) fn next_expiry(
+    pages: &impl Pages,
+    records: &Collection,
+    hints: &Collection,
+    range: &KeyRange<'_>,
+    now: u64,
+) -> Result<Option<u64>> {
+    let after = now.saturating_add(1).to_be_bytes();
+    let from = KeyRange {
+        lower: Bound::Included(&after),
+        upper: Bound::Unbounded,
+    };
+    let mut cursor = hints.cursor(&from, Direction::Forward);
+    let mut last = None;
+    for _ in 0..MAX_HINTS {
+        if !cursor.advance(&hints.records(pages))? {
+            return Ok(None);
+        }
+        let Some((time, key)) = cursor.key().split_first_chunk() else {
+            continue;
+        };
+        let time = u64::from_be_bytes(*time);
+        last = Some(time);
+        let is_in_range = (range.lower, range.upper).contains(key);
+        if is_in_range
+            && let Some(found) = records.records(pages).find(key)?
+            && found.record().expires == time
+        {
+            break;
+        }
+    }
+    Ok(last)
 }
 
 /// Returns the positions, in key order, of all expired records not removed yet.

@@ -182,6 +182,11 @@ impl State {
                 range,
                 key,
             } => self.count(view, collection, range::before(range, key), database, out)?,
+            Request::NextExpiry {
+                view,
+                collection,
+                range,
+            } => out.uv(self.source(database, view, collection)?.next_expiry(&range)?.unwrap_or(0)),
             Request::Edge {
                 view,
                 collection,
