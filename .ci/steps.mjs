@@ -95,6 +95,10 @@ export const STEPS = [
   { name: 'faults', suite: 'runtimes', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:faults'] },
   { name: 'deno', suite: 'runtimes', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
   { name: 'bun', suite: 'runtimes', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun', '--', ...NOT_IN_BUN.map((name) => `--path-ignore-patterns=**/${name}.test.ts`)] },
+  // The examples that say that they run there.
+  ...['deno', 'bun'].map((runtime) => ({
+    name: `examples ${runtime}`, suite: 'runtimes', command: ['npm', 'run', '--silent', 'test:runtime', '--workspace', 'mangrove-examples'], env: { EXAMPLES_IN: runtime },
+  })),
   // Runs the native tool's tests on the package's tool, then tests the locks between the two. The
   // skipped test runs the tool a thousand times.
   {

@@ -30,7 +30,7 @@ function visit(id: string): Promise<Session | undefined> {
 
 const id = await login('ada');
 await visit(id);
-console.log(await visit(id));
+console.log(`visits: ${(await visit(id))?.visits}`);
 console.log(`ends in ${Math.ceil(((await sessions.getEntry(id))?.expiresAt ?? 0) / 60_000 - Date.now() / 60_000)} minutes`);
 
 await sessions.set('old', { user: 'grace', visits: 7 }, { expireAt: Date.now() - 1 });

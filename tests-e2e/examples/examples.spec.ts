@@ -87,3 +87,50 @@ test('the service worker answers from the database when the network is down', as
     await expect(page.getByRole('status')).toHaveText('The Analytical Engine weaves algebraical patterns (database)', { timeout: 1_000 });
   }).toPass();
 });
+
+test('inspections: 20,000 with photos, offline from the first visit on', async ({ profile }) => {
+  test.slow();
+  const SAMPLE = 20_000;
+  const server = await serve(built('inspections'));
+  const browser = await profile.launch();
+  const page = await browser.newPage();
+  await page.goto(server.url);
+  await expect(page.getByText('This page works offline.')).toBeVisible();
+  await server[Symbol.asyncDispose]();
+
+  await page.reload();
+  await page.getByRole('button', { name: 'Load the sample' }).click();
+  const status = page.getByRole('status');
+  await expect(status).toHaveText(`${SAMPLE} to do`, { timeout: 120_000 });
+
+  await page.reload();
+  await expect(status).toHaveText(`${SAMPLE} to do`);
+  // The sample is due in another order than that of its keys.
+  const siteAt = (position: number): string => {
+    const id = Array.from({ length: SAMPLE }, (_, key) => key).find((key) => (key * 7919) % SAMPLE === position);
+    return `Site ${id}`;
+  };
+  for (const position of [0, 10_000, SAMPLE - 1]) {
+    await page.locator('#list').evaluate((list, top) => { list.scrollTop = top; }, position * 48);
+    const photo = page.getByAltText(`photo of ${siteAt(position)}`, { exact: true });
+    await expect(photo).toBeInViewport();
+    await expect(photo).toHaveJSProperty('naturalWidth', 160);
+    expect(await page.locator('#list .row').count()).toBeLessThan(50);
+  }
+
+  const last = siteAt(SAMPLE - 1);
+  // As large as photos are.
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="30" height="20"><!--${'x'.repeat(3_000_000)}--></svg>`;
+  await page.getByLabel(`photo for ${last}`, { exact: true }).setInputFiles({ name: 'taken.svg', mimeType: 'image/svg+xml', buffer: Buffer.from(svg) });
+  await expect(status).toHaveText(`${SAMPLE - 1} to do`);
+  await browser.close();
+
+  // Still without a server.
+  const again = await (await profile.launch()).newPage();
+  await again.goto(server.url);
+  await expect(again.getByRole('status')).toHaveText(`${SAMPLE - 1} to do`);
+  await again.getByRole('checkbox').check();
+  await expect(again.getByRole('status')).toHaveText('1 done');
+  await expect(again.getByAltText(`photo of ${last}`, { exact: true })).toHaveJSProperty('naturalWidth', 30);
+  await expect(again.getByRole('img')).toHaveCount(1);
+});

@@ -1,14 +1,14 @@
-// Runs each example for Node as a separate program and checks its output.
+// Runs each example for Node as a separate program and checks its output; most of them in Deno and Bun, too.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { open } from 'mangrove-kv';
 import { testStorage } from 'mangrove-kv/testing';
+import { DIRECTORY, RUNTIME, commandOf } from './runtime.ts';
 
 const run = promisify(execFile);
 
@@ -22,17 +22,17 @@ async function withDirectory<T>(use: (directory: string) => Promise<T>): Promise
 }
 
 /** Returns the lines that an example prints with a database at `path`. */
-async function linesOf(example: string, path: string, ...imports: string[]): Promise<string[]> {
-  const file = fileURLToPath(new URL(`../${example}`, import.meta.url));
-  const flags = ['tsx', ...imports].flatMap((name) => ['--import', name]);
-  const { stdout } = await run(process.execPath, [...flags, file, path], { cwd: fileURLToPath(new URL('..', import.meta.url)) });
+async function linesOf(example: string, path: string, flags: readonly string[] = []): Promise<string[]> {
+  const [program, args] = commandOf(example, path);
+  const { stdout } = await run(program, [...flags, ...args], { cwd: DIRECTORY });
   return stdout.trimEnd().split('\n');
 }
 
 test('outbox: nothing is lost while there is no server, nothing is done twice, nothing is sent that was changed meanwhile', () =>
   withDirectory(async (directory) => {
-    assert.deepEqual(await linesOf('outbox.ts', join(directory, 'db')), [
-      '2 waiting: fetch failed',
+    const [failure, ...rest] = await linesOf('outbox.ts', join(directory, 'db'));
+    assert.match(failure ?? '', /^2 waiting: ./);
+    assert.deepEqual(rest, [
       'sent 3',
       'the server has done 3 jobs',
       'ada: Notes on the Analytical Engine',
@@ -42,7 +42,7 @@ test('outbox: nothing is lost while there is no server, nothing is done twice, n
 
 test('session cache: sessions live on when they are used, and end', () => withDirectory(async (directory) => {
   assert.deepEqual(await linesOf('session-cache.ts', join(directory, 'db')), [
-    "{ user: 'ada', visits: 2 }",
+    'visits: 2',
     'ends in 60 minutes',
     'an expired one: undefined',
     'after the logout: undefined 0',
@@ -56,8 +56,8 @@ test('backup: the file is there when it is complete', () => withDirectory(async 
   await db.close();
 }));
 
-test('idb-keyval: what was stored is there, as it should be, once', () => withDirectory(async (directory) => {
-  assert.deepEqual(await linesOf('from-idb-keyval.ts', join(directory, 'db'), 'fake-indexeddb/auto'), [
+test('idb-keyval: what was stored is there, as it should be, once', { skip: RUNTIME !== 'node' }, () => withDirectory(async (directory) => {
+  assert.deepEqual(await linesOf('from-idb-keyval.ts', join(directory, 'db'), ['--import', 'fake-indexeddb/auto']), [
     '3 of 3',
     'at the next start: 0',
     '1 Notes on the Analytical Engine 1843',
@@ -68,8 +68,10 @@ test('idb-keyval: what was stored is there, as it should be, once', () => withDi
 test('database as bytes: a copy of the bytes is the database', () => withDirectory(async (directory) => {
   const [hasBytes, ...rest] = await linesOf('database-as-bytes.ts', join(directory, 'unused'));
   assert.equal(hasBytes, 'true');
-  assert.match(rest.join(' '), /'Ada Lovelace'.*'Sketch of the Analytical Engine'.* true$/);
+  assert.match(rest.join(' '), /Ada Lovelace.*Sketch of the Analytical Engine.* true$/);
 }));
 
-const { BytesStorage } = await import('../database-as-bytes.ts');
-await testStorage(() => new BytesStorage(), { test });
+if (RUNTIME === 'node') {
+  const { BytesStorage } = await import('../database-as-bytes.ts');
+  await testStorage(() => new BytesStorage(), { test });
+}

@@ -5,7 +5,7 @@ import { mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync }
 import { dirname, join } from 'node:path';
 
 /** What the engine and its tests consist of, from the root of the repository. */
-const COPIED = ['Cargo.lock', 'Cargo.toml', 'rust-toolchain.toml', 'docs/FORMAT.md', 'docs/RUST.md', 'engine/Cargo.toml',
+const COPIED = ['Cargo.lock', 'Cargo.toml', 'rust-toolchain.toml', 'docs/FORMAT.md', 'docs/RUST.md', 'engine/Cargo.toml', 'engine/examples',
   'engine/proptest-regressions', 'engine/src', 'engine/testing', 'engine/tests', 'fuzz/corpus-seeds'];
 
 const SWITCH = `
