@@ -1,7 +1,8 @@
 // Installs missing dependencies of the build and the tests; quick if nothing is missing.
 // `--browser` adds Chromium, Firefox and WebKitGTK, `--bundlers` the bundlers that the package is
-// tested with, Jest and Vitest, `--sync` the servers that the tests of sync start, `--nats` only the
-// one of the demo, `--i686` Rust's target for processors with addresses of 32 bits.
+// tested with, `--runtimes` Jest, Vitest and three versions of Node, `--sync` the servers that the
+// tests of sync start, `--nats` only the one of the demo, `--i686` Rust's target for processors with
+// addresses of 32 bits.
 import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -196,7 +197,10 @@ try {
     installServers(SYNC_SERVERS);
     installNpmPackages(join(ROOT, 'bindings-js', 'test-sync', 'servers'), 's3rver');
   }
-  if (process.argv.includes('--bundlers')) installNpmPackages(join(ROOT, 'bindings-js', 'test-runners'), 'Jest and Vitest');
+  if (process.argv.includes('--runtimes')) {
+    installNpmPackages(join(ROOT, 'bindings-js', 'test-runners'), 'Jest and Vitest');
+    installNpmPackages(join(ROOT, 'bindings-js', 'test-nodes'), 'Node 20, 22 and 24');
+  }
   // Half a gigabyte, so they are a separate package, which the demo does not need. Not `npm ci`: it
   // fails if the registry lacks other platforms' bindings that the lock file names.
   if (process.argv.includes('--bundlers')) installNpmPackages(join(ROOT, 'tests-e2e', 'matrix'), 'bundlers', 'install');

@@ -6,6 +6,7 @@ import { I686_TARGET, ROOT, hasI686, output } from './tools.mjs';
 const BINDINGS = join(ROOT, 'bindings-js');
 const EXAMPLES = join(ROOT, 'tests-e2e', 'examples');
 const RUNNERS = join(ROOT, 'bindings-js', 'test-runners');
+const NODES = join(ROOT, 'bindings-js', 'test-nodes');
 const MATRIX = join(ROOT, 'tests-e2e', 'matrix');
 
 /** Tests that take half of Bun's time and need nothing of the runtime; Node and Deno run them. */
@@ -74,6 +75,8 @@ export const STEPS = [
   { name: 'suites', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:suites'] },
   // The package in Jest and Vitest, with jsdom and fake timers, which setup installs.
   { name: 'test runners', suite: 'runtimes', cwd: RUNNERS, command: ['npm', 'run', '--silent', 'test'] },
+  // Node's permission model, in the supported versions, which setup installs.
+  { name: 'node permissions', suite: 'runtimes', cwd: NODES, command: ['npm', 'run', '--silent', 'test'] },
   { name: 'pack', suite: 'quick', command: ['node', '.ci/test-pack.mjs'] },
   // Steps with browsers start two at a time; a third program would slow them down by minutes.
   { name: 'e2e chromium', suite: 'quick', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium'] },

@@ -1,9 +1,9 @@
 // Tests the package as it would be published: its content and metadata, then its use by each
 // runtime in an empty project. It must be built.
-import { execFileSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import process from 'node:process';
 import { pack } from './pack.mjs';
 import { ROOT, output, toolEnv } from './tools.mjs';
@@ -65,6 +65,22 @@ const TSC = ['--noEmit', '--strict', '--target', 'es2022', '--types', 'node', '-
 const LIBRARIES = { servers: 'ES2022,ESNext.Disposable', browsers: 'ES2022,ESNext.Disposable,DOM,DOM.Iterable' };
 const RESOLUTIONS = { nodenext: 'nodenext', esnext: 'bundler' };
 
+/** Entries that import the packages they adapt to. */
+const WITH_PEERS = ['level', 'keyv', 'unstorage', 'automerge', 'rxdb', 'yjs', 'react', 'vue', 'svelte', 'sync/nats', 'sync/nats-admin', 'sync/s3'];
+const STRICT = {
+  noEmit: true, target: 'es2022', strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, noPropertyAccessFromIndexSignature: true,
+  verbatimModuleSyntax: true, isolatedModules: true, skipLibCheck: false, typeRoots: [join(ROOT, 'node_modules', '@types')],
+};
+/** Libraries and packages of types that projects have. */
+const PLACES = {
+  'servers': { lib: ['ES2022', 'ESNext.Disposable'], types: ['node'] },
+  'old servers': { lib: ['ES2022'], types: ['node'] },
+  'pages': { lib: ['ES2022', 'ESNext.Disposable', 'DOM', 'DOM.Iterable'], types: [] },
+  'pages beside Node': { lib: ['ES2022', 'ESNext.Disposable', 'DOM', 'DOM.Iterable'], types: ['node'] },
+  'workers': { lib: ['ES2022', 'ESNext.Disposable', 'WebWorker'], types: [] },
+};
+const MODULES = [['node16', 'node16'], ['nodenext', 'nodenext'], ['esnext', 'bundler']];
+
 const RUNTIMES = {
   node: ['node', 'program.mjs', 'node.db'],
   deno: ['deno', 'run', '--allow-all', '--no-lock', 'program.mjs', 'deno.db'],
@@ -88,6 +104,45 @@ function checkTypes(directory, programs) {
       const args = ['--lib', lib, '--module', module, '--moduleResolution', resolution, ...programs];
       check(`types for ${where}, ${resolution}`, directory, ['tsc', ...TSC, ...args]);
     }
+  }
+}
+
+/** Our declarations, which the compiler checks without `skipLibCheck`, as some programs have it. */
+function checkDeclarations(directory, exports) {
+  const names = Object.entries(exports).filter(([, entry]) => entry.types !== undefined).map(([name]) => name.replace(/^\.\/?/, ''));
+  const unknown = WITH_PEERS.find((name) => !names.includes(name));
+  if (unknown !== undefined) throw new Error(`there is no entry ${unknown}`);
+  const write = (file, imported) => writeFileSync(join(directory, file), imported.map((name, at) => `export * as e${at} from '${['mangrove-kv', name].filter(Boolean).join('/')}';\n`).join(''));
+  write('entries.mts', names.filter((name) => !WITH_PEERS.includes(name)));
+  write('adapters.mts', WITH_PEERS);
+  for (const file of ['entries.mts', 'adapters.mts']) {
+    if (file === 'adapters.mts') linkPeers(directory);
+    for (const [where, place] of Object.entries(PLACES)) {
+      for (const [module, moduleResolution] of MODULES) {
+        writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions: { ...STRICT, ...place, module, moduleResolution }, files: [file] }));
+        const errors = compile(directory);
+        if (errors.length > 0) throw new Error(`${file} for ${where}, ${moduleResolution}:\n${errors.join('\n')}`);
+      }
+    }
+    process.stdout.write(`declarations of ${file}: ok\n`);
+  }
+}
+
+/** What the compiler has against our declarations. Other packages' have errors of their own. */
+function compile(directory) {
+  const { status, stdout } = spawnSync('tsc', ['--project', '.', '--pretty', 'false'], { cwd: directory, env: toolEnv(), encoding: 'utf8' });
+  const errors = stdout.split('\n').filter((line) => line.includes('error TS'));
+  if (status !== 0 && errors.length === 0) throw new Error(`tsc: ${stdout}`);
+  return errors.filter((line) => line.includes('mangrove-kv') || !line.includes('node_modules'));
+}
+
+/** Installs the packages that the adapters adapt to. */
+function linkPeers(directory) {
+  const { peerDependencies } = JSON.parse(readFileSync(join(ROOT, 'bindings-js', 'package.json'), 'utf8'));
+  for (const name of Object.keys(peerDependencies)) {
+    const place = join(directory, 'node_modules', name);
+    mkdirSync(dirname(place), { recursive: true });
+    symlinkSync(join(ROOT, 'node_modules', name), place);
   }
 }
 
@@ -167,6 +222,7 @@ try {
     check(`${runtime}, recover`, directory, [...tool, 'recover', `tool-${runtime}`, `recovered-${runtime}`]);
   }
   checkTypes(directory, ['program.mts', ...checkSamples(directory)]);
+  checkDeclarations(directory, exports);
 } catch (error) {
   process.stderr.write(`pack: ${error.message}\n`);
   process.exitCode = 1;

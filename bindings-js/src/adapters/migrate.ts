@@ -13,6 +13,10 @@ import type { Indexes } from './shared/idb-indexes.ts';
 export { dexieIndexes, indexesOf } from './shared/idb-indexes.ts';
 export type { IndexedDBIndex, Indexes } from './shared/idb-indexes.ts';
 
+// Derived from the environment, so that programs without the DOM types compile too.
+type FactoryType = typeof globalThis extends { IDBFactory: new (...args: never[]) => infer F } ? F : object;
+type StorageType = typeof globalThis extends { Storage: new (...args: never[]) => infer S } ? S : object;
+
 /** A database of any key and value types. */
 export interface MigrationTarget {
   /** Same as `collection` of a `Database`. */
@@ -81,7 +85,7 @@ export interface IndexedDBMigration<K, V> extends MigrationOptions<K, V> {
    */
   indexes?: boolean | undefined;
   /** Factory of the source. Default: the global one. */
-  indexedDB?: IDBFactory | undefined;
+  indexedDB?: FactoryType | undefined;
 }
 
 /** Options of `migrateLocalStorage`. */
@@ -91,7 +95,7 @@ export interface LocalStorageMigration<K, V> extends MigrationOptions<K, V> {
   /** Copies only keys that start with this prefix. */
   prefix?: string | undefined;
   /** Source to copy. Default: the global `localStorage`. */
-  storage?: Storage | undefined;
+  storage?: StorageType | undefined;
 }
 
 /** About what a commit has, and what is read at once without `batchSize`. */

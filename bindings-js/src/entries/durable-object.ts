@@ -19,6 +19,7 @@ import { WatchedStorage } from '../storage/custom.ts';
 import { DurableObjectStorage } from '../storage/durable-object.ts';
 import type { DurableObjectStorageLike } from '../storage/durable-object.ts';
 import type { Database, OpenOptions } from '../types/index.ts';
+import type { ModuleType } from '../types/open.ts';
 
 export * from '../api/index.ts';
 export { DurableObjectStorage } from '../storage/durable-object.ts';
@@ -30,7 +31,7 @@ export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<
    * The engine's module: `import wasm from 'mangrove-kv/mangrove_bg.wasm'`, or with `encryption`
    * `'mangrove-kv/mangrove_encrypted_bg.wasm'`, which Workers compile ahead of time.
    */
-  wasm: WebAssembly.Module;
+  wasm: [ModuleType] extends [never] ? object : ModuleType;
   /** Name of the database, without a slash: one object may hold several. Default: "main". */
   name?: string | undefined;
 }

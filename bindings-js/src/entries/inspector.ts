@@ -10,6 +10,9 @@ import type { InspectedCollection, InspectedDatabase } from '../inspector/source
 
 export type { InspectedCollection, InspectedDatabase, InspectedEntries, InspectedIndex, InspectedIndexEntry } from '../inspector/source.ts';
 
+// Derived from the environment, so that programs without the DOM types compile too.
+type ElementType = typeof globalThis extends { HTMLElement: new (...args: never[]) => infer E } ? E : object;
+
 /** Options of `mountInspector`. */
 export interface InspectorOptions {
   /**
@@ -46,7 +49,7 @@ export interface Inspector extends Disposable {
  * const inspector = mountInspector(document.querySelector('#inspector'), db);
  * ```
  */
-export function mountInspector(element: HTMLElement, db: InspectedDatabase, options: InspectorOptions = {}): Inspector {
+export function mountInspector(element: ElementType, db: InspectedDatabase, options: InspectorOptions = {}): Inspector {
   const { collections = [], refreshMs = 1000, onRestored } = options;
   const host = document.createElement('div');
   const abort = new AbortController();

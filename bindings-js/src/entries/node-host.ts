@@ -22,7 +22,7 @@ import { KvError } from '../base/errors.ts';
 import { WatchedStorage } from '../storage/custom.ts';
 import { MemoryStorage } from '../storage/memory.ts';
 import { checkFilesOurs, hasDatabase, prepareDirectory, toPath } from '../storage/node-directory.ts';
-import { DATA_FILE, LOG_FILE, NodeStorage, attemptTo, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
+import { DATA_FILE, LOG_FILE, NodeStorage, adviceFor, attemptTo, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
 import { lockDirectory, lockDirectorySync } from '../storage/node-lock.ts';
 import { FRONT_BYTES, checkForce, hasMagic } from '../storage/ours.ts';
 import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, Support, SyncDatabase } from '../types/index.ts';
@@ -166,7 +166,7 @@ async function openInWorker(
     port = new NodeWorkerPort(new Worker(script, NodeWorkerPort.options), place.release);
   } catch (error) {
     place.release();
-    throw error instanceof KvError ? error : new NoWorkerError('', { cause: error });
+    throw error instanceof KvError ? error : new NoWorkerError(`${error instanceof Error ? error.message : String(error)}${adviceFor(error)}`, { cause: error });
   }
   const storage = persistence === 'memory' ? 'memory' : 'fs';
   return WorkerTransport.open(port, Promise.resolve({ module, storage, name: path, lockTimeoutMs, engine }), signal);

@@ -25,12 +25,34 @@ export function isMissing(error: unknown): boolean {
 }
 
 /** Node's permission model says neither what it refuses nor how to allow it. Deno says both. */
-function adviceFor(error: unknown): string {
+export function adviceFor(error: unknown): string {
   if (codeOf(error) !== 'ERR_ACCESS_DENIED') return '';
   const { message, permission, resource = '' } = error as Error & { readonly permission?: string; readonly resource?: string };
-  if (message.includes('fsync')) return '; without it nothing is durable, so under --permission a database can only be opened with readOnly';
+  if (/f(?:data)?sync/.test(message)) return '; no flag allows it and without it nothing is durable, so under --permission a database can only be opened with readOnly on this system';
+  if (permission === 'WorkerThreads') return '; allow it with --allow-worker';
   return `; allow it with --allow-fs-${permission === 'FileSystemWrite' ? 'write' : 'read'}=${resource}`;
 }
+
+/** Whether Node refuses all flushes, as newer releases do under --permission. No flag allows them. */
+function refusesFlushes(): boolean {
+  if ((process as { readonly permission?: unknown }).permission === undefined) return false;
+  try {
+    // No such file: where flushes are allowed, this fails with another error.
+    fs.fdatasyncSync(-1);
+  } catch (error) {
+    return codeOf(error) === 'ERR_ACCESS_DENIED';
+  }
+  return false;
+}
+
+/**
+ * There every write waits until it is on disk. The journals of Linux's file systems keep the order of
+ * changes, so earlier truncations, names and renames are on disk then, too. Others do not promise it.
+ */
+const WRITES_THROUGH = process.platform === 'linux' && refusesFlushes();
+const { O_RDWR, O_CREAT, O_EXCL, O_SYNC, O_DSYNC } = fs.constants;
+const READ_WRITE = WRITES_THROUGH ? O_RDWR | O_DSYNC : 'r+';
+const CREATE = WRITES_THROUGH ? O_RDWR | O_DSYNC | O_CREAT | O_EXCL : 'wx+';
 
 /** Converts the error of a system call to a KvError. */
 export function toKvError(error: unknown, action: string): KvError {
@@ -54,11 +76,32 @@ export function attemptTo<T>(action: string, call: () => T): T {
 export function syncDirectory(directory: string): void {
   // Windows has no such call and does not need it.
   if (process.platform === 'win32') return;
+  if (WRITES_THROUGH) {
+    carryNames(directory);
+    return;
+  }
   const handle = fs.openSync(directory, 'r');
   try {
     fs.fsyncSync(handle);
   } finally {
     fs.closeSync(handle);
+  }
+}
+
+/** Makes them survive by a write to a new file there. */
+function carryNames(directory: string): void {
+  const path = join(directory, `.sync-${crypto.randomUUID()}`);
+  try {
+    const handle = fs.openSync(path, O_RDWR | O_CREAT | O_EXCL | O_SYNC);
+    try {
+      fs.writeSync(handle, '.');
+    } finally {
+      fs.closeSync(handle);
+      fs.rmSync(path);
+    }
+  } catch (error) {
+    // In the directory above the database's: the name goes with the first write to the database.
+    if (codeOf(error) !== 'ERR_ACCESS_DENIED') throw error;
   }
 }
 
@@ -130,7 +173,7 @@ class NodeFile implements FlushableFile {
   }
 
   flush(): void {
-    this.#call('flush', fs.fdatasyncSync);
+    if (!WRITES_THROUGH) this.#call('flush', fs.fdatasyncSync);
   }
 
   flushLater(done: (error: unknown) => void): void {
@@ -228,7 +271,7 @@ export class NodeStorage implements CustomStorage {
    * for files that are taken away.
    */
   readonly watch = 2;
-  /** Files that are only read are never flushed. */
+  /** Files that are only read are never flushed, nor those that are written through. */
   readonly flushesLater: boolean;
   readonly #directory: string;
   readonly #isReading: boolean;
@@ -236,7 +279,7 @@ export class NodeStorage implements CustomStorage {
   constructor(directory: string, isReading = false) {
     this.#directory = directory;
     this.#isReading = isReading;
-    this.flushesLater = !isReading;
+    this.flushesLater = !isReading && !WRITES_THROUGH;
   }
 
   open(file: string): StorageFile {
@@ -259,14 +302,14 @@ export class NodeStorage implements CustomStorage {
   #openHandle(path: string): number {
     if (this.#isReading) return fs.openSync(path, 'r');
     try {
-      const handle = fs.openSync(path, 'r+');
+      const handle = fs.openSync(path, READ_WRITE);
       // The file is new, or its creator died before the file's name was on disk.
       if (fs.fstatSync(handle).size === 0) syncDirectory(this.#directory);
       return handle;
     } catch (error) {
       if (codeOf(error) !== 'ENOENT') throw error;
     }
-    const handle = fs.openSync(path, 'wx+');
+    const handle = fs.openSync(path, CREATE);
     syncDirectory(this.#directory);
     return handle;
   }

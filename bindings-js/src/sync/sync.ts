@@ -1,7 +1,7 @@
 // What an application sees: a database that follows a log, and tells how far it is.
 import { abortable } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
-import { AbortController, Event, EventTarget } from '../base/platform.ts';
+import { AbortController, Event, EventTarget as OwnEventTarget } from '../base/platform.ts';
 import { fromPlain } from '../base/plain-error.ts';
 import type { Database } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
@@ -21,6 +21,9 @@ import type { Verb, Verbs } from './verbs.ts';
 
 /** Databases that are being synchronized in this thread. */
 const active = new WeakSet<Database>();
+
+// By its global name, which all projects' libraries have; the declarations of `platform.ts` need more.
+const EventTarget: typeof globalThis.EventTarget = OwnEventTarget;
 
 /** A database that is kept in step with a log. */
 export class Sync extends EventTarget {

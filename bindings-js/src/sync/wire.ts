@@ -2,6 +2,7 @@
 import { KvError } from '../base/errors.ts';
 import { TextEncoder, crypto } from '../base/platform.ts';
 import { concat, toHexBytes } from './bytes.ts';
+import type { CryptoKeyType } from '../types/encryption.ts';
 import type { ReadRecord } from './apply.ts';
 import { COMPRESSED, MAX_RECORD_BYTES, SEALED, crcOf, decodeRecord, encodeHeader, encodeRecord } from './record.ts';
 import type { RecordHeader } from './record.ts';
@@ -12,7 +13,7 @@ type Bytes = Uint8Array<ArrayBuffer>;
 /** Seals what leaves the device, so that the servers see ciphertext and cannot forge it. */
 export interface Seal {
   /** An AES-GCM key with the usages "encrypt" and "decrypt", one for each database. */
-  readonly key: CryptoKey;
+  readonly key: CryptoKeyType;
   /** Name of the database, the same on all devices: what is sealed for one is of no use in another. */
   readonly database: string;
 }

@@ -1,7 +1,7 @@
 // What an encrypted database is locked with.
 
 // Derived from the environment, so that programs without the DOM types compile too.
-type CryptoKeyType = typeof globalThis extends { CryptoKey: new (...args: never[]) => infer C } ? C : never;
+export type CryptoKeyType = typeof globalThis extends { CryptoKey: new (...args: never[]) => infer C } ? C : never;
 
 /**
  * What an encrypted database is locked with: a key, or a passphrase that one is derived from. See
