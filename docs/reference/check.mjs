@@ -1,5 +1,6 @@
 // Checks the documentation: every link must lead somewhere, the sizes on the pages must be those of the
-// build, and what they say of benchmarks that of the reports. `--write` writes both.
+// build, what they say of benchmarks that of the reports, and the table of files that of files.mjs.
+// `--write` writes all of these.
 import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -7,6 +8,7 @@ import GithubSlugger from 'github-slugger';
 import MarkdownIt from 'markdown-it';
 import { figuresForPages } from '../../bindings-js/build-sizes.mjs';
 import { BenchFigures } from './bench-figures.mjs';
+import { fileFigures, withFiles } from './files.mjs';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** Directories with generated or foreign files. */
@@ -15,6 +17,8 @@ const SKIPPED = new Set(['node_modules', 'target', 'dist', 'build', 'api', 'test
  * Allowed deviation of a size from the build's, so that pages need not change with every commit.
  */
 const TOLERANCE = 0.02;
+/** The same for small files, in bytes. */
+const TOLERATED_BYTES = 200;
 /** Prefix of links on pages that are also read outside the repository. */
 const { repository } = JSON.parse(readFileSync(join(ROOT, 'bindings-js', 'package.json'), 'utf8'));
 const FILES_URL = `${repository.url.replace(/^git\+|\.git$/g, '')}/blob/main/`;
@@ -81,7 +85,7 @@ function checkFigures(pages, figures) {
       for (const [, what, said] of text.matchAll(FIGURE)) {
         const bytes = figures.get(what);
         if (bytes === undefined) report(path, index + 1, `the build has no figure "${what}"`);
-        else if (Math.abs(Number(said) * 1024 / bytes - 1) > (what.startsWith('budget') ? 0 : TOLERANCE)) {
+        else if (Math.abs(Number(said) * 1024 - bytes) > (what.startsWith('budget') ? 0 : Math.max(bytes * TOLERANCE, TOLERATED_BYTES))) {
           report(path, index + 1, `${what} is ${(bytes / 1024).toFixed(1)} KiB after gzip, the page says ${said}`);
         } else if ((saidFirst.get(what) ?? said) !== said) {
           report(path, index + 1, `${what} is ${said} here and ${saidFirst.get(what)} on another page`);
@@ -120,10 +124,23 @@ function checkBenchFigures(pages, isWriting) {
   }
 }
 
+/** Checks the tables of the files that pages fetch. */
+function checkFiles(pages, isWriting) {
+  for (const path of pages.keys()) {
+    const text = readFileSync(path, 'utf8');
+    const written = withFiles(text);
+    if (written === text) continue;
+    if (isWriting) writeFileSync(path, written);
+    else report(path, text.split('\n').findIndex((line) => line === '<!-- files -->') + 1, 'the table is not that of docs/reference/files.mjs');
+  }
+}
+
 const pages = new Map(pagesUnder(ROOT).map((path) => [path, readPage(path)]));
 checkLinks(pages);
-const figures = figuresForPages(join(ROOT, 'bindings-js', 'dist'));
+const dist = join(ROOT, 'bindings-js', 'dist');
+const figures = new Map([...figuresForPages(dist), ...fileFigures(dist)]);
 const isWriting = process.argv.includes('--write');
+checkFiles(pages, isWriting);
 if (isWriting) writeFigures(pages, figures);
 checkFigures(pages, figures);
 checkBenchFigures(pages, isWriting);
