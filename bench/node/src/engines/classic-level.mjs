@@ -37,6 +37,12 @@ export async function open(directory, { ints, values, durable, cacheBytes }) {
       return count;
     },
     range: (from, limit) => db.iterator({ gte: from, limit, highWaterMarkBytes: HIGH_WATER_MARK }).all(),
+    // Without a transaction: nobody else takes.
+    async take() {
+      const [entry] = await db.iterator({ limit: 1 }).all();
+      if (entry !== undefined) await db.del(entry[0], sync);
+      return entry;
+    },
     close: () => db.close(),
   };
 }

@@ -3,6 +3,7 @@
 // - `write(entries)`, one atomic commit, and `put(key, value)`;
 // - `get(key)`, awaited by the benchmark, `getSync(key)` where there is one, `getMany(keys)`;
 // - `scan(reverse)`, how many entries it has read, and `range(from, limit)`, an array of entries;
+// - `take()`, which removes the first entry in the order of the keys, in one commit, and gives it;
 // - `close()`.
 //
 // and, where there are indexes, `openIndexed`, which gives an object with

@@ -26,6 +26,12 @@ export function open(directory, { ints, values, durable, encryptionKey }) {
       return count;
     },
     range: (from, limit) => db.getRange({ start: from, limit }).asArray,
+    take: () => db.transaction(() => {
+      for (const entry of db.getRange({ limit: 1 })) {
+        db.remove(entry.key);
+        return entry;
+      }
+    }),
     close: () => db.close(),
   };
 }

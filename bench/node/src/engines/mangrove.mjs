@@ -19,6 +19,11 @@ export async function open(directory, { ints, values, durable, cacheBytes, encry
       return count;
     },
     range: (from, limit) => db.entries({ gte: from, limit }).toArray(),
+    take: () => db.transaction(async (tx) => {
+      const entry = await tx.first();
+      if (entry !== undefined) tx.delete(entry[0]);
+      return entry;
+    }),
     close: () => db.close(),
   };
 }

@@ -15,6 +15,7 @@ export function open(directory, { ints, values, durable, cacheBytes }, connect) 
   const get = db.prepare('SELECT value FROM kv WHERE key = ?');
   const scans = ['ASC', 'DESC'].map((order) => db.prepare(`SELECT key, value FROM kv ORDER BY key ${order}`));
   const range = db.prepare('SELECT key, value FROM kv WHERE key >= ? ORDER BY key LIMIT ?');
+  const take = db.prepare('DELETE FROM kv WHERE key = (SELECT key FROM kv ORDER BY key LIMIT 1) RETURNING key, value');
   const value = (key) => get.get(key)?.value;
   return {
     overlaps: false,
@@ -38,6 +39,7 @@ export function open(directory, { ints, values, durable, cacheBytes }, connect) 
       return count;
     },
     range: (from, limit) => range.all(from, limit),
+    take: () => take.get(),
     close: () => db.close(),
   };
 }
