@@ -167,13 +167,18 @@ function checkSamples(directory) {
   });
 }
 
-/** Links of the package's page that are no addresses lead to files of the package. */
+/** Links of the package's pages that are no addresses lead to its files. */
 function checkLinks(tarball) {
   const names = new Set(output('tar', ['-tzf', tarball]).split('\n'));
-  const page = output('tar', ['-xzOf', tarball, 'package/README.md']);
-  const missing = [...page.matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target)
-    .filter((target) => !/^(?:https:|#)/.test(target) && !names.has(join('package', target.split('#')[0])));
-  if (missing.length > 0) throw new Error(`the package's README.md links to what it does not have: ${missing.join(', ')}`);
+  const pages = [...names].filter((name) => name.endsWith('.md'));
+  if (!pages.includes('package/docs/GUIDE.md')) throw new Error('the package has no docs/GUIDE.md');
+  for (const name of pages) {
+    // What is in code is no link.
+    const text = output('tar', ['-xzOf', tarball, name]).replaceAll(/^```[^]*?^```$|`[^`\n]*`/gm, '');
+    const missing = [...text.matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target)
+      .filter((target) => !/^(?:https?:|#)/.test(target) && !names.has(join(dirname(name), target.split('#')[0])));
+    if (missing.length > 0) throw new Error(`the package's ${name} links to what it does not have: ${missing.join(', ')}`);
+  }
 }
 
 /** What was built is packed as it is. */

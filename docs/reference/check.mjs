@@ -11,6 +11,8 @@ import { BenchFigures } from './bench-figures.mjs';
 import { fileFigures, withFiles } from './files.mjs';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+/** Copies of pages, as the package has them. */
+const COPIES = join(ROOT, 'bindings-js', 'docs');
 /** Directories with generated or foreign files. */
 const SKIPPED = new Set(['node_modules', 'target', 'dist', 'build', 'api', 'test-results', 'playwright-report']);
 /**
@@ -28,6 +30,7 @@ const problems = [];
 const report = (page, line, message) => problems.push(`${relative(ROOT, page)}:${line}: ${message}`);
 
 function pagesUnder(directory) {
+  if (directory === COPIES) return [];
   return readdirSync(directory, { withFileTypes: true }).flatMap((entry) => {
     if (entry.name.startsWith('.') || SKIPPED.has(entry.name)) return [];
     const path = join(directory, entry.name);
