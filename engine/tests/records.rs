@@ -581,7 +581,10 @@ fn the_next_expiry_in_a_range_is_that_of_a_model() {
                 upper: Bound::Excluded(&upper[..]),
             };
             let inside = model.range(from.min(to)..from.max(to));
-            let expected = inside.filter_map(|(_, expires)| *expires).filter(|expires| *expires > now).min();
+            let expected = inside
+                .filter_map(|(_, expires)| *expires)
+                .filter(|expires| *expires > now)
+                .min();
             if let Some(tree) = database.snapshot().collection("c") {
                 assert_eq!(tree.next_expiry(&range), Ok(expected), "seed {seed}");
             }

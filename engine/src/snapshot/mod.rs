@@ -429,7 +429,13 @@ impl Tree {
         let Some(hints) = &self.view.hints else {
             return Ok(None);
         };
-        self.named(expiry::next_expiry(self.pager(), &self.view.collection, hints, range, self.now()))
+        self.named(expiry::next_expiry(
+            self.pager(),
+            &self.view.collection,
+            hints,
+            range,
+            self.now(),
+        ))
     }
 
     /// Number of records with keys below `key`, O(log n).

@@ -186,7 +186,10 @@ impl State {
                 view,
                 collection,
                 range,
-            } => out.uv(self.source(database, view, collection)?.next_expiry(&range)?.unwrap_or(0)),
+            } => out.uv(self
+                .source(database, view, collection)?
+                .next_expiry(&range)?
+                .unwrap_or(0)),
             Request::Edge {
                 view,
                 collection,
