@@ -93,7 +93,7 @@ export class Link {
   }
 }
 
-/** Below those that systems give to connections and to who asks for any port: none of them takes one meanwhile. */
+/** Below the ephemeral range, from which the kernel could assign a port before the server binds it. */
 const FIRST_PORT = 10_000;
 const LAST_PORT = 32_000;
 
