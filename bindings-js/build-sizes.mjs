@@ -11,8 +11,8 @@ const FILES = [
 
 /** Bytes after gzip. A page loads the entry, the worker and the module; Node loads its own entry instead. */
 const BUDGETS = [
-  { what: 'main thread', files: ['index.js'], maxGzipBytes: 36 * 1024 },
-  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_core_bg.wasm'], maxGzipBytes: 212 * 1024 },
+  { what: 'main thread', files: ['index.js'], maxGzipBytes: 37 * 1024 },
+  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_core_bg.wasm'], maxGzipBytes: 215 * 1024 },
 ];
 
 function sizesOf(path) {

@@ -34,6 +34,7 @@ mod partial;
 mod records;
 mod recover;
 mod reencryption;
+mod removed_runs;
 mod reopened;
 mod replay;
 mod shadow;

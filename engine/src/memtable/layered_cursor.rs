@@ -3,16 +3,22 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Layers, MemtableCursor, Records};
+use super::{Gaps, Layers, MemtableCursor, Records};
 use crate::error::Result;
 use crate::node::{Child, LeafCell, Node};
 use crate::range::{Direction, KeyRange};
 use crate::tree::Pages;
 use crate::tree::cursor::TreeCursor;
 
-/// Number of removed entries that a step passes over one by one. Behind them it looks up the next
-/// record by its position.
-const MAX_REMOVED: usize = if cfg!(test) { 3 } else { 64 };
+/// Number of removed or expired records that a step passes one by one. Then it remembers that there
+/// is a gap, and behind removed ones it looks up the next record by its position.
+const MAX_PASSED: usize = if IS_SMALL { 3 } else { 64 };
+/// Number of those behind a known gap that are worth remembering.
+const MIN_GROWTH: usize = if IS_SMALL { 2 } else { 8 };
+/// A step looks for a gap each time that it has passed so many.
+const LOOK_EVERY: usize = if IS_SMALL { 2 } else { 16 };
+/// Small collections of tests have gaps, too.
+const IS_SMALL: bool = cfg!(any(test, feature = "testing"));
 
 /// Where the current record is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,6 +37,54 @@ struct Least {
     index: usize,
     /// A bit for each memtable that has it.
     all: u8,
+}
+
+/// Removed and expired records that a step has passed.
+#[derive(Default)]
+struct Passed {
+    first: Vec<u8>,
+    last: Vec<u8>,
+    /// When the last of them expired.
+    expired_at: u64,
+    /// Number of those passed one by one, and of those behind the last known gap.
+    count: usize,
+    /// Whether it passed a known gap.
+    is_known: bool,
+}
+
+impl Passed {
+    fn add(&mut self, key: &[u8], expires: u64) {
+        if self.count == 0 && !self.is_known {
+            self.first = key.to_vec();
+        }
+        key.clone_into(&mut self.last);
+        self.count += 1;
+        self.expired_at = self.expired_at.max(expires);
+    }
+
+    /// Adds all that a known gap holds.
+    fn jump(&mut self, end: Vec<u8>, expired_at: u64) {
+        self.last = end;
+        self.expired_at = self.expired_at.max(expired_at);
+        self.count = 0;
+        self.is_known = true;
+    }
+
+    /// Adds the gap that was passed to those that are known, if that pays.
+    fn remember(self, gaps: Option<&Gaps>) {
+        let pays = self.count >= MAX_PASSED || self.is_known && self.count >= MIN_GROWTH;
+        if let Some(gaps) = gaps.filter(|_| pays) {
+            gaps.add(self.first, self.last, self.expired_at);
+        }
+    }
+}
+
+/// Where a step ends.
+enum Step {
+    Record,
+    /// At an entry of the memtables without a record.
+    Removed,
+    End,
 }
 
 /// Moves over the records of a range in one version. Every call must pass the same records, or the
@@ -140,60 +194,111 @@ impl LayeredCursor {
         false
     }
 
-    /// Moves to the next record of the range; `false` at its end. O(log n) on average; over entries
-    /// that were removed and are not merged yet, O(log n log m).
+    /// Moves to the next record of the range; `false` at its end. O(log n) on average. Over entries
+    /// that were removed and are not merged yet, O(log n log m) the first time; over `e` expired
+    /// records that are not purged yet, O(e) the first time.
     pub(crate) fn advance<P: Pages>(&mut self, records: &Records<'_, P>) -> Result<bool> {
-        self.run = 0;
-        let mut removed = 0;
+        let mut passed = Passed::default();
         loop {
-            if self.passed != 0 {
-                self.step_memory();
-            }
-            if !self.is_ahead && !self.is_tree_done {
-                self.is_ahead = self.tree.advance(records.pages)?;
-                self.is_tree_done = !self.is_ahead;
-            }
-            let Some(least) = self.least else {
-                let was_ahead = std::mem::take(&mut self.is_ahead);
-                self.current = if was_ahead { Current::Tree } else { Current::Nowhere };
-                return Ok(was_ahead);
-            };
-            let Some(entry) = self.memory[least.index].entry() else {
-                return Ok(false);
-            };
-            if self.is_ahead {
-                match in_direction(self.direction, self.tree.key(), entry.key) {
-                    Ordering::Less => {
-                        if self.current == Current::Tree {
-                            self.run = self.tree.steps_before(entry.key);
-                        }
-                        self.current = Current::Tree;
-                        self.is_ahead = false;
+            let expires = match self.step(records)? {
+                Step::Removed => 0,
+                Step::Record => match self.expired(records.now) {
+                    0 => {
+                        passed.remember(records.gaps);
                         return Ok(true);
                     }
-                    Ordering::Equal => self.is_ahead = false,
-                    Ordering::Greater => {}
+                    expires => expires,
+                },
+                Step::End => {
+                    passed.remember(records.gaps);
+                    return Ok(false);
                 }
-            }
-            self.passed = least.all;
-            if entry.payload.is_some() {
-                self.current = Current::Memory(least.index);
-                return Ok(true);
-            }
-            removed += 1;
-            if removed == MAX_REMOVED {
-                // A shortcut: where it cannot read a page nothing has moved, and the steps go on.
-                let _ = self.pass_removed(records);
-            }
+            };
+            self.pass(records, &mut passed, expires)?;
         }
     }
 
-    /// Moves from a removed entry to just before the next record. Positions count records only, so
-    /// that one is where the entry would be.
+    /// When the current record expired; 0 if it had not by `now`.
+    fn expired(&self, now: u64) -> u64 {
+        if now == 0 {
+            return 0;
+        }
+        let record = self.record().filter(|record| record.is_expired(now));
+        record.map_or(0, |record| record.expires)
+    }
+
+    /// Moves to the next record or removed entry.
+    fn step<P: Pages>(&mut self, records: &Records<'_, P>) -> Result<Step> {
+        self.run = 0;
+        if self.passed != 0 {
+            self.step_memory();
+        }
+        if !self.is_ahead && !self.is_tree_done {
+            self.is_ahead = self.tree.advance(records.pages)?;
+            self.is_tree_done = !self.is_ahead;
+        }
+        let Some(least) = self.least else {
+            let was_ahead = std::mem::take(&mut self.is_ahead);
+            self.current = if was_ahead { Current::Tree } else { Current::Nowhere };
+            return Ok(if was_ahead { Step::Record } else { Step::End });
+        };
+        let Some(entry) = self.memory[least.index].entry() else {
+            return Ok(Step::End);
+        };
+        if self.is_ahead {
+            match in_direction(self.direction, self.tree.key(), entry.key) {
+                Ordering::Less => {
+                    if self.current == Current::Tree {
+                        self.run = self.tree.steps_before(entry.key);
+                    }
+                    self.current = Current::Tree;
+                    self.is_ahead = false;
+                    return Ok(Step::Record);
+                }
+                Ordering::Equal => self.is_ahead = false,
+                Ordering::Greater => {}
+            }
+        }
+        self.passed = least.all;
+        if entry.payload.is_none() {
+            return Ok(Step::Removed);
+        }
+        self.current = Current::Memory(least.index);
+        Ok(Step::Record)
+    }
+
+    /// Leaves the removed entry, or the record that expired at `expires`, to which the last step
+    /// moved; with it a known gap, or more removed entries.
     #[cold]
-    fn pass_removed<P: Pages>(&mut self, records: &Records<'_, P>) -> Result<()> {
+    fn pass<P: Pages>(&mut self, records: &Records<'_, P>, passed: &mut Passed, expires: u64) -> Result<()> {
         let removed = self.least.and_then(|least| self.memory[least.index].entry());
-        let Some(removed) = removed else { return Ok(()) };
+        let key = match removed {
+            Some(entry) if expires == 0 => entry.key,
+            _ => self.key(),
+        };
+        passed.add(key, expires);
+        if passed.count == 2 || passed.count.is_multiple_of(LOOK_EVERY) {
+            let gap = records.gaps.and_then(|gaps| gaps.end(key, self.direction, records.now));
+            if let Some((end, expired_at)) = gap {
+                self.seek(records.pages, &end)?;
+                passed.jump(end, expired_at);
+                return Ok(());
+            }
+        }
+        if expires == 0 && passed.count.is_multiple_of(MAX_PASSED) {
+            // A shortcut: where it cannot read a page nothing has moved, and the steps go on.
+            if let Ok(Some(next)) = self.pass_removed(records) {
+                passed.last = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves from a removed entry to just before the next record, and returns its key. Positions
+    /// count records only, so that one is where the entry would be.
+    fn pass_removed<P: Pages>(&mut self, records: &Records<'_, P>) -> Result<Option<Vec<u8>>> {
+        let removed = self.least.and_then(|least| self.memory[least.index].entry());
+        let Some(removed) = removed else { return Ok(None) };
         let here = records.rank(removed.key)?;
         let next = match self.direction {
             Direction::Forward => Some(here),
@@ -272,21 +377,21 @@ impl LayeredCursor {
                 .filter(|next| *next < to),
             Direction::Reverse => here.unwrap_or(to).checked_sub(count + 1).filter(|next| *next >= from),
         };
-        self.go_to(records, next)
+        self.go_to(records, next)?;
+        Ok(())
     }
 
     /// Makes the next step return the record at a position, if that lies inside the range; without
-    /// one, ends.
-    fn go_to<P: Pages>(&mut self, records: &Records<'_, P>, position: Option<u64>) -> Result<()> {
+    /// one, ends. Returns the record's key.
+    fn go_to<P: Pages>(&mut self, records: &Records<'_, P>, position: Option<u64>) -> Result<Option<Vec<u8>>> {
         let target = position.map(|position| records.at(position)).transpose()?.flatten();
-        match target {
-            Some((key, _)) => self.seek(records.pages, &key),
-            None => {
-                self.memory.iter_mut().for_each(MemtableCursor::finish);
-                self.restart(true);
-                Ok(())
-            }
-        }
+        let Some((key, _)) = target else {
+            self.memory.iter_mut().for_each(MemtableCursor::finish);
+            self.restart(true);
+            return Ok(None);
+        };
+        self.seek(records.pages, &key)?;
+        Ok(Some(key))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::{Cut, Entry, Memtable};
+use super::{Cut, Entry, Gaps, Memtable};
 use crate::error::{Error, Result};
 use crate::node::{Child, LeafCell};
 use crate::range::KeyRange;
@@ -89,6 +89,10 @@ pub(crate) struct Records<'a, P> {
     pub root: Option<&'a Child>,
     pub owner: u32,
     pub layers: &'a Layers,
+    /// What cursors know of these layers; `None` for those that have to visit everything.
+    pub gaps: Option<&'a Gaps>,
+    /// Cursors pass the records that had expired by this time; 0 if none has.
+    pub now: u64,
 }
 
 /// A layer and all layers below it: 0 is the tree, 3 the fresh memtable above all others.

@@ -14,7 +14,7 @@
 //! blind write leaves open which. A count looks up the open entries, each once, and the nodes of
 //! the map remember their sums.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::Result;
@@ -25,6 +25,7 @@ mod cells;
 mod changes;
 mod cursor;
 mod entry;
+mod gaps;
 mod layered_cursor;
 mod layers;
 mod node;
@@ -33,11 +34,12 @@ mod run;
 
 pub(crate) use changes::MergedChanges;
 pub(crate) use cursor::MemtableCursor;
-pub(crate) use entry::{Below, Entry};
+pub(crate) use entry::{Below, Cut, Entry};
+pub(crate) use gaps::Gaps;
 pub(crate) use layered_cursor::LayeredCursor;
 pub(crate) use layers::{Found, Layers, Records};
 
-use entry::{Cut, Former, is_out_of_line};
+use entry::{Former, is_out_of_line};
 use node::Node;
 use nodes::Nodes;
 use run::{Run, Runs};
@@ -188,7 +190,7 @@ impl Memtable {
     }
 
     /// Number of entries before the cut.
-    fn position(&self, cut: Cut<'_>) -> usize {
+    pub(crate) fn position(&self, cut: Cut<'_>) -> usize {
         let root = self.nodes().root.as_ref();
         root.map_or(0, |root| Node::locate(root, cut).0)
     }
@@ -297,6 +299,19 @@ impl Memtable {
         match cut {
             None => root.delta(&mut weigh),
             Some(cut) => root.delta_before(cut, &mut weigh),
+        }
+    }
+
+    /// Sum of the weights of the entries at some positions; each is weighed once. A memtable is
+    /// used with one meaning of the weights only, that of [`delta`](Self::delta) or another.
+    pub(crate) fn weight(
+        &self,
+        positions: Range<usize>,
+        mut weigh: impl FnMut(Entry<'_>) -> Result<i64>,
+    ) -> Result<i64> {
+        match &self.nodes().root {
+            Some(root) => root.delta_of(positions, &mut weigh),
+            None => Ok(0),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Nodes of a memtable and their changes: a counted B-tree that copies a shared node before a
 //! change.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -42,6 +43,9 @@ pub(super) struct Node {
     counts: Vec<usize>,
     delta: Delta,
 }
+
+/// Returns the weight of an entry. Not generic, as counting is rare and the code is repeated.
+pub(super) type Weigh<'w> = dyn FnMut(Entry<'_>) -> Result<i64> + 'w;
 
 /// Outcome of a change.
 pub(super) struct Changed {
@@ -293,14 +297,14 @@ impl Node {
 
     /// Sum of the weights of all entries below the node. An entry's weight does not change, so each
     /// is weighed once for all owners of the node.
-    pub(super) fn delta(&self, weigh: &mut impl FnMut(Entry<'_>) -> Result<i64>) -> Result<i64> {
+    pub(super) fn delta(&self, weigh: &mut Weigh<'_>) -> Result<i64> {
         let known = self.delta.0.load(Ordering::Relaxed);
         if known != UNKNOWN {
             return Ok(known);
         }
         let mut sum = 0;
         if self.children.is_empty() {
-            sum = self.weigh(self.cells.len(), weigh)?;
+            sum = self.weigh(0..self.cells.len(), weigh)?;
         }
         for child in &self.children {
             sum += child.delta(weigh)?;
@@ -309,18 +313,38 @@ impl Node {
         Ok(sum)
     }
 
-    /// Sum of the weights of a leaf's first `count` entries.
-    fn weigh(&self, count: usize, weigh: &mut impl FnMut(Entry<'_>) -> Result<i64>) -> Result<i64> {
+    /// Sum of the weights of some of a leaf's entries.
+    fn weigh(&self, entries: Range<usize>, weigh: &mut Weigh<'_>) -> Result<i64> {
         let mut sum = 0;
-        for entry in (0..count).filter_map(|index| self.entry(index)) {
+        for entry in entries.filter_map(|index| self.entry(index)) {
             sum += weigh(entry)?;
+        }
+        Ok(sum)
+    }
+
+    /// As [`delta`](Self::delta), for the entries at some positions, and looks at no others.
+    /// O(log n) once they have been weighed.
+    pub(super) fn delta_of(&self, positions: Range<usize>, weigh: &mut Weigh<'_>) -> Result<i64> {
+        if self.children.is_empty() {
+            return self.weigh(positions, weigh);
+        }
+        let mut sum = 0;
+        let mut start = 0;
+        for (child, count) in self.children.iter().zip(&self.counts) {
+            let inside = positions.start.max(start)..positions.end.min(start + count);
+            if inside.len() == *count {
+                sum += child.delta(weigh)?;
+            } else if !inside.is_empty() {
+                sum += child.delta_of(inside.start - start..inside.end - start, weigh)?;
+            }
+            start += count;
         }
         Ok(sum)
     }
 
     /// As [`delta`](Self::delta), for the entries before the cut. O(log n) once they have been
     /// weighed.
-    pub(super) fn delta_before(&self, cut: Cut<'_>, weigh: &mut impl FnMut(Entry<'_>) -> Result<i64>) -> Result<i64> {
+    pub(super) fn delta_before(&self, cut: Cut<'_>, weigh: &mut Weigh<'_>) -> Result<i64> {
         let mut node = self;
         let mut sum = 0;
         while !node.children.is_empty() {
@@ -330,6 +354,6 @@ impl Node {
             }
             node = &node.children[index];
         }
-        Ok(sum + node.weigh(node.before(cut), weigh)?)
+        Ok(sum + node.weigh(0..node.before(cut), weigh)?)
     }
 }

@@ -200,6 +200,8 @@ fn find(pager: &Pager, root: Option<&Child>, layers: &Layers, key: &[u8]) -> boo
         root,
         owner: OWNER,
         layers,
+        gaps: None,
+        now: 0,
     };
     records.find(key).unwrap().is_some()
 }
@@ -251,6 +253,8 @@ fn removed_entries_are_passed_over_by_their_number() {
                 root: root.as_ref(),
                 owner: OWNER,
                 layers: &layers,
+                gaps: None,
+                now: 0,
             };
             // The first time, entries of blind writes are looked up, each once.
             assert_eq!(records.len().unwrap(), 1);
@@ -300,6 +304,8 @@ fn an_entry_that_is_wrong_about_the_layers_below_is_found() {
             root: root.as_ref(),
             owner: OWNER,
             layers: &layers,
+            gaps: None,
+            now: 0,
         };
         records.check_deltas().is_ok()
     };
@@ -341,7 +347,7 @@ proptest! {
                     Step::Set(key, value, looks) => (key, Some(*value), *looks),
                     Step::Delete(key, looks) => (key, None, *looks),
                     Step::Look(..) => {
-                        let records = Records { pages: &pager, root: root.as_ref(), owner: OWNER, layers: &layers };
+                        let records = Records { pages: &pager, root: root.as_ref(), owner: OWNER, layers: &layers, gaps: None, now: 0 };
                         check(&records, root, &model, &step);
                         continue;
                     }
@@ -357,7 +363,7 @@ proptest! {
         }
         let all = Step::Look(vec![2], Bound::Unbounded, Bound::Unbounded, 3);
         let look = |layers: &Layers| {
-            let records = Records { pages: &pager, root: root.as_ref(), owner: OWNER, layers };
+            let records = Records { pages: &pager, root: root.as_ref(), owner: OWNER, layers, gaps: None, now: 0 };
             check(&records, root, &model, &all);
         };
         let fresh = layers.clone();

@@ -64,15 +64,8 @@ impl Cursor {
     }
 
     fn advance_further(&mut self) -> Result<bool> {
-        let now = self.tree.now();
-        loop {
-            let advanced = self.inner.advance(&self.tree.records());
-            let more = self.tree.named(advanced)?;
-            let expired = self.tree.has_hints() && self.inner.record().is_some_and(|record| record.is_expired(now));
-            if !(more && expired) {
-                return Ok(more);
-            }
-        }
+        let advanced = self.inner.advance(&self.tree.records());
+        self.tree.named(advanced)
     }
 
     /// Key of the current record; after the end, of the last one.

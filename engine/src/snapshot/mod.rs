@@ -120,7 +120,7 @@ impl Snapshot {
         Some(Tree {
             view: Arc::new(View {
                 snapshot: self.clone(),
-                collection: collection.clone(),
+                collection: collection.shared(),
                 root_node: OnceLock::new(),
                 name: name.as_str().into(),
                 hints: hints.flatten().cloned(),
@@ -184,7 +184,12 @@ impl Tree {
     }
 
     pub(super) fn records(&self) -> Records<'_, Pager> {
-        self.view.collection.records(self.pager())
+        let View { collection, hints, .. } = &*self.view;
+        Records {
+            gaps: Some(&collection.gaps),
+            now: if hints.is_some() { self.now() } else { 0 },
+            ..collection.records(self.pager())
+        }
     }
 
     /// The root's page if it is in memory.
@@ -226,7 +231,7 @@ impl Tree {
         Self {
             view: Arc::new(View {
                 snapshot: snapshot.clone(),
-                collection: collection.clone(),
+                collection: collection.shared(),
                 root_node: OnceLock::new(),
                 name: name.clone(),
                 hints: None,
@@ -452,6 +457,9 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn at(&self, index: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        if index == 0 {
+            return self.first();
+        }
         let found = self.stored_position(index).and_then(|index| self.records().at(index));
         self.named(found.and_then(|found| {
             let Some((key, found)) = found else { return Ok(None) };
@@ -466,7 +474,7 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.at(0)
+        self.cursor(KeyRange::all(), Direction::Forward).step()
     }
 
     /// Returns the record with the highest key.
@@ -474,10 +482,7 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        match self.len().checked_sub(1) {
-            Some(index) => self.at(index),
-            None => Ok(None),
-        }
+        self.cursor(KeyRange::all(), Direction::Reverse).step()
     }
 
     /// Returns a cursor positioned before the first record of a range in the given direction.

@@ -13,7 +13,7 @@ use super::expiry::HIDDEN;
 use super::index::{Index, decode_indexes, encode_indexes};
 use super::{Collections, Summary};
 use crate::error::{Error, Result};
-use crate::memtable::{LayeredCursor, Layers, Memtable, Records};
+use crate::memtable::{Gaps, LayeredCursor, Layers, Memtable, Records};
 use crate::node::Child;
 use crate::node::cell::{get_varint, put_bytes};
 use crate::pages::Age;
@@ -47,6 +47,8 @@ pub(crate) struct Collection {
     pub value_codec: String,
     /// Ascending by id; `None` if there are none.
     pub indexes: Option<Arc<[Index]>>,
+    /// What snapshots know of this state. Not stored.
+    pub gaps: Arc<Gaps>,
 }
 
 /// An immutable state of the whole database.
@@ -79,6 +81,18 @@ impl Clone for Collection {
     // Not derived: it would be inlined wherever a collection is cloned.
     #[inline(never)]
     fn clone(&self) -> Self {
+        // The copy becomes another state.
+        Self {
+            gaps: Arc::new((*self.gaps).clone()),
+            ..self.shared()
+        }
+    }
+}
+
+impl Collection {
+    /// The same state, to be read.
+    #[inline(never)]
+    pub(crate) fn shared(&self) -> Self {
         Self {
             id: self.id,
             root: self.root,
@@ -89,6 +103,7 @@ impl Clone for Collection {
             key_codec: self.key_codec.clone(),
             value_codec: self.value_codec.clone(),
             indexes: self.indexes.clone(),
+            gaps: Arc::clone(&self.gaps),
         }
     }
 }
@@ -180,6 +195,16 @@ impl Collection {
             key_codec: String::new(),
             value_codec: String::new(),
             indexes: None,
+            gaps: Arc::default(),
+        }
+    }
+
+    /// Divides the known gap around a key, whose record is stored.
+    pub(crate) fn cut_gap(&mut self, key: &[u8]) {
+        match Arc::get_mut(&mut self.gaps) {
+            Some(gaps) => gaps.cut(key),
+            // Somebody reads this state already.
+            None => self.gaps = Arc::default(),
         }
     }
 
@@ -194,6 +219,8 @@ impl Collection {
             root: self.root.as_ref(),
             owner: self.id,
             layers: &self.layers,
+            gaps: None,
+            now: 0,
         }
     }
 
@@ -249,6 +276,7 @@ impl Collection {
                 key_codec,
                 value_codec,
                 indexes,
+                gaps: Arc::default(),
             })
         };
         parse().ok_or_else(|| Error::corrupt("a catalog entry is malformed"))

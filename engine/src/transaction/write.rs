@@ -292,6 +292,9 @@ impl<'a> WriteTransaction<'a> {
         let Some(entry) = self.state.collections.get_mut(collection) else {
             return Ok(());
         };
+        if payload.is_some() {
+            entry.cut_gap(key);
+        }
         let Layers { fresh, active, .. } = &mut entry.layers;
         let bytes = fresh.bytes();
         if below.is_none() && !active.has_references() && fresh.append(key, payload) {
@@ -318,6 +321,8 @@ impl<'a> WriteTransaction<'a> {
         // nothing.
         self.change(collection, key, None, None)?;
         if let Some(entry) = self.state.collections.get_mut(collection) {
+            // A record below may be visible again.
+            entry.cut_gap(key);
             let fresh = &mut entry.layers.fresh;
             let bytes = fresh.bytes();
             fresh.remove(key);

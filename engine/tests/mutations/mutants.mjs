@@ -204,6 +204,7 @@ export const MUTANTS = {
     ['a purge conflicts with transactions', 'self.is_purge = true;', '', 'engine records::purging_is_no_conflict'],
   ],
   'transaction/write.rs': [
+    ['a stored record stays in a gap', 'if payload.is_some() { «entry.cut_gap(key);» }', '', 'engine removed_runs::cursors_over_expired_records_match_a_model'],
     ['a record that expires gets no hint', '«if let Some(hints) = hints { self.add_hint(&hints, key, expires)?; }» self.settle_if_large()', 'let _ = hints;', 'engine backup::hostile::the_format_is_the_documented_one'],
     ['the value that an earlier commit stored is not retired', 'None => «active.reference(key).map(<[u8]>::to_vec)»', 'None', 'engine corruption::a_damaged_sector_of_the_superblocks_loses_nothing'],
     ['the value that the same transaction stored is not retired', 'Some(former) => «former.reference»', '{ let _ = former; None }', 'engine golden::golden_files_are_read_exactly'],
@@ -229,6 +230,12 @@ export const MUTANTS = {
   'transaction/capture.rs': [
     ['the feed drops a commit too early', '«(self.state.version + 1).saturating_sub(kept)»', '(self.state.version + 2).saturating_sub(kept)', 'engine backup::incremental::versions_that_the_feed_lacks_cannot_be_backed_up'],
     ['a second chunk of a commit replaces the first', 'self.number += 1;', '', 'engine backup::incremental::commits_larger_than_memory_and_without_changes_are_restored'],
+  ],
+  'transaction/optimistic/cursor.rs': [
+    ['a scan behind a run of removals forgets the own write there', 'self.source = Source::Nowhere; self.is_sought = «true»; Ok(())', 'false', 'engine removed_runs::scans_over_own_removals_match_a_model'],
+    ['a scan behind a run of removals goes back to the snapshot\'s record before it', '«self.base_is_ahead = false;» self.key = end;', '', 'engine removed_runs::scans_over_own_removals_match_a_model'],
+    ['a scan looks at each removal', 'if removed % MIN_REMOVED == 0 { «self.pass_removed()?;» }', '', 'engine removed_runs::a_transaction_finds_what_it_left_at_either_end_without_a_look_at_what_it_removed'],
+    ['a scan looks at each record that was cleared', 'if let Some(cursor) = &mut self.base { «cursor.seek(end)?;» }', 'let _ = (cursor, end);', 'engine removed_runs::a_transaction_passes_what_it_cleared_with_a_seek'],
   ],
   'transaction/optimistic/mod.rs': [
     ['a collection that was replaced is not a conflict', 'if «now != *id» {', 'false', 'engine optimistic::an_error_of_the_work_undoes_it_and_conflicts_end'],
@@ -345,7 +352,7 @@ export const MUTANTS = {
     ['listeners get several commits as one', '.take_while(|(other, _)| «other == first»)', '{ let _ = (other, first); true }', 'engine values::a_staged_value_is_a_record_in_all_respects'],
   ],
   'state/expiry.rs': [
-    ['a record that expires now is not due', 'now.saturating_add(1).to_be_bytes()', 'now.to_be_bytes()', 'engine records::expired_records_are_invisible_at_once_and_purged_in_slices'],
+    ['a record that expires now is not due', 'let end = «now.saturating_add(1).to_be_bytes()»', 'now.to_be_bytes()', 'engine records::expired_records_are_invisible_at_once_and_purged_in_slices'],
   ],
   'state/index.rs': [
     ['index keys with zeros run into each other', '«if *byte == 0 { into.push(AFTER_ZERO); }»', '', 'lib state::index::tests::entries_sort_by_index_key_then_by_key'],
@@ -365,6 +372,7 @@ export const MUTANTS = {
     ['idle time merges nothing for what waits', 'if «self.space.waiting_units() * IDLE_WAITING >= self.max_waiting» {', 'false', 'engine space::idle_time_frees_replaced_values'],
   ],
   'state/version.rs': [
+    ['a new state finds gaps for the one before it', 'gaps: «Arc::new((*self.gaps).clone())», ..self.shared()', 'Arc::clone(&self.gaps)', 'engine removed_runs::cursors_over_expired_records_match_a_model'],
     ['a merge is installed in a collection that was emptied since', 'self.collections.change(«Summary::has_frozen», |_, collection| { if let', '|_: &Summary| true', 'engine clear::a_long_range_is_cleared_in_memory_too'],
     ['merged entries stay in memory', 'collection.layers.frozen = left(&merged.layers).clone();', '', 'engine compact::read_only_and_poisoned_databases_refuse'],
     ['what was merged leaves the trees', '«collection.root = merged.root;» collection.packing', '', 'engine compact::read_only_and_poisoned_databases_refuse'],
@@ -567,6 +575,18 @@ export const MUTANTS = {
     ['older entries win when layers are combined', 'let active = std::mem::replace(&mut self.active, std::mem::take(&mut self.frozen)); combine(&mut self.active, active);', 'let frozen = std::mem::take(&mut self.frozen); combine(&mut self.active, frozen);', 'engine recover::edges::cancelling_at_any_time_leaves_an_empty_target'],
     ['counts leave a layer out', 'for level in TREE + 1..=«ALL» { count = plus(count, self.delta(level, None)?)?; }', '(ALL - 1)', 'engine fuzz_regressions::the_committed_seeds_are_accepted'],
     ['positions include the excluded lower bound', 'Bound::Excluded(key) => self.before(ALL, Cut { key, after: «true» })?, }; let to', 'false', 'engine fuzz_regressions::the_committed_seeds_are_accepted'],
+  ],
+  'memtable/gaps.rs': [
+    ['a gap counts before its records have expired', '«gap.expired_at <= now» && gap.contains(key)', 'true', 'engine removed_runs::cursors_over_expired_records_match_a_model'],
+    ['the other part of a gap begins before the record that divides it', 'let behind = Gap { above: «key.to_vec()»', 'gap.above.clone()', 'engine removed_runs::cursors_over_expired_records_match_a_model'],
+    ['gaps that overlap become one that reaches further', 'below = «below.max(gap.below)»', '{ let mut far = below.max(gap.below); far.push(255); far }', 'engine removed_runs::cursors_over_expired_records_match_a_model'],
+    ['gaps that overlap forget when the last record expired', 'expired_at = «expired_at.max(gap.expired_at)»; } if', 'expired_at', 'engine removed_runs::cursors_over_expired_records_match_a_model'],
+  ],
+  'memtable/layered_cursor.rs': [
+    ['a gap forgets when the records of a known one expired', 'self.last = end; self.expired_at = «self.expired_at.max(expired_at)»;', '{ let _ = expired_at; self.expired_at }', { survives: 'the gap that is known joins the new one, unless another thread has put a ninth in its place meanwhile' }],
+    ['a gap knows when its last record expired, not the latest', 'self.count += 1; self.expired_at = «self.expired_at.max(expires)»;', 'expires', 'engine removed_runs::cursors_over_expired_records_match_a_model'],
+    ['a gap reaches past the next record', 'passed.last = «next»;', '[next.as_slice(), &[0]].concat()', 'engine removed_runs::cursors_over_expired_records_match_a_model'],
+    ['a gap begins at the start', 'if «self.count == 0 && !self.is_known» {', 'false', 'engine removed_runs::cursors_over_expired_records_match_a_model'],
   ],
   'memtable/changes.rs': [
     ['older entries win in a merge of several layers', '«key(source) <= key(other)»', 'key(source) < key(other)', 'engine durability::large_transactions_are_checkpoints'],

@@ -3,7 +3,7 @@
 
 use std::ops::Bound;
 
-use super::overlay::{Overlay, visible};
+use super::overlay::{MIN_REMOVED, Overlay, visible};
 use super::{OwnedRange, Transaction};
 
 use crate::error::Result;
@@ -216,6 +216,7 @@ impl TransactionScan {
     }
 
     fn step(&mut self) -> Result<bool> {
+        let mut removed = 0;
         loop {
             if !self.base_is_ahead
                 && let Some(cursor) = &mut self.base
@@ -254,20 +255,49 @@ impl TransactionScan {
                 if is_there {
                     return Ok(true);
                 }
+                removed += 1;
+                if removed % MIN_REMOVED == 0 {
+                    self.pass_removed()?;
+                }
                 continue;
             }
             let Some(key) = base_key else { return Ok(false) };
             key.clone_into(&mut self.key);
             self.source = Source::Base;
             self.base_is_ahead = false;
-            if self
-                .overlay
-                .as_ref()
-                .is_none_or(|overlay| !overlay.is_cleared(&self.key))
-            {
+            let Some(cleared) = self.overlay.as_ref().and_then(|overlay| overlay.cleared(&self.key)) else {
                 return Ok(true);
+            };
+            match cleared.end(self.direction) {
+                // A range that ends here is behind the cursor.
+                Bound::Included(end) | Bound::Excluded(end) if *end != self.key => {
+                    if let Some(cursor) = &mut self.base {
+                        cursor.seek(end)?;
+                    }
+                }
+                Bound::Unbounded => self.base = None,
+                _ => {}
             }
         }
+    }
+
+    /// Moves over a run of removed records to just before the last one of which it is certain that
+    /// only removed ones precede it.
+    #[cold]
+    fn pass_removed(&mut self) -> Result<()> {
+        let Some(overlay) = &self.overlay else { return Ok(()) };
+        // A shortcut: where it cannot read a page, the steps go on.
+        let Ok(Some(end)) = overlay.end_of_removed(&self.key, self.direction) else {
+            return Ok(());
+        };
+        if let Some(cursor) = &mut self.base {
+            cursor.seek(&end)?;
+        }
+        self.base_is_ahead = false;
+        self.key = end;
+        self.source = Source::Nowhere;
+        self.is_sought = true;
+        Ok(())
     }
 }
 

@@ -369,7 +369,7 @@ impl Entries for Transaction {
     }
 
     fn remove_entry(&mut self, index: &str, key: &[u8]) -> Result<()> {
-        self.hidden_overlay(index).remove(key);
+        self.hidden_overlay(index).remove(key, None);
         Ok(())
     }
 }

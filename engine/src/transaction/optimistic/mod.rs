@@ -316,7 +316,8 @@ impl Transaction {
             if self.has_indexes(collection) {
                 self.unindex_key(collection, key)?;
             }
-            self.overlay(collection).remove(key);
+            // An earlier write of the key keeps what it knows of the base.
+            self.overlay(collection).remove(key, Some(found));
         }
         Ok(found)
     }

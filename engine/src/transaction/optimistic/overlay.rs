@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use super::indexed::indexed;
 use crate::error::Result;
-use crate::memtable::{Entry, Memtable, MemtableCursor};
+use crate::memtable::{Cut, Entry, Memtable, MemtableCursor};
 use crate::node::{LeafCell, ValuePlace};
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::Tree;
 use crate::state::Index;
 use crate::transaction::WriteTransaction;
 use crate::transaction::write::stored_expiry;
+
+/// Number of removed records that a scan passes one by one. Then it looks for the end of their run.
+pub(super) const MIN_REMOVED: usize = if cfg!(any(test, feature = "testing")) { 3 } else { 64 };
 
 /// Keys between two owned bounds.
 #[derive(Clone, Debug)]
@@ -33,6 +36,14 @@ impl OwnedRange {
         KeyRange {
             lower: self.lower.as_ref().map(Vec::as_slice),
             upper: self.upper.as_ref().map(Vec::as_slice),
+        }
+    }
+
+    /// The bound at which a cursor leaves the range.
+    pub(super) fn end(&self, direction: Direction) -> &Bound<Vec<u8>> {
+        match direction {
+            Direction::Forward => &self.upper,
+            Direction::Reverse => &self.lower,
         }
     }
 
@@ -137,14 +148,78 @@ impl Overlay {
         Ok(())
     }
 
-    /// Removes a record.
-    pub(super) fn remove(&mut self, key: &[u8]) {
-        self.writes.put(key, None, None);
+    /// Removes a record. `is_in_base` is whether the base has one, where that is known.
+    pub(super) fn remove(&mut self, key: &[u8], is_in_base: Option<bool>) {
+        self.writes.put(key, None, is_in_base);
+    }
+
+    /// The cleared range that hides the base's record of this key.
+    pub(super) fn cleared(&self, key: &[u8]) -> Option<&OwnedRange> {
+        self.cleared.iter().find(|range| range.contains(key))
     }
 
     /// Whether a cleared range hides the base's record of this key.
     pub(super) fn is_cleared(&self, key: &[u8]) -> bool {
-        self.cleared.iter().any(|range| range.contains(key))
+        self.cleared(key).is_some()
+    }
+
+    /// Key of the furthest own write for which it is certain that no record is between it and `key`,
+    /// in a direction; `None` if none of those that are far enough to be worth a seek is.
+    /// O(log n log m) for m own writes, once they have been looked up in the base.
+    pub(super) fn end_of_removed(&self, key: &[u8], direction: Direction) -> Result<Option<Vec<u8>>> {
+        let after = direction == Direction::Forward;
+        let here = self.writes.position(Cut { key, after });
+        let ahead = match direction {
+            Direction::Forward => self.writes.len() - here,
+            Direction::Reverse => here,
+        };
+        // The own write with `distance` others between it and `key`.
+        let write = |distance: usize| match direction {
+            Direction::Forward => self.writes.at(here + distance),
+            Direction::Reverse => self.writes.at(here - 1 - distance),
+        };
+        let is_empty_before = |distance: usize| {
+            let Some(end) = write(distance) else { return Ok(false) };
+            let (lower, upper) = if after { (key, end.key) } else { (end.key, key) };
+            let between = KeyRange {
+                lower: Bound::Excluded(lower),
+                upper: Bound::Excluded(upper),
+            };
+            let positions = match direction {
+                Direction::Forward => here..here + distance,
+                Direction::Reverse => here - distance..here,
+            };
+            // What was cleared, and own records that have expired, count as well: then the run seems to
+            // end before them.
+            let own = self.writes.weight(positions, |entry| self.weigh(entry))?;
+            let base = self.base.as_ref().map_or(Ok(0), |base| base.count(between))?;
+            Ok(base.checked_add_signed(own) == Some(0))
+        };
+        // Doubles the distance, so that it looks up hardly more writes than it passes.
+        let (mut empty, mut other) = (0, MIN_REMOVED);
+        while other < ahead && is_empty_before(other)? {
+            (empty, other) = (other, other * 2);
+        }
+        if empty == 0 {
+            return Ok(None);
+        }
+        other = other.min(ahead);
+        while empty + 1 < other {
+            let middle = empty.midpoint(other);
+            if is_empty_before(middle)? {
+                empty = middle;
+            } else {
+                other = middle;
+            }
+        }
+        Ok(write(empty).map(|entry| entry.key.to_vec()))
+    }
+
+    /// Number of records that a write adds to the base.
+    fn weigh(&self, entry: Entry<'_>) -> Result<i64> {
+        let look = || self.base.as_ref().map_or(Ok(false), |base| base.contains(entry.key));
+        let is_in_base = entry.below.resolve(look)?;
+        Ok(i64::from(entry.payload.is_some()) - i64::from(is_in_base))
     }
 
     pub(super) fn clear(&mut self, range: &KeyRange<'_>) {
