@@ -3,6 +3,8 @@
 
 #[cfg(target_arch = "wasm32")]
 mod alloc;
+#[cfg(any(target_arch = "wasm32", test))]
+mod compare;
 mod errors;
 pub mod json;
 mod panic;
