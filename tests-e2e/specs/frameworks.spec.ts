@@ -39,6 +39,21 @@ for (const name of ['react', 'vue', 'svelte'] as const) {
     await expectText('ready: ab');
     await expectWatches(views.length);
 
+    // Until its own entries are read, a range that says so keeps those of the one before.
+    const drawn = await page.evaluateHandle(() => {
+      const texts: string[] = [];
+      const look = (): void => void texts.push(...Array.from(document.querySelectorAll('main p, main b'), ({ textContent }) => textContent ?? ''));
+      new MutationObserver(look).observe(document.body, { subtree: true, childList: true, characterData: true });
+      return texts;
+    });
+    await show({ prefix: 'a', keepPrevious: true });
+    await expectText('ready: a ab');
+    expect(await drawn.evaluate((texts) => texts.filter((text) => !text.startsWith('ready: ')))).toEqual([]);
+    await show({ prefix: 'ab' });
+    await expectText('ready: ab');
+    expect(await drawn.evaluate((texts) => texts.some((text) => text.startsWith('loading: ')))).toBe(true);
+    await expectWatches(views.length);
+
     await show({ index: 'none' });
     await expectText('failed: KV_INVALID_ARGUMENT');
     await expectWatches(0);

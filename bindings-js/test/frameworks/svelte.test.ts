@@ -12,7 +12,7 @@ import { liveStore, useLiveQuery } from 'mangrove-kv/svelte';
 import type { Component } from 'svelte';
 import { compile, compileModule } from 'svelte/compiler';
 import { render } from 'svelte/server';
-import { get } from 'svelte/store';
+import { get, writable } from 'svelte/store';
 import { counted, eventually } from '../support/counted.ts';
 import { code, guideBlock, withMemory } from '../support/kit.ts';
 
@@ -53,6 +53,20 @@ export function followWindow(source, range) {
   return { seen, stop, move: (offset, limit) => flushSync(() => live.move(offset, limit)) };
 }
 
+export function followKept(source, rangeOf) {
+  const seen = [];
+  let prefix = $state('a');
+  let live;
+  const stop = $effect.root(() => {
+    live = useLiveQuery(source, () => rangeOf(prefix));
+    $effect(() => {
+      seen.push(live.status + ': ' + live.entries.map(([key]) => key).join() + (live.isStale ? ' stale' : ''));
+    });
+  });
+  flushSync();
+  return { seen, stop, setPrefix: (next) => flushSync(() => { prefix = next; }) };
+}
+
 export function follow(source, rangeOf) {
   const seen = [];
   let prefix = $state('a');
@@ -69,6 +83,7 @@ export function follow(source, rangeOf) {
 
 interface Followers {
   follow(source: unknown, rangeOf: (prefix: string) => object): Follower;
+  followKept: Followers['follow'];
   followWindow(source: unknown, range: object): { readonly seen: string[]; stop(): void; move(offset: number, limit: number): void };
 }
 
@@ -212,4 +227,40 @@ test('an effect follows where a window is moved', () => withMemory<Key, number>(
   assert.equal(seen.at(-1), '0,1 stale');
   await eventually(() => seen.at(-1) === '10,11,12');
   stop();
+}));
+
+test('a query of a function keeps what it showed until the next range is read, if that says so', () => withMemory<Key, number>({}, async (db) => {
+  await db.setMany([['a1', 1], ['b1', 2], ['c1', 3]]);
+  const { followKept } = await loadFollow();
+  const source = counted(db);
+  const kept = followKept(source, (prefix) => ({ prefix, keepPrevious: prefix !== 'c' }));
+  await eventually(() => kept.seen.at(-1) === 'ready: a1');
+  kept.setPrefix('b');
+  await eventually(() => kept.seen.at(-1) === 'ready: b1');
+  assert.deepEqual(kept.seen, ['loading: ', 'ready: a1', 'ready: a1 stale', 'ready: b1']);
+  kept.setPrefix('c');
+  await eventually(() => kept.seen.at(-1) === 'ready: c1');
+  assert.deepEqual(kept.seen.slice(4), ['loading: ', 'ready: c1']);
+  await eventually(() => source.watches === 1);
+  kept.stop();
+  await eventually(() => source.watches === 0);
+}));
+
+test('a store follows a store of ranges', () => withMemory<Key, number>({}, async (db) => {
+  await db.setMany([['a1', 1], ['b1', 2]]);
+  const source = counted(db);
+  const ranges = writable<{ prefix: string; keepPrevious: boolean }>({ prefix: 'a', keepPrevious: true });
+  const seen: string[] = [];
+  const stop = liveStore<Key, number>(source, ranges).subscribe((result) => void seen.push(`${result.status} ${keysOf(result)}${result.isStale ? ' stale' : ''}`));
+  await eventually(() => seen.at(-1) === 'ready a1');
+  // The same range again reads nothing.
+  const { reads } = source;
+  ranges.set({ prefix: 'a', keepPrevious: true });
+  await db.stats();
+  assert.equal(source.reads, reads);
+  ranges.set({ prefix: 'b', keepPrevious: true });
+  await eventually(() => seen.at(-1) === 'ready b1');
+  assert.deepEqual(seen, ['loading ', 'ready a1', 'ready a1 stale', 'ready b1']);
+  stop();
+  assert.equal(source.watches, 0);
 }));
