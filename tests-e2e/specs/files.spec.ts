@@ -292,6 +292,18 @@ for (const [id, { base, files, instead }] of Object.entries(FEATURES)) {
   });
 }
 
+test('module and worker are fetched before the browser says whether it has a file system', async ({ page }) => {
+  await using server = await serveFiles();
+  server.served = FEATURES['open']!.files;
+  await page.goto(server.url);
+  await page.evaluate(async () => {
+    navigator.storage.getDirectory = () => new Promise(() => undefined);
+    const { open } = await import('mangrove-kv');
+    open('early').catch(() => undefined);
+  });
+  await expect.poll(() => [...server.requested].sort()).toEqual(['index.js', 'mangrove_core_bg.wasm', 'worker.js']);
+});
+
 for (const splitting of [false, true]) {
   test(`esbuild ${splitting ? 'with' : 'without'} splitting: what the table names is all there is to copy`, async ({ page }) => {
     const directory = await mkdtemp(join(tmpdir(), 'mangrove-esbuild-'));

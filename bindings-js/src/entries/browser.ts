@@ -3,7 +3,7 @@
 // use it.
 import type { Key } from '../codec/keys.ts';
 import { late } from '../base/late.ts';
-import { abortable } from '../base/async.ts';
+import { abortable, ignore } from '../base/async.ts';
 import { Connection } from '../wire/connection.ts';
 import { KvDatabase } from '../api/database.ts';
 import type { DatabaseInfo } from '../api/database.ts';
@@ -102,14 +102,22 @@ async function openWhere(modules: Modules, path: string, options: CheckedOptions
     return { transport, persistence: storage };
   }
   directoryName(path);
-  const support = await checkSupport();
   const isHere = thread === 'same';
-  const isSupported = support.ok || (isHere && support.reason === 'no-worker');
+  let isSupported = true;
+  const supported = checkSupport().then((support) => {
+    if (support.ok || (isHere && support.reason === 'no-worker')) return;
+    isSupported = false;
+    throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
+  });
+  supported.catch(ignore);
   try {
-    if (!isSupported) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
-    const transport = await (isHere ? openHere : openInWorker)(modules, path, options, 'opfs');
-    return { transport, persistence: 'opfs' };
-  } catch (error) {
+    // The worker starts, and the module loads, while the browser is asked.
+    const opening = isHere ? supported.then(() => openHere(modules, path, options, 'opfs')) : openInWorker(modules, path, options, 'opfs', supported);
+    return { transport: await opening, persistence: 'opfs' };
+  } catch (reason) {
+    if (options.signal?.aborted) throw reason;
+    // What the browser lacks says more than what failed without it.
+    const error: unknown = await supported.then(() => reason, (unsupported: unknown) => unsupported);
     if (onUnavailable === 'throw' || (isSupported && (isHere || !isUnavailable(error)))) throw error;
     return openWhere(modules, path, { ...options, storage: onUnavailable });
   }
@@ -137,10 +145,12 @@ async function openInWorker(
   name: string,
   { lockTimeoutMs, engine, signal, wasm, worker }: CheckedOptions,
   storage: 'opfs' | 'indexeddb' | 'memory',
+  /** What has to be known before the worker opens anything. */
+  supported?: Promise<void>,
 ): Promise<Transport> {
   signal?.throwIfAborted();
   const start = (): WorkerPort => startWorker(storage, worker, storage === 'indexeddb' ? ownIndexedDbWorker : ownWorker);
-  const request = modules.load(wasm).then((module) => ({ module, rest: restOf(modules, wasm)?.href, storage, name, lockTimeoutMs, engine }));
+  const request = Promise.all([modules.load(wasm), supported]).then(([module]) => ({ module, rest: restOf(modules, wasm)?.href, storage, name, lockTimeoutMs, engine }));
   // Prevents an unhandled rejection: it may fail before anybody awaits it.
   request.catch(() => undefined);
   if (storage === 'memory') return WorkerTransport.open(start(), request, signal);
