@@ -7,8 +7,8 @@ import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
-  BINDGEN_HOME, BROWSERS, I686_TARGET, ROOT, SYNC_SERVERS, WASM_PACK_HOME, WASM_PACK_VERSION,
-  bindgenVersion, goCommand, hasBindgen, hasI686, hasWasmPack, output, run, toolEnv,
+  BINDGEN_HOME, BROWSERS, I686_TARGET, ROOT, SYNC_SERVERS,
+  bindgenVersion, goCommand, hasBindgen, hasI686, output, run, toolEnv,
 } from './tools.mjs';
 
 const MIN_NODE = [20, 19];
@@ -99,32 +99,19 @@ function checkCompiler() {
   }
 }
 
-/** Without this, wasm-pack builds the whole wasm-bindgen command line if it cannot download it. */
 function installBindgen() {
-  const source = join(ROOT, 'bindings-js', 'tools', 'wasm-bindgen');
-  const hash = createHash('sha256');
-  for (const file of ['Cargo.toml', 'src/main.rs']) hash.update(readFileSync(join(source, file)));
-  const stamp = `${bindgenVersion()} ${hash.digest('hex')}\n`;
-  const stampPath = join(BINDGEN_HOME, 'bin', '.stamp');
-  const isOurs = existsSync(stampPath);
-  if (isOurs ? readFileSync(stampPath, 'utf8') === stamp : hasBindgen()) return;
+  if (hasBindgen()) return;
   say(`building wasm-bindgen ${bindgenVersion()}`);
-  run('cargo', ['build', '--quiet', '--package', 'mangrove-wasm-bindgen', '--profile', 'tools', '--target-dir', BINDGEN_HOME]);
+  // Elsewhere than the engine, whose build would wait.
+  const target = join(BINDGEN_HOME, 'target');
+  run('cargo', ['build', '--quiet', '--package', 'mangrove-wasm-bindgen', '--profile', 'tools', '--target-dir', target]);
   const name = process.platform === 'win32' ? 'wasm-bindgen.exe' : 'wasm-bindgen';
   mkdirSync(join(BINDGEN_HOME, 'bin'), { recursive: true });
-  copyFileSync(join(BINDGEN_HOME, 'tools', name), join(BINDGEN_HOME, 'bin', name));
-  rmSync(join(BINDGEN_HOME, 'tools'), { recursive: true });
+  copyFileSync(join(target, 'tools', name), join(BINDGEN_HOME, 'bin', name));
+  rmSync(target, { recursive: true });
   if (!hasBindgen()) {
     throw new SetupError('bindings-js/tools/wasm-bindgen and Cargo.lock disagree on the version of wasm-bindgen');
   }
-  writeFileSync(stampPath, stamp);
-}
-
-function installWasmPack() {
-  if (hasWasmPack()) return;
-  say(`building wasm-pack ${WASM_PACK_VERSION} (a minute or two)`);
-  // Unoptimised: it only starts other programs.
-  run('cargo', ['install', 'wasm-pack', '--version', WASM_PACK_VERSION, '--locked', '--debug', '--quiet', '--root', WASM_PACK_HOME]);
 }
 
 function aptGet(...args) {
@@ -190,7 +177,6 @@ try {
   installRust();
   if (process.argv.includes('--i686')) installI686();
   installBindgen();
-  installWasmPack();
   if (process.argv.includes('--browser')) installBrowsers();
   if (process.argv.includes('--nats')) installServers(SYNC_SERVERS.filter(({ variable }) => variable === 'NATS_SERVER'));
   if (process.argv.includes('--sync')) {

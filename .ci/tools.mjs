@@ -1,22 +1,30 @@
 // Locates the tools of the build. Node built-ins only: this runs before anything is installed.
 import { execFileSync, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const ROOT = fileURLToPath(new URL('..', import.meta.url));
-export const WASM_PACK_VERSION = '0.15.1';
 
 /** A target with addresses of 32 bits, as WebAssembly has. Its programs run on any Linux for x86-64. */
 export const I686_TARGET = 'i686-unknown-linux-musl';
 export const hasI686 = process.platform === 'linux' && process.arch === 'x64';
 
+const BINDGEN_SOURCE = join(ROOT, 'bindings-js', 'tools', 'wasm-bindgen');
+
+function hashOf(files) {
+  const hash = createHash('sha256');
+  for (const file of files) hash.update(readFileSync(file)).update('\0');
+  return hash.digest('hex').slice(0, 16);
+}
+
 const CARGO_HOME = process.env.CARGO_HOME ?? join(homedir(), '.cargo');
 
-/** Shared by all clones, because building it takes a minute or more. */
-export const WASM_PACK_HOME = join(CARGO_HOME, 'mangrove-tools', `wasm-pack-${WASM_PACK_VERSION}`);
-export const BINDGEN_HOME = join(ROOT, 'target', 'tools');
+
+/** Where our stand-in for wasm-bindgen is built to, shared by all clones that have the same. */
+export const BINDGEN_HOME = join(CARGO_HOME, 'mangrove-tools', `wasm-bindgen-${hashOf(['Cargo.toml', 'src/main.rs'].map((file) => join(BINDGEN_SOURCE, file)))}`);
 
 const CHROMIUM_PATHS = [
   '/usr/bin/chromium',
@@ -32,7 +40,7 @@ const FIREFOX_PATHS = ['/usr/bin/firefox-esr', '/usr/lib/firefox/firefox', '/opt
 const MINIBROWSER_PATHS = ['x86_64', 'aarch64'].map((machine) => `/usr/lib/${machine}-linux-gnu/webkit2gtk-4.1/MiniBrowser`);
 const XVFB_PATHS = ['/usr/bin/Xvfb'];
 
-/** Returns the version that wasm-pack will require: that of the bindings. */
+/** Returns the version of wasm-bindgen that the bindings have. */
 export function bindgenVersion() {
   const lock = readFileSync(join(ROOT, 'Cargo.lock'), 'utf8');
   const manifest = readFileSync(join(ROOT, 'bindings-js/crate/Cargo.toml'), 'utf8');
@@ -60,18 +68,9 @@ export function hasBindgen() {
   return installedVersion('wasm-bindgen') === bindgenVersion();
 }
 
-/** Accepts any wasm-pack from the pinned minor version on, as these have the build's options. */
-export function hasWasmPack() {
-  const version = installedVersion('wasm-pack');
-  if (version === undefined) return false;
-  const [major, minor] = version.split('.').map(Number);
-  const [wantedMajor, wantedMinor] = WASM_PACK_VERSION.split('.').map(Number);
-  return major > wantedMajor || (major === wantedMajor && minor >= wantedMinor);
-}
-
 /** Returns the environment with our tools first in PATH, because they have the right versions. */
 export function toolEnv() {
-  const own = [join(BINDGEN_HOME, 'bin'), join(WASM_PACK_HOME, 'bin'), join(ROOT, 'node_modules', '.bin'), join(CARGO_HOME, 'bin')];
+  const own = [join(BINDGEN_HOME, 'bin'), join(ROOT, 'node_modules', '.bin'), join(CARGO_HOME, 'bin')];
   return { ...process.env, PATH: [...own, process.env.PATH].join(delimiter) };
 }
 

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { ROOT, run } from '../.ci/tools.mjs';
-import { wasmEnv, wasmOptFlags } from '../bindings-js/build-flags.mjs';
+import { WASM_OPT, wasmEnv } from '../bindings-js/build-flags.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -31,7 +31,7 @@ function buildModule() {
   run('wasm-bindgen', [built, '--target', 'web', '--no-typescript', '--out-dir', directory, '--out-name', 'bound'], { env });
   const optimise = (name, flags) => {
     const file = join(directory, name);
-    run('wasm-opt', [join(directory, 'bound_bg.wasm'), '-o', file, ...wasmOptFlags(), ...flags], { env });
+    run('wasm-opt', [join(directory, 'bound_bg.wasm'), '-o', file, ...WASM_OPT.crate, ...flags], { env });
     return readFileSync(file);
   };
   return { stripped: optimise('stripped.wasm', []), named: optimise('named.wasm', ['-g']) };

@@ -1,7 +1,5 @@
 // How the engine is compiled to WebAssembly, for the package and for the benchmark beside the native engine.
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { ROOT, toolEnv } from '../.ci/tools.mjs';
+import { toolEnv } from '../.ci/tools.mjs';
 
 /**
  * Only what asks for it is inlined, or what is shorter than its call: a seventh smaller, and no slower where it was measured. No loop is
@@ -24,11 +22,21 @@ export function wasmEnv() {
   return { ...env, RUSTFLAGS: [env.RUSTFLAGS ?? '', ...LLVM_ARGS.map((arg) => `-Cllvm-args=${arg}`)].join(' ').trim() };
 }
 
-/** What wasm-pack gives wasm-opt, but for the names of functions. */
-export function wasmOptFlags() {
-  const manifest = readFileSync(join(ROOT, 'bindings-js/crate/Cargo.toml'), 'utf8');
-  const list = /^wasm-opt = \[\n([^\]]*)\]/m.exec(manifest)?.[1] ?? '';
-  const flags = list.split('\n').map((line) => /^\s*"(.*)",?$/.exec(line)?.[1]).filter((flag) => flag !== undefined && flag !== '-g');
-  if (flags.length === 0) throw new Error('bindings-js/crate/Cargo.toml has no flags for wasm-opt');
-  return flags;
-}
+/** Extensions of WebAssembly that the modules use; all browsers that have OPFS with synchronous access have them. */
+export const FEATURES = ['bulk-memory', 'multivalue', 'mutable-globals', 'nontrapping-float-to-int', 'reference-types', 'sign-ext'].map((name) => `--enable-${name}`);
+
+const COMMON = [
+  // The first KiB is the end of the stack: no object lies there, so small offsets may be folded into addresses.
+  '--low-memory-unused',
+  '--strip-producers',
+  '--strip-target-features',
+  ...FEATURES,
+];
+
+/** What wasm-opt does with each crate. */
+export const WASM_OPT = {
+  // What is called from one place stays a function: the larger functions compress worse by a twentieth.
+  crate: ['-O3', '--one-caller-inline-max-function-size=0', '--converge', ...COMMON],
+  upkeep: ['-Oz', '--converge', ...COMMON],
+  cli: ['-Os', ...COMMON],
+};

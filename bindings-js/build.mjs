@@ -4,23 +4,22 @@ import { createHash } from 'node:crypto';
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { build } from 'esbuild';
 import { ROOT, run } from '../.ci/tools.mjs';
 import { bundleAdapters } from './build-adapters.mjs';
-import { wasmEnv, wasmOptFlags } from './build-flags.mjs';
+import { DIST, bundle } from './build-bundle.mjs';
+import { FEATURES, WASM_OPT, wasmEnv } from './build-flags.mjs';
 import { shareGlue, writeGlue } from './build-glue.mjs';
-import { PACKED_APART, inlineModules, writePacked } from './build-inline.mjs';
+import { PACKED_APART, writePacked } from './build-inline.mjs';
 import { writeNotices } from './build-licenses.mjs';
-import { minifyBundle } from './build-minify.mjs';
+import { compileModule } from './build-module.mjs';
 import { writeShortNames } from './build-names.mjs';
 import { orderFunctions } from './build-order.mjs';
 import { checkSizes } from './build-sizes.mjs';
 import { writeSplit } from './build-split.mjs';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
-const DIST = join(HERE, 'dist');
 /**
- * The modules: the crate of each, and where wasm-pack writes it; the TypeScript imports `glue.js` from there. Of the two with and without encryption
+ * The modules: the crate of each, and where its files are written; the TypeScript imports `glue.js` from there. Of the two with and without encryption
  * both have the glue of the former, which has what the other one imports too: so a worker has one, whichever it is given.
  */
 const directoryOf = (name) => join(HERE, 'build', name);
@@ -29,33 +28,25 @@ const MODULES = [
   { crate: 'crate', directory: directoryOf('wasm'), name: 'mangrove', isInlined: true, isSplit: true, glueOf: directoryOf('wasm-encrypted') },
   { crate: 'upkeep', directory: directoryOf('wasm-upkeep-encrypted'), name: 'mangrove_upkeep_encrypted', builtAs: 'mangrove_upkeep', features: ['encryption'], isInlined: true },
   { crate: 'upkeep', directory: directoryOf('wasm-upkeep'), name: 'mangrove_upkeep', isInlined: true, glueOf: directoryOf('wasm-upkeep-encrypted') },
-  { crate: 'cli', directory: join(HERE, 'build', 'wasm-cli'), name: 'mangrove_cli', isInlined: false },
+  { crate: 'cli', directory: directoryOf('wasm-cli'), name: 'mangrove_cli', isInlined: false, inputs: ['bindings-js/cli/build.rs', 'engine/cli/Cargo.toml', 'engine/cli/src'] },
 ];
-const WASM_STAMP = join(HERE, 'build', 'wasm.sha256');
 const DIST_STAMP = join(HERE, 'build', 'dist.sha256');
 
-const WASM_INPUTS = [
+/** What all modules are made of. */
+const SHARED_INPUTS = [
   'Cargo.lock',
   'Cargo.toml',
   'rust-toolchain.toml',
   'engine/Cargo.toml',
   'engine/src',
-  'engine/cli/Cargo.toml',
-  'engine/cli/src',
-  'bindings-js/cli/Cargo.toml',
-  'bindings-js/cli/build.rs',
-  'bindings-js/cli/src',
   'bindings-js/host/Cargo.toml',
   'bindings-js/host/src',
-  'bindings-js/crate/Cargo.toml',
-  'bindings-js/crate/src',
-  'bindings-js/upkeep/Cargo.toml',
-  'bindings-js/upkeep/src',
   'bindings-js/build.mjs',
   'bindings-js/build-binary.mjs',
   'bindings-js/build-flags.mjs',
   'bindings-js/build-glue.mjs',
   'bindings-js/build-inline.mjs',
+  'bindings-js/build-module.mjs',
   'bindings-js/build-names.mjs',
   'bindings-js/build-order.mjs',
   'bindings-js/build-split.mjs',
@@ -63,11 +54,13 @@ const WASM_INPUTS = [
   'bindings-js/tools/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
 ];
+const inputsOf = ({ crate, inputs = [] }) => [...SHARED_INPUTS, `bindings-js/${crate}/Cargo.toml`, `bindings-js/${crate}/src`, ...inputs];
 
 const DIST_INPUTS = [
-  ...WASM_INPUTS,
+  ...new Set(MODULES.flatMap(inputsOf)),
   'bindings-js/src',
   'bindings-js/build-adapters.mjs',
+  'bindings-js/build-bundle.mjs',
   'bindings-js/build-licenses.mjs',
   'bindings-js/build-minify.mjs',
   'bindings-js/build-sizes.mjs',
@@ -78,47 +71,6 @@ const DIST_INPUTS = [
   'node_modules/terser/package.json',
   'node_modules/typescript/package.json',
   'bindings-js/dist',
-];
-
-/** Node prints the line that an uncaught error comes from, so those for Node, Deno and Bun have lines; `source` is another name in src/entries, or a path in src. */
-const ENTRIES = [
-  { name: 'index', platform: 'browser' },
-  { name: 'inline', source: 'index', platform: 'browser', isInlined: true },
-  { name: 'worker', platform: 'browser' },
-  { name: 'worker-indexeddb', platform: 'browser' },
-  { name: 'worker-upkeep', platform: 'browser' },
-  { name: 'local', platform: 'browser' },
-  { name: 'indexeddb', platform: 'browser' },
-  { name: 'destroy', platform: 'browser' },
-  { name: 'versions', platform: 'browser' },
-  { name: 'migrations', platform: 'neutral' },
-  { name: 'maintenance', source: 'api/maintenance', platform: 'neutral' },
-  { name: 'encryption', platform: 'browser' },
-  { name: 'encryption-inline', source: 'encryption', platform: 'browser', isInlined: true },
-  { name: 'upkeep', platform: 'browser' },
-  { name: 'upkeep-inline', source: 'upkeep', platform: 'browser', isInlined: true },
-  { name: 'parts', source: 'api/parts', platform: 'neutral' },
-  { name: 'blob', platform: 'neutral' },
-  { name: 'live', platform: 'neutral' },
-  { name: 'sync', platform: 'neutral' },
-  { name: 'node', platform: 'node' },
-  { name: 'node-inline', source: 'node', platform: 'node', isInlined: true },
-  { name: 'node-worker', platform: 'node' },
-  { name: 'node-upkeep', platform: 'node' },
-  { name: 'node-upkeep-inline', source: 'node-upkeep', platform: 'node', isInlined: true },
-  { name: 'node-maintenance', source: 'api/maintenance', platform: 'node' },
-  { name: 'node-parts', source: 'api/parts', platform: 'node' },
-  { name: 'node-blob', source: 'blob', platform: 'node' },
-  { name: 'node-live', source: 'live', platform: 'node' },
-  { name: 'node-migrations', source: 'migrations', platform: 'node' },
-  { name: 'node-sync', source: 'sync', platform: 'node' },
-  { name: 'cli', platform: 'node' },
-  // What it needs of the package is in the package already.
-  { name: 'cli-archive', platform: 'node', external: ['mangrove-kv', 'mangrove-kv/*'] },
-  { name: 'durable-object', platform: 'neutral' },
-  // Another copy of the engine's client would have errors and symbols of its own.
-  { name: 'testing', platform: 'neutral', external: ['mangrove-kv'] },
-  { name: 'inspector', platform: 'neutral', external: ['mangrove-kv'] },
 ];
 
 function filesUnder(path) {
@@ -150,94 +102,36 @@ function filesOf({ directory, name, isSplit }) {
 const hasTraps = (file) => /_(?:core|rest)_bg\.wasm$/.test(file);
 const symbolsOf = (file) => file.replace(/\.wasm$/, '.symbols.txt');
 
-function buildWasm() {
-  const hash = hashOf(WASM_INPUTS);
-  const isCurrent = hasHash(WASM_STAMP, hash)
-    && MODULES.flatMap(filesOf).every((file) => existsSync(file));
-  if (isCurrent) return;
-  rmSync(WASM_STAMP, { force: true });
+/** Builds the modules whose sources have changed. */
+function buildModules() {
   const env = wasmEnv();
-  const flags = wasmOptFlags();
-  const features = flags.filter((flag) => flag.startsWith('--enable-'));
   for (const module of MODULES) {
-    const { crate, directory, name, isInlined, isSplit, glueOf, builtAs = name, features: crateFeatures = [] } = module;
-    rmSync(directory, { recursive: true, force: true });
-    // `no-install`: wasm-bindgen and wasm-opt are on PATH, pinned; nothing is to be downloaded behind our back.
-    run('wasm-pack', [
-      '--quiet', 'build', join(HERE, crate), '--target', 'web', '--profile', 'wasm-release', '--mode', 'no-install',
-      '--no-pack', '--out-dir', directory, '--out-name', builtAs, '--', '--features', crateFeatures.join(','),
-    ], { env });
-    if (glueOf === undefined) writeGlue(directory, builtAs);
-    else shareGlue(directory, builtAs, glueOf);
-    // The name that it was built under is that of the module that the glue provides.
-    if (builtAs !== name) renameSync(join(directory, `${builtAs}_bg.wasm`), join(directory, `${name}_bg.wasm`));
-    if (isSplit) {
-      writeShortNames(directory, name, { features, env, glueOf });
-      writeSplit(directory, name, { flags, env });
-    }
-    for (const file of filesOf(module)) {
-      const names = orderFunctions(file);
-      if (hasTraps(file)) writeFileSync(symbolsOf(file), `${names.join('\n')}\n`);
-    }
-    if (isInlined) writePacked(directory, name);
+    const stamp = join(module.directory, 'inputs.sha256');
+    const hash = hashOf(inputsOf(module));
+    if (hasHash(stamp, hash) && filesOf(module).every((file) => existsSync(file))) continue;
+    buildModule(module, env);
+    writeFileSync(stamp, hash);
   }
-  writeFileSync(WASM_STAMP, hash);
 }
 
-/** The engine in the page's own thread, IndexedDB, maintenance, values in parts, destroying, restoring and recovering, and the tool's verbs for archives are files of their own, as few load them. */
-const rareStaysApart = (isInlined) => ({
-  name: 'rare-stays-apart',
-  setup({ onResolve, initialOptions }) {
-    const prefix = initialOptions.platform === 'node' ? './node-' : './';
-    onResolve({ filter: /^\.\/(?:maintenance|parts)\.ts$/ }, ({ path, kind }) =>
-      kind === 'dynamic-import' ? { path: path.replace('./', prefix).replace(/\.ts$/, '.js'), external: true } : undefined);
-    onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|versions|encryption|cli-archive|(?:node-)?upkeep)\.ts$/ }, ({ path, kind }) => {
-      if (kind !== 'dynamic-import') return undefined;
-      const suffix = isInlined && /(?:upkeep|encryption)\.ts$/.test(path) ? '-inline.js' : '.js';
-      return { path: path.replace(/\.ts$/, suffix), external: true };
-    });
-  },
-});
-
-/** Pages have all of `base/platform.ts`, and none of the modules that it asks for what is missing. */
-const platformOfPages = {
-  name: 'platform-of-pages',
-  setup({ onResolve }) {
-    onResolve({ filter: /\/platform\.ts$/ }, ({ path, resolveDir }) => ({ path: join(resolveDir, path.replace(/\.ts$/, '-browser.ts')) }));
-  },
-};
-
-const isMinified = ({ platform, name }) => platform !== 'node' && name !== 'testing';
-
-async function bundle() {
-  const results = await Promise.all(ENTRIES.map(({ name, source = name, platform, external = [], isInlined = false }) => build({
-    entryPoints: [join(HERE, 'src', source.includes('/') ? `${source}.ts` : `entries/${source}.ts`)],
-    outfile: join(DIST, `${name}.js`),
-    absWorkingDir: HERE,
-    bundle: true,
-    format: 'esm',
-    platform,
-    external,
-    target: 'es2022',
-    minify: isMinified({ platform, name }),
-    sourcemap: true,
-    metafile: true,
-    legalComments: 'none',
-    // The glue of wasm-bindgen warns on the console; a library has no business there.
-    drop: ['console'],
-    plugins: [
-      ...(platform === 'browser' ? [platformOfPages] : []),
-      ...(['index', 'node', 'cli'].includes(source) ? [rareStaysApart(isInlined)] : []),
-      ...(isInlined ? [inlineModules(join(HERE, 'src'), join(HERE, 'build'), platform)] : []),
-    ],
-    logLevel: 'warning',
-  })));
-  await Promise.all(ENTRIES.filter(isMinified).map(({ name }) => minifyBundle(join(DIST, `${name}.js`))));
-  for (const [at, name] of ['index', 'inline'].entries()) {
-    if ('build/wasm/glue.js' in results[at].metafile.inputs) {
-      throw new Error(`dist/${name}.js contains the WebAssembly glue: something in src/entries/${name}.ts imports it`);
-    }
+function buildModule(module, env) {
+  const { crate, directory, name, isInlined, isSplit, glueOf, builtAs = name, features = [] } = module;
+  const flags = WASM_OPT[crate];
+  // The names of functions stay, as the module is split by them.
+  compileModule({ crate, features, profile: 'wasm-release', directory, name: builtAs, env, optimize: isSplit ? ['-g', ...flags] : flags });
+  if (glueOf === undefined) writeGlue(directory, builtAs);
+  else shareGlue(directory, builtAs, glueOf);
+  // The name that it was built under is that of the module that the glue provides.
+  if (builtAs !== name) renameSync(join(directory, `${builtAs}_bg.wasm`), join(directory, `${name}_bg.wasm`));
+  if (isSplit) {
+    writeShortNames(directory, name, { features: FEATURES, env, glueOf });
+    writeSplit(directory, name, { flags, env });
   }
+  for (const file of filesOf(module)) {
+    const names = orderFunctions(file);
+    if (hasTraps(file)) writeFileSync(symbolsOf(file), `${names.join('\n')}\n`);
+  }
+  if (isInlined) writePacked(directory, name);
 }
 
 /** Bundlers find the worker and the module by exactly these expressions. */
@@ -284,7 +178,7 @@ function copyAssets() {
 }
 
 async function buildAll() {
-  buildWasm();
+  buildModules();
   rmSync(DIST, { recursive: true, force: true });
   mkdirSync(DIST, { recursive: true });
   await bundle();

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { ROOT, run, toolEnv } from '../../.ci/tools.mjs';
-import { wasmEnv, wasmOptFlags } from '../../bindings-js/build-flags.mjs';
+import { WASM_OPT, wasmEnv } from '../../bindings-js/build-flags.mjs';
 
 const { values } = parseArgs({
   options: { records: { type: 'string', default: '200000' }, rounds: { type: 'string', default: '7' } },
@@ -23,7 +23,7 @@ function buildModule() {
   const built = join(TARGET, target, 'wasm-release', 'mangrove_bench_wasm.wasm');
   const optimised = join(TARGET, 'bench', 'wasm', 'module.wasm');
   mkdirSync(join(TARGET, 'bench', 'wasm'), { recursive: true });
-  run('wasm-opt', [built, '-o', optimised, ...wasmOptFlags()], { env });
+  run('wasm-opt', [built, '-o', optimised, ...WASM_OPT.crate], { env });
   return readFileSync(optimised);
 }
 

@@ -1,7 +1,7 @@
-//! Stands in for the `wasm-bindgen` command when wasm-pack builds the module.
+//! Stands in for the `wasm-bindgen` command in the build of the modules.
 //!
-//! The real command line takes minutes to build and brings a web server along; wasm-pack only ever
-//! uses the few options below. An unknown option is an error, so that none is lost silently.
+//! The real command line takes minutes to build and brings a web server along; the build needs only the
+//! few options below. An unknown option is an error, so that none is lost silently.
 
 use std::env;
 use std::error::Error;
