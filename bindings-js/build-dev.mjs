@@ -43,27 +43,42 @@ function buildModules() {
   }
 }
 
+function buildAdapters() {
+  return bundleAdapters(join(HERE, 'src', 'adapters'), join(DIST, 'adapters'), { isMeasured: false });
+}
+
 async function buildScripts(onRebuilt) {
-  await bundleForDevelopment(onRebuilt);
-  await bundleAdapters(join(HERE, 'src', 'adapters'), join(DIST, 'adapters'), { isMeasured: false });
+  await Promise.all([bundleForDevelopment(onRebuilt), buildAdapters()]);
+}
+
+/** Calls `run` once after a few calls in a row. */
+function settled(run) {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(run, SETTLED_MS);
+  };
 }
 
 function watchRust() {
-  let timer;
-  for (const directory of RUST) {
-    watch(join(ROOT, directory), { recursive: true }, () => {
-      clearTimeout(timer);
-      timer = setTimeout(() => {
-        const start = performance.now();
-        try {
-          buildModules();
-          say(`dev: modules, ${seconds(start)}`);
-        } catch {
-          // The compiler has said why.
-        }
-      }, SETTLED_MS);
-    });
-  }
+  const rebuild = settled(() => {
+    const start = performance.now();
+    try {
+      buildModules();
+      say(`dev: modules, ${seconds(start)}`);
+    } catch {
+      // The compiler has said why.
+    }
+  });
+  for (const directory of RUST) watch(join(ROOT, directory), { recursive: true }, rebuild);
+}
+
+/** esbuild watches the entries, but not these. */
+function watchAdapters() {
+  const rebuild = settled(() => {
+    buildAdapters().then(() => say('dev: adapters'), () => undefined);
+  });
+  for (const directory of ['adapters', 'sync']) watch(join(HERE, 'src', directory), { recursive: true }, rebuild);
 }
 
 const start = performance.now();
@@ -71,6 +86,10 @@ mkdirSync(DIST, { recursive: true });
 // What is there is no release any more.
 rmSync(join(HERE, 'build', 'dist.sha256'), { force: true });
 buildModules();
-await buildScripts(isWatching ? () => say('dev: scripts') : undefined);
+// Each entry that a change concerns is built by itself.
+await buildScripts(isWatching ? settled(() => say('dev: scripts')) : undefined);
 say(`dev: built in ${seconds(start)}`);
-if (isWatching) watchRust();
+if (isWatching) {
+  watchRust();
+  watchAdapters();
+}
