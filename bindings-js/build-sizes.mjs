@@ -1,6 +1,8 @@
-// Measures what users download and fails the build when it grows past the budget.
-import { readFileSync } from 'node:fs';
+// Measures what users download, says by how much that has changed, and fails the build when it has grown by more than a twentieth since the sizes were
+// recorded. `node bindings-js/build-sizes.mjs --record` records them, for a commit that says why they grew.
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 
 const FILES = [
@@ -9,11 +11,16 @@ const FILES = [
   'node-inline.js', 'node-worker.js', 'upkeep.js', 'worker-upkeep.js', 'mangrove_upkeep_bg.wasm', 'node-upkeep.js', 'cli.js', 'cli-archive.js', 'mangrove_cli_bg.wasm', 'inspector.js',
 ];
 
-/** Bytes after gzip. A page loads the entry, the worker and the module; Node loads its own entry instead. */
-const BUDGETS = [
-  { what: 'main thread', files: ['index.js'], maxGzipBytes: 37 * 1024 },
-  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_core_bg.wasm'], maxGzipBytes: 215 * 1024 },
+/** What a page downloads, and the part of it that runs on its main thread. */
+const DOWNLOADS = [
+  { what: 'main thread', files: ['index.js'] },
+  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_core_bg.wasm'] },
 ];
+
+/** By download, its bytes after gzip when they were recorded. */
+const RECORD = new URL('sizes.json', import.meta.url);
+/** How much more a build may have. */
+const HEADROOM = 0.05;
 
 function sizesOf(path) {
   const bytes = readFileSync(path);
@@ -39,13 +46,12 @@ const PARTS = [
 ];
 
 function totalSizes(dist) {
-  return new Map([...BUDGETS, ...PARTS].map(({ what, files }) => [what, sum(files.map((file) => sizesOf(join(dist, file))))]));
+  return new Map([...DOWNLOADS, ...PARTS].map(({ what, files }) => [what, sum(files.map((file) => sizesOf(join(dist, file))))]));
 }
 
 /** What pages may say, as it is now, in bytes after gzip: `size: main thread` and the like. */
 export function figuresForPages(dist) {
-  const figures = [...totalSizes(dist)].map(([what, { gzip }]) => [`size: ${what}`, gzip]);
-  return new Map([...figures, ...BUDGETS.map(({ what, maxGzipBytes }) => [`budget: ${what}`, maxGzipBytes])]);
+  return new Map([...totalSizes(dist)].map(([what, { gzip }]) => [`size: ${what}`, gzip]));
 }
 
 export function checkSizes(dist) {
@@ -53,11 +59,19 @@ export function checkSizes(dist) {
   process.stdout.write(`${'KiB'.padEnd(18)}${'raw'.padStart(9)}${'gzip'.padStart(9)}${'brotli'.padStart(9)}\n`);
   for (const [file, size] of sizes) process.stdout.write(row(file, size));
   const totals = totalSizes(dist);
-  for (const { what, files, maxGzipBytes } of BUDGETS) {
+  const recorded = JSON.parse(readFileSync(RECORD, 'utf8'));
+  for (const { what, files } of DOWNLOADS) {
     const total = totals.get(what);
+    const growth = total.gzip / recorded[what] - 1;
     process.stdout.write(row(what, total));
-    if (total.gzip > maxGzipBytes) {
-      throw new Error(`${what}: ${total.gzip} bytes after gzip, the budget is ${maxGzipBytes} (${files.join(', ')})`);
+    process.stdout.write(`${what}: ${growth < 0 ? '' : '+'}${(growth * 100).toFixed(2)} % since the sizes were recorded\n`);
+    if (growth > HEADROOM) {
+      throw new Error(`${what}: ${total.gzip} bytes after gzip, recorded were ${recorded[what]} (${files.join(', ')}); node bindings-js/build-sizes.mjs --record`);
     }
   }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url) && process.argv.includes('--record')) {
+  const totals = totalSizes(fileURLToPath(new URL('dist', import.meta.url)));
+  writeFileSync(RECORD, `${JSON.stringify(Object.fromEntries(DOWNLOADS.map(({ what }) => [what, totals.get(what).gzip])), null, 2)}\n`);
 }

@@ -1,23 +1,29 @@
 // Splits the engine's module in two: the core, which every page loads, and the rest, which a page loads at the first call that needs it. The rest has
-// the functions that nothing but the roots reaches. It runs in the core's memory. The core calls the roots through its table, some of whose places the
+// the functions that nothing but the roots reaches; `// Lazy root.` marks these in the sources. It runs in the core's memory. The core calls the roots through its table, some of whose places the
 // rest fills; the host gives the rest those of the core's functions that it calls from that table, by their places.
 import { createHash } from 'node:crypto';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { run } from '../.ci/tools.mjs';
-import { clearLocations, clearTexts, panicsToTraps } from './build-traps.mjs';
+import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { ROOT, run } from '../.ci/tools.mjs';
 
-/** Names of functions, as Rust demangles them; one of each has to exist. */
-const ROOTS = [
-  /State>::execute_rest\b/,
-  /Session::refresh\b/,
-  ...['delete_indexed', 'clear_indexed', 'drop_indexes', 'apply_indexed'].map((name) => new RegExp(`WriteTransaction>::${name}\\b`)),
-  ...['unindex_key', 'unindex_keys', 'forget_indexes', 'refuse_unindexed', 'apply_declared', 'check_unique_keys'].map((name) => new RegExp(`Transaction>::${name}\\b`)),
-  /transaction::indexed::entries::lacking\b/,
-  ...['put_in_group', 'put_in_transaction', 'since_declared', 'resume_index'].map((name) => new RegExp(`state::indexes::${name}\\b`)),
-  /State>::write_apart\b/,
-  ...['advance', 'seek', 'place', 'write'].map((name) => new RegExp(`IndexItems::${name}\\b`)),
-];
+/** Where functions are marked as roots. */
+const SOURCES = ['engine/src', 'bindings-js/crate/src'];
+/** The mark, and the function below it. */
+const ROOT_FUNCTION = /^ *\/\/ Lazy root\.\n *#\[inline\(never\)\]\n(?: *#\[.*\n)* *(?:pub(?:\([^)]*\))? )?fn (\w+)/gm;
+const IMPL = /^impl(?:<[^>]*>)? (?:[\w:]+(?:<[^>]*>)? for )?(\w+)/gm;
+
+/** Names of the roots as Rust demangles them: below their type, or below their module. */
+function rootsOfSources() {
+  const files = SOURCES.flatMap((directory) => readdirSync(join(ROOT, directory), { recursive: true }).filter((file) => file.endsWith('.rs')).map((file) => join(ROOT, directory, file)));
+  return files.flatMap((file) => {
+    const text = readFileSync(file, 'utf8');
+    return [...text.matchAll(ROOT_FUNCTION)].map(({ 0: marked, 1: name, index }) => {
+      const type = marked.startsWith(' ') ? [...text.slice(0, index).matchAll(IMPL)].at(-1)?.[1] : undefined;
+      return new RegExp(type === undefined ? `\\b${basename(file, '.rs')}::${name}\\b` : `\\b${type}>?::${name}\\b`);
+    });
+  });
+}
+
 /**
  * Name of the table among the core's exports, and of the module that the rest imports from. The host knows a core by it, and that a rest is not of
  * another build: the two would link and run wrong functions.
@@ -77,7 +83,7 @@ export function split(text) {
   const link = linkName(text);
   const forms = formsOf(text);
   const functions = forms.filter(({ kind }) => kind === 'func');
-  const roots = ROOTS.map((pattern) => {
+  const roots = rootsOfSources().map((pattern) => {
     const found = functions.filter(({ name }) => pattern.test(name));
     if (found.length !== 1) throw new Error(`the module has ${found.length} functions ${pattern}`);
     return found[0];
@@ -150,13 +156,6 @@ export function writeSplit(directory, name, { flags, env }) {
   const module = join(directory, `${name}_bg.wasm`);
   const whole = join(work, 'whole.wat');
   run('wasm-dis', [module, ...features, '-o', whole], { env });
-  // Once more before it is split, so that neither part calls a function that only traps.
-  const trapping = join(work, 'trapping.wasm');
-  const untouched = readFileSync(whole, 'utf8');
-  writeFileSync(whole, panicsToTraps(untouched));
-  run('wasm-as', [whole, ...features, '-g', '-o', trapping], { env });
-  run('wasm-opt', [trapping, '-g', '-o', trapping, ...flags], { env });
-  run('wasm-dis', [trapping, ...features, '-o', whole], { env });
   const parts = split(readFileSync(whole, 'utf8'));
   for (const part of ['core', 'rest']) {
     const text = join(work, `${part}.wat`);
@@ -164,14 +163,7 @@ export function writeSplit(directory, name, { flags, env }) {
     const file = join(directory, `${name}_${part}_bg.wasm`);
     writeFileSync(text, parts[part]);
     run('wasm-as', [text, ...features, '-g', '-o', assembled], { env });
-    run('wasm-opt', [assembled, '-g', '-o', file, ...flags], { env });
-    clearLocations(file);
+    run('wasm-opt', [assembled, '-o', file, ...flags], { env });
   }
-  const files = ['core', 'rest'].map((part) => join(directory, `${name}_${part}_bg.wasm`));
-  const finished = files.map((file) => {
-    run('wasm-dis', [file, ...features, '-o', whole], { env });
-    return readFileSync(whole, 'utf8');
-  });
-  clearTexts(files[0], untouched, finished);
   run('wasm-opt', [module, '-o', module, '--strip-debug', ...features], { env });
 }

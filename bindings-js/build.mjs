@@ -7,13 +7,11 @@ import { fileURLToPath } from 'node:url';
 import { ROOT, run } from '../.ci/tools.mjs';
 import { bundleAdapters } from './build-adapters.mjs';
 import { DIST, bundle } from './build-bundle.mjs';
-import { FEATURES, WASM_OPT, wasmEnv } from './build-flags.mjs';
+import { WASM_OPT, wasmEnv } from './build-flags.mjs';
 import { shareGlue, writeGlue } from './build-glue.mjs';
 import { PACKED_APART, writePacked } from './build-inline.mjs';
 import { writeNotices } from './build-licenses.mjs';
 import { compileModule } from './build-module.mjs';
-import { writeShortNames } from './build-names.mjs';
-import { orderFunctions } from './build-order.mjs';
 import { checkSizes } from './build-sizes.mjs';
 import { writeSplit } from './build-split.mjs';
 
@@ -42,15 +40,11 @@ const SHARED_INPUTS = [
   'bindings-js/host/Cargo.toml',
   'bindings-js/host/src',
   'bindings-js/build.mjs',
-  'bindings-js/build-binary.mjs',
   'bindings-js/build-flags.mjs',
   'bindings-js/build-glue.mjs',
   'bindings-js/build-inline.mjs',
   'bindings-js/build-module.mjs',
-  'bindings-js/build-names.mjs',
-  'bindings-js/build-order.mjs',
   'bindings-js/build-split.mjs',
-  'bindings-js/build-traps.mjs',
   'bindings-js/tools/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
 ];
@@ -98,10 +92,6 @@ function filesOf({ directory, name, isSplit }) {
   return ['', ...(isSplit ? ['_core', '_rest'] : [])].map((part) => join(directory, `${name}${part}_bg.wasm`));
 }
 
-/** Whether panics of a module say nothing but the number of a function, whose name is in a file beside it. */
-const hasTraps = (file) => /_(?:core|rest)_bg\.wasm$/.test(file);
-const symbolsOf = (file) => file.replace(/\.wasm$/, '.symbols.txt');
-
 /** Builds the modules whose sources have changed. */
 function buildModules() {
   const env = wasmEnv();
@@ -123,14 +113,7 @@ function buildModule(module, env) {
   else shareGlue(directory, builtAs, glueOf);
   // The name that it was built under is that of the module that the glue provides.
   if (builtAs !== name) renameSync(join(directory, `${builtAs}_bg.wasm`), join(directory, `${name}_bg.wasm`));
-  if (isSplit) {
-    writeShortNames(directory, name, { features: FEATURES, env, glueOf });
-    writeSplit(directory, name, { flags, env });
-  }
-  for (const file of filesOf(module)) {
-    const names = orderFunctions(file);
-    if (hasTraps(file)) writeFileSync(symbolsOf(file), `${names.join('\n')}\n`);
-  }
+  if (isSplit) writeSplit(directory, name, { flags, env });
   if (isInlined) writePacked(directory, name);
 }
 
@@ -169,8 +152,7 @@ function emitTypes() {
 function copyAssets() {
   chmodSync(join(DIST, 'cli.js'), 0o755);
   for (const [name, directory] of PACKED_APART) copyFileSync(join(HERE, 'build', directory, 'packed.js'), join(DIST, name));
-  const modules = MODULES.flatMap(filesOf);
-  for (const file of [...modules, ...modules.filter(hasTraps).map(symbolsOf)]) copyFileSync(file, join(DIST, basename(file)));
+  for (const file of MODULES.flatMap(filesOf)) copyFileSync(file, join(DIST, basename(file)));
   // npm packs what lies beside package.json only.
   for (const name of ['LICENSE-MIT', 'LICENSE-APACHE']) {
     if (existsSync(join(ROOT, name))) copyFileSync(join(ROOT, name), join(HERE, name));

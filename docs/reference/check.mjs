@@ -72,11 +72,8 @@ function checkLinks(pages) {
   }
 }
 
-/**
- * Matches `<!-- size: main thread -->21.5` and `<!-- budget: main thread -->27.5`, in KiB, with the
- * names that the build prints.
- */
-const FIGURE = /<!-- ((?:size|budget): [^>]+?) -->(\d+(?:\.\d+)?)/g;
+/** Matches `<!-- size: main thread -->21.5`, in KiB, with the names that the build prints. */
+const FIGURE = /<!-- (size: [^>]+?) -->(\d+(?:\.\d+)?)/g;
 const UNMARKED = /(?<!--> *[\d.,]*)\b\d[\d.,]* KiB after gzip/;
 
 /** Checks that all pages state the same sizes, within the tolerance of the build's. */
@@ -88,7 +85,7 @@ function checkFigures(pages, figures) {
       for (const [, what, said] of text.matchAll(FIGURE)) {
         const bytes = figures.get(what);
         if (bytes === undefined) report(path, index + 1, `the build has no figure "${what}"`);
-        else if (Math.abs(Number(said) * 1024 - bytes) > (what.startsWith('budget') ? 0 : Math.max(bytes * TOLERANCE, TOLERATED_BYTES))) {
+        else if (Math.abs(Number(said) * 1024 - bytes) > Math.max(bytes * TOLERANCE, TOLERATED_BYTES)) {
           report(path, index + 1, `${what} is ${(bytes / 1024).toFixed(1)} KiB after gzip, the page says ${said}`);
         } else if ((saidFirst.get(what) ?? said) !== said) {
           report(path, index + 1, `${what} is ${said} here and ${saidFirst.get(what)} on another page`);
@@ -104,7 +101,7 @@ function writeFigures(pages, figures) {
     const text = readFileSync(path, 'utf8');
     const written = text.replace(FIGURE, (all, what) => {
       const kib = (figures.get(what) ?? NaN) / 1024;
-      return Number.isNaN(kib) ? all : `<!-- ${what} -->${what.startsWith('budget') ? kib : kib.toFixed(1)}`;
+      return Number.isNaN(kib) ? all : `<!-- ${what} -->${kib.toFixed(1)}`;
     });
     if (written !== text) writeFileSync(path, written);
   }

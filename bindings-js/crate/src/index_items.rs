@@ -50,6 +50,7 @@ impl IndexItems {
         Ok(())
     }
 
+    // Lazy root.
     #[inline(never)]
     pub(crate) fn advance(&mut self, transaction: Option<&Transaction>) -> Result<bool> {
         loop {
@@ -71,6 +72,7 @@ impl IndexItems {
         }
     }
 
+    // Lazy root.
     #[inline(never)]
     pub(crate) fn seek(&mut self, index_key: &[u8]) -> Result<()> {
         match &mut self.place {
@@ -80,6 +82,7 @@ impl IndexItems {
     }
 
     /// Place of the current entry, for another session; `None` within transactions.
+    // Lazy root.
     #[inline(never)]
     pub(crate) fn place(&self) -> Option<&[u8]> {
         match &self.place {
@@ -89,6 +92,7 @@ impl IndexItems {
     }
 
     /// Writes index key and key, then what the flags ask for.
+    // Lazy root.
     #[inline(never)]
     pub(crate) fn write(&self, flags: ScanFlags, out: &mut Writer) {
         let (index_key, key) = match &self.place {

@@ -302,6 +302,7 @@ impl Session {
 
     /// Moves to what the writer beside this reader has committed. Snapshots do not change.
     // A root of the rest of the module: see `rest`.
+    // Lazy root.
     #[inline(never)]
     fn refresh(&mut self) -> Result<bool> {
         self.state.forget_current();

@@ -590,9 +590,7 @@ function toInstance(module: WebAssembly.Module): Instance {
 function crashed(instance: Instance | undefined, cause: unknown): KvError {
   let reason = cause instanceof Error ? cause.message : String(cause);
   try {
-    // In browsers a panic is a trap without a text; the package has the names of the functions.
-    const place = cause instanceof Error ? /wasm-function\[\d+\]/.exec(cause.stack ?? '') : null;
-    reason = instance?.panic_message() ?? (place === null ? reason : `${reason}, ${place[0]}`);
+    reason = instance?.panic_message() ?? reason;
   } catch {
     // A crashed instance may fail to tell.
   }

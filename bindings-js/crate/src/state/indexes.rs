@@ -25,6 +25,7 @@ const APART: u64 = u64::MAX;
 
 /// Stores a record of a batch with its index keys.
 // A root of the rest of the module: see `rest`.
+// Lazy root.
 #[inline(never)]
 pub(super) fn put_in_group(
     transaction: &mut WriteTransaction<'_>,
@@ -39,6 +40,7 @@ pub(super) fn put_in_group(
 
 /// As [`put_in_group`], in a transaction.
 // A root of the rest of the module: see `rest`.
+// Lazy root.
 #[inline(never)]
 pub(super) fn put_in_transaction(
     transaction: &mut Transaction,
@@ -57,6 +59,7 @@ pub(super) fn put_in_transaction(
 /// What to report instead of a mismatch, if the indexes were declared since the transaction that
 /// wrote began: it has to run again.
 // A root of the rest of the module: see `rest`.
+// Lazy root.
 #[inline(never)]
 pub(super) fn since_declared(error: Error, write: &Write<'_>, slots: &[Slot], database: &Database) -> Error {
     let (Error::IndexMismatch(refusal), Write::Batch { changes, .. }) = (&error, write) else {
@@ -81,6 +84,7 @@ pub(super) fn since_declared(error: Error, write: &Write<'_>, slots: &[Slot], da
 
 /// Continues a scan of an index that another session exported.
 // A root of the rest of the module: see `rest`.
+// Lazy root.
 #[inline(never)]
 pub(super) fn resume_index(
     scan: &mut Scan,
@@ -406,6 +410,7 @@ impl State {
 
     /// Commits a batch in a separate transaction.
     // A root of the rest of the module: see `rest`.
+    // Lazy root.
     #[inline(never)]
     pub(super) fn write_apart(&mut self, write: &Write<'_>, writes: &mut Writes<'_>, out: &mut Writer) -> Result<()> {
         let Write::Batch { durability, .. } = *write else {

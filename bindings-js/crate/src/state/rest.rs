@@ -10,6 +10,7 @@ use crate::{report, upkeep};
 
 impl State {
     // A root of the rest of the module: the build finds it by its name.
+    // Lazy root.
     #[inline(never)]
     pub(super) fn execute_rest(
         &mut self,

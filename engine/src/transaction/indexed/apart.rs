@@ -89,6 +89,7 @@ impl WriteTransaction<'_> {
 
     /// Makes the changes of an optimistic transaction to a collection with indexes. Those of the
     /// entries in the indexes are made elsewhere, except for those of what records keep apart.
+    // Lazy root.
     #[inline(never)]
     pub(in crate::transaction) fn apply_indexed(&mut self, collection: &str, overlay: &Overlay) -> Result<()> {
         let Some(id) = self.state.collections.get(collection).map(|entry| entry.id) else {

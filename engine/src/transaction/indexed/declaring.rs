@@ -142,6 +142,7 @@ impl WriteTransaction<'_> {
     }
 
     /// Drops all indexes of a collection, with their hidden collections.
+    // Lazy root.
     #[inline(never)]
     pub(in crate::transaction) fn drop_indexes(&mut self, collection: &str) -> Result<()> {
         let ids: Vec<u32> = self.indexes(collection).iter().map(|index| index.id).collect();

@@ -146,6 +146,7 @@ impl Indexed<'_> {
     }
 }
 
+// Lazy root.
 #[inline(never)]
 pub(in crate::transaction) fn lacking(collection: &str, index: &Index) -> Error {
     Error::index_mismatch(

@@ -174,6 +174,7 @@ impl WriteTransaction<'_> {
     }
 
     /// As [`delete`](Self::delete), for a collection with indexes.
+    // Lazy root.
     #[inline(never)]
     pub(super) fn delete_indexed(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
         self.together(|transaction| {
@@ -183,6 +184,7 @@ impl WriteTransaction<'_> {
     }
 
     /// As [`clear`](Self::clear), for a collection with indexes.
+    // Lazy root.
     #[inline(never)]
     pub(super) fn clear_indexed(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
         self.together(|transaction| {

@@ -90,6 +90,7 @@ impl Transaction {
     }
 
     /// Makes the changes of a collection whose indexes this transaction declares.
+    // Lazy root.
     #[inline(never)]
     pub(super) fn apply_declared(transaction: &mut WriteTransaction<'_>, name: &str, overlay: &Overlay) -> Result<()> {
         // The entries of indexes are made from the records.
@@ -123,6 +124,7 @@ impl Transaction {
         }
     }
 
+    // Lazy root.
     #[inline(never)]
     fn refuse_unindexed(&self, collection: &str) -> Result<()> {
         let indexed = self.indexed(collection);
@@ -182,6 +184,7 @@ impl Transaction {
     }
 
     /// Removes a record's entries from the indexes.
+    // Lazy root.
     #[inline(never)]
     pub(super) fn unindex_key(&mut self, collection: &str, key: &[u8]) -> Result<()> {
         let Some((id, indexes)) = self.indexed(collection) else {
@@ -191,6 +194,7 @@ impl Transaction {
     }
 
     /// As [`unindex_key`](Self::unindex_key), for all records of a range.
+    // Lazy root.
     #[inline(never)]
     pub(super) fn unindex_keys(&mut self, collection: &str, range: &KeyRange<'_>) -> Result<()> {
         let Some((id, indexes)) = self.indexed(collection) else {
@@ -212,6 +216,7 @@ impl Transaction {
     }
 
     /// Forgets the writes to the hidden collections of a collection that is dropped.
+    // Lazy root.
     #[inline(never)]
     pub(super) fn forget_indexes(&mut self, collection: &str) {
         if let Some((_, indexes)) = self.indexed(collection) {
@@ -312,6 +317,7 @@ impl Transaction {
     }
 
     /// Fails if a key that was written to a unique index is not unique.
+    // Lazy root.
     #[inline(never)]
     pub(super) fn check_unique_keys(&self, transaction: &WriteTransaction<'_>) -> Result<()> {
         for UniqueKey {
