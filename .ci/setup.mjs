@@ -3,8 +3,7 @@
 // tested with, `--runtimes` Jest, Vitest and three versions of Node, `--sync` the servers that the
 // tests of sync start, `--nats` only the one of the demo, `--i686` Rust's target for processors with
 // addresses of 32 bits.
-import { createHash } from 'node:crypto';
-import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import {
   BINDGEN_HOME, BROWSERS, I686_TARGET, ROOT, SYNC_SERVERS,
@@ -103,11 +102,14 @@ function installBindgen() {
   if (hasBindgen()) return;
   say(`building wasm-bindgen ${bindgenVersion()}`);
   // Elsewhere than the engine, whose build would wait.
-  const target = join(BINDGEN_HOME, 'target');
+  const target = join(ROOT, 'target', 'tools');
   run('cargo', ['build', '--quiet', '--package', 'mangrove-wasm-bindgen', '--profile', 'tools', '--target-dir', target]);
   const name = process.platform === 'win32' ? 'wasm-bindgen.exe' : 'wasm-bindgen';
+  const shared = join(BINDGEN_HOME, 'bin', name);
   mkdirSync(join(BINDGEN_HOME, 'bin'), { recursive: true });
-  copyFileSync(join(target, 'tools', name), join(BINDGEN_HOME, 'bin', name));
+  // Another clone may do the same at this moment.
+  copyFileSync(join(target, 'tools', name), `${shared}.${process.pid}`);
+  renameSync(`${shared}.${process.pid}`, shared);
   rmSync(target, { recursive: true });
   if (!hasBindgen()) {
     throw new SetupError('bindings-js/tools/wasm-bindgen and Cargo.lock disagree on the version of wasm-bindgen');

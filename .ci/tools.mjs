@@ -22,7 +22,6 @@ function hashOf(files) {
 
 const CARGO_HOME = process.env.CARGO_HOME ?? join(homedir(), '.cargo');
 
-
 /** Where our stand-in for wasm-bindgen is built to, shared by all clones that have the same. */
 export const BINDGEN_HOME = join(CARGO_HOME, 'mangrove-tools', `wasm-bindgen-${hashOf(['Cargo.toml', 'src/main.rs'].map((file) => join(BINDGEN_SOURCE, file)))}`);
 
