@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { delimiter, join } from 'node:path';
+import { delimiter, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -14,16 +14,17 @@ export const hasI686 = process.platform === 'linux' && process.arch === 'x64';
 
 const BINDGEN_SOURCE = join(ROOT, 'bindings-js', 'tools', 'wasm-bindgen');
 
-function hashOf(files) {
+/** SHA-256 of files, with their places below the root. */
+export function hashOfFiles(files) {
   const hash = createHash('sha256');
-  for (const file of files) hash.update(readFileSync(file)).update('\0');
-  return hash.digest('hex').slice(0, 16);
+  for (const file of files) hash.update(`${relative(ROOT, file)}\0`).update(readFileSync(file)).update('\0');
+  return hash.digest('hex');
 }
 
 const CARGO_HOME = process.env.CARGO_HOME ?? join(homedir(), '.cargo');
 
 /** Where our stand-in for wasm-bindgen is built to, shared by all clones that have the same. */
-export const BINDGEN_HOME = join(CARGO_HOME, 'mangrove-tools', `wasm-bindgen-${hashOf(['Cargo.toml', 'src/main.rs'].map((file) => join(BINDGEN_SOURCE, file)))}`);
+export const BINDGEN_HOME = join(CARGO_HOME, 'mangrove-tools', `wasm-bindgen-${hashOfFiles(['Cargo.toml', 'src/main.rs'].map((file) => join(BINDGEN_SOURCE, file))).slice(0, 16)}`);
 
 const CHROMIUM_PATHS = [
   '/usr/bin/chromium',

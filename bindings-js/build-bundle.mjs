@@ -1,5 +1,5 @@
 // Bundles the entries of the package into dist/.
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build, context } from 'esbuild';
 import { inlineModules } from './build-inline.mjs';
@@ -78,7 +78,7 @@ const isMinified = ({ platform, name }) => platform !== 'node' && name !== 'test
 const glueOfDevelopment = {
   name: 'glue-of-development',
   setup({ onResolve }) {
-    onResolve({ filter: /\/build\/[\w-]+\/glue\.js$/ }, ({ path }) => ({ path: join(HERE, path.slice(path.indexOf('build/')).replace('build/', 'build/dev/')) }));
+    onResolve({ filter: /\/build\/[\w-]+\/glue\.js$/ }, ({ path }) => ({ path: join(HERE, 'build', 'dev', basename(dirname(path)), 'glue.js') }));
   },
 };
 
@@ -123,21 +123,27 @@ export async function bundle() {
 /** The entries that need no module but those of a development build. */
 const DEVELOPED = ENTRIES.filter(({ name, isInlined }) => isInlined !== true && !name.startsWith('cli'));
 
-/** Bundles for development. With `onRebuilt`, it goes on watching and calls that after each further build. */
-export async function bundleForDevelopment(onRebuilt) {
-  let isFirst = true;
+/** Builds an entry, and again after each change, of which it tells. */
+async function watchEntry(options, onRebuilt) {
+  let settle;
+  const first = new Promise((resolve) => {
+    settle = resolve;
+  });
   const told = {
     name: 'told',
     setup: ({ onEnd }) => onEnd(({ errors }) => {
-      if (!isFirst && errors.length === 0) onRebuilt?.();
+      if (settle === undefined && errors.length === 0) onRebuilt();
+      settle?.();
+      settle = undefined;
     }),
   };
-  await Promise.all(DEVELOPED.map(async (entry) => {
-    const options = optionsOf(entry, true);
-    const built = await context({ ...options, plugins: [...options.plugins, told] });
-    await built.rebuild();
-    if (onRebuilt === undefined) await built.dispose();
-    else await built.watch();
-  }));
-  isFirst = false;
+  const watched = await context({ ...options, plugins: [...options.plugins, told] });
+  await watched.watch();
+  await first;
+}
+
+/** Bundles for development. With `onRebuilt`, it goes on watching and calls that after each further build. */
+export async function bundleForDevelopment(onRebuilt) {
+  const all = DEVELOPED.map((entry) => optionsOf(entry, true));
+  await Promise.all(all.map((options) => (onRebuilt === undefined ? build(options) : watchEntry(options, onRebuilt))));
 }

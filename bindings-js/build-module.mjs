@@ -14,7 +14,7 @@ function packageOf(crate) {
  * Writes `<name>_bg.wasm`, `<name>.js` and their types to `directory`. `optimize` has flags of wasm-opt; without them it does not run.
  */
 export function compileModule({ crate, features, profile, directory, name, env, optimize }) {
-  const target = join(env.CARGO_TARGET_DIR ?? join(ROOT, 'target'));
+  const target = env.CARGO_TARGET_DIR ?? join(ROOT, 'target');
   const library = packageOf(crate);
   // In the crate's directory, and by its path: the features of other packages stay out.
   run('cargo', ['build', '--quiet', '--lib', '--target', TARGET, '--profile', profile, '--features', features.join(',')], { env, cwd: join(HERE, crate) });

@@ -1,10 +1,9 @@
 // Builds the npm package into dist/: the engine as WebAssembly, the bundles, and the types. With `--if-changed`, as before packing, only if
 // dist/ is not what the last build made of the sources as they are.
-import { createHash } from 'node:crypto';
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { basename, join, relative } from 'node:path';
+import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { ROOT, run } from '../.ci/tools.mjs';
+import { ROOT, hashOfFiles, run } from '../.ci/tools.mjs';
 import { bundleAdapters } from './build-adapters.mjs';
 import { DIST, bundle } from './build-bundle.mjs';
 import { WASM_OPT, wasmEnv } from './build-flags.mjs';
@@ -75,12 +74,7 @@ function filesUnder(path) {
 }
 
 function hashOf(inputs) {
-  const hash = createHash('sha256');
-  for (const input of inputs) {
-    const files = /\.\w+$/.test(input) ? [join(ROOT, input)] : filesUnder(input);
-    for (const file of files) hash.update(`${relative(ROOT, file)}\0`).update(readFileSync(file)).update('\0');
-  }
-  return hash.digest('hex');
+  return hashOfFiles(inputs.flatMap((input) => (/\.\w+$/.test(input) ? [join(ROOT, input)] : filesUnder(input))));
 }
 
 function hasHash(stamp, hash) {

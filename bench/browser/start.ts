@@ -7,6 +7,8 @@ import { parseArgs } from 'node:util';
 import { chromium } from '@playwright/test';
 import type { BrowserContext } from '@playwright/test';
 import { build } from 'vite';
+import { ARGS, CHROMIUM } from './driver/browser.ts';
+import { median } from './src/report/numbers.ts';
 import { SlowServer } from './start/network.ts';
 import type { Link } from './start/network.ts';
 import { preloadDatabase } from './start/preload.ts';
@@ -24,12 +26,6 @@ const PAGES = ['mangrove', 'mangrove-preloaded', 'dexie', 'indexeddb'];
 /** The "Slow 4G" of Lighthouse: 1.6 Mbit/s, and a round trip of 150 ms. */
 const SLOW_4G: Link = { roundTripMs: 150, bytesPerSecond: 1_600_000 / 8 };
 const ROOT = join(import.meta.dirname, '../../target/bench/start');
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
-}
 
 async function buildPages(): Promise<void> {
   await build({
@@ -62,10 +58,7 @@ async function visit(context: BrowserContext, url: string, { cold, slowdown }: {
 await buildPages();
 await using server = await SlowServer.listen(ROOT);
 const profile = await mkdtemp(join(tmpdir(), 'mangrove-start-'));
-const context = await chromium.launchPersistentContext(profile, {
-  executablePath: process.env['CHROMIUM_PATH'] ?? '/usr/bin/chromium',
-  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-});
+const context = await chromium.launchPersistentContext(profile, { executablePath: CHROMIUM, args: ARGS });
 try {
   const slowdown = Number(options.slowdown);
   for (const page of PAGES) await visit(context, `${server.url}/${page}.html?seed`, { cold: true, slowdown: 1 });
@@ -86,7 +79,7 @@ try {
     }
   }
   for (const page of PAGES) {
-    process.stdout.write(`${page.padEnd(20)} cold ${median(cold.get(page)!).toFixed(0).padStart(6)} ms   warm ${median(warm.get(page)!).toFixed(0).padStart(6)} ms\n`);
+    process.stdout.write(`${page.padEnd(20)} cold ${median(cold.get(page)!)!.toFixed(0).padStart(6)} ms   warm ${median(warm.get(page)!)!.toFixed(0).padStart(6)} ms\n`);
   }
 } finally {
   await context.close();

@@ -10,7 +10,9 @@ import type { TabMethods } from '../src/stages/tab.ts';
 import type { Tab } from '../src/stages/tabs.ts';
 import { browserMemory } from './processes.ts';
 
-const ARGS = [
+export const CHROMIUM = process.env['CHROMIUM_PATH'] ?? '/usr/bin/chromium';
+
+export const ARGS = [
   '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync',
   // Tabs write at the same time, and only one is in front.
   '--disable-background-timer-throttling', '--disable-renderer-backgrounding', '--disable-backgrounding-occluded-windows',
@@ -29,9 +31,8 @@ export class Browser implements AsyncDisposable {
 
   static async launch(url: string): Promise<Browser> {
     const profile = await mkdtemp(join(tmpdir(), 'mangrove-bench-'));
-    const executablePath = process.env['CHROMIUM_PATH'] ?? '/usr/bin/chromium';
     // Playwright's other contexts keep files in memory.
-    const context = await chromium.launchPersistentContext(profile, { executablePath, args: ARGS });
+    const context = await chromium.launchPersistentContext(profile, { executablePath: CHROMIUM, args: ARGS });
     return new Browser(context, url, profile);
   }
 

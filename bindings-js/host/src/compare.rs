@@ -1,7 +1,7 @@
 //! Compares memory by eight bytes at a time.
 //!
-//! The compiler's own `memcmp` for WebAssembly compares byte by byte, and was the function in which
-//! the engine spent most of its time: a search compares keys that begin alike. LLVM turns comparisons
+//! The compiler's own `memcmp` for WebAssembly compares byte by byte, which took more time
+//! than any other function of the engine: a search compares keys that begin alike. LLVM turns comparisons
 //! of slices into calls of this symbol; the compiler's is weak, so this one replaces it.
 
 #![allow(unsafe_code, reason = "the symbol has C's signature")]

@@ -12,7 +12,7 @@ use crate::tree::cursor::TreeCursor;
 
 /// Number of removed or expired records that a step passes one by one. Then it remembers that there
 /// is a gap, and behind removed ones it looks up the next record by its position.
-const MAX_PASSED: usize = if IS_SMALL { 3 } else { 64 };
+pub(crate) const MAX_PASSED: usize = if IS_SMALL { 3 } else { 64 };
 /// Number of those behind a known gap that are worth remembering.
 const MIN_GROWTH: usize = if IS_SMALL { 2 } else { 8 };
 /// A step looks for a gap each time that it has passed so many.

@@ -36,7 +36,7 @@ pub(crate) use changes::MergedChanges;
 pub(crate) use cursor::MemtableCursor;
 pub(crate) use entry::{Below, Cut, Entry};
 pub(crate) use gaps::Gaps;
-pub(crate) use layered_cursor::LayeredCursor;
+pub(crate) use layered_cursor::{LayeredCursor, MAX_PASSED};
 pub(crate) use layers::{Found, Layers, Records};
 
 use entry::{Former, is_out_of_line};

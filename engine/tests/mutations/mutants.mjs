@@ -234,7 +234,7 @@ export const MUTANTS = {
   'transaction/optimistic/cursor.rs': [
     ['a scan behind a run of removals forgets the own write there', 'self.source = Source::Nowhere; self.is_sought = «true»; Ok(())', 'false', 'engine removed_runs::scans_over_own_removals_match_a_model'],
     ['a scan behind a run of removals goes back to the snapshot\'s record before it', '«self.base_is_ahead = false;» self.key = end;', '', 'engine removed_runs::scans_over_own_removals_match_a_model'],
-    ['a scan looks at each removal', 'if removed % MIN_REMOVED == 0 { «self.pass_removed()?;» }', '', 'engine removed_runs::a_transaction_finds_what_it_left_at_either_end_without_a_look_at_what_it_removed'],
+    ['a scan looks at each removal', 'if removed % MAX_PASSED == 0 { «self.pass_removed()?;» }', '', 'engine removed_runs::a_transaction_finds_what_it_left_at_either_end_without_a_look_at_what_it_removed'],
     ['a scan looks at each record that was cleared', 'if let Some(cursor) = &mut self.base { «cursor.seek(end)?;» }', 'let _ = (cursor, end);', 'engine removed_runs::a_transaction_passes_what_it_cleared_with_a_seek'],
   ],
   'transaction/optimistic/mod.rs': [

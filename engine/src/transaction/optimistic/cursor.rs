@@ -3,10 +3,11 @@
 
 use std::ops::Bound;
 
-use super::overlay::{MIN_REMOVED, Overlay, visible};
+use super::overlay::{Overlay, visible};
 use super::{OwnedRange, Transaction};
 
 use crate::error::Result;
+use crate::memtable::MAX_PASSED;
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::{Cursor, CursorRecords, Steps, Tree};
 
@@ -256,7 +257,7 @@ impl TransactionScan {
                     return Ok(true);
                 }
                 removed += 1;
-                if removed % MIN_REMOVED == 0 {
+                if removed % MAX_PASSED == 0 {
                     self.pass_removed()?;
                 }
                 continue;

@@ -6,16 +6,13 @@ use std::sync::Arc;
 
 use super::indexed::indexed;
 use crate::error::Result;
-use crate::memtable::{Cut, Entry, Memtable, MemtableCursor};
+use crate::memtable::{Cut, Entry, MAX_PASSED, Memtable, MemtableCursor};
 use crate::node::{LeafCell, ValuePlace};
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::Tree;
 use crate::state::Index;
 use crate::transaction::WriteTransaction;
 use crate::transaction::write::stored_expiry;
-
-/// Number of removed records that a scan passes one by one. Then it looks for the end of their run.
-pub(super) const MIN_REMOVED: usize = if cfg!(any(test, feature = "testing")) { 3 } else { 64 };
 
 /// Keys between two owned bounds.
 #[derive(Clone, Debug)]
@@ -196,7 +193,7 @@ impl Overlay {
             Ok(base.checked_add_signed(own) == Some(0))
         };
         // Doubles the distance, so that it looks up hardly more writes than it passes.
-        let (mut empty, mut other) = (0, MIN_REMOVED);
+        let (mut empty, mut other) = (0, MAX_PASSED);
         while other < ahead && is_empty_before(other)? {
             (empty, other) = (other, other * 2);
         }
