@@ -10,7 +10,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-const REPORTS = { native: 'bench/native/report/report.md', node: 'bench/node/report/report.md', browser: 'bench/browser/report/report.md', bench: 'bench/README.md' };
+const REPORTS = { native: 'bench/results/native.md', node: 'bench/results/node.md', browser: 'bench/results/browser.md', bench: 'bench/README.md' };
 
 const cells = (line) => line.split('|').slice(1, -1).map((cell) => cell.trim());
 const withoutRatio = (cell) => cell.replaceAll('**', '').replace(/ \([\d.,]+\)$/, '');
