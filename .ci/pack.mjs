@@ -1,14 +1,21 @@
-// Packs the package as npm would publish it. It must be built.
+// Packs the packages as npm would publish them. They must be built.
 import { execFileSync } from 'node:child_process';
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { ON_TOP, PACKAGES } from '../bindings-js/build/packages.mjs';
 import { ROOT, toolEnv } from './tools.mjs';
 
-/** Writes the tarball into the directory; returns its path. */
-export function pack(directory) {
+/** Manifests of all packages, by name. */
+export const MANIFESTS = new Map(['kv', ...ON_TOP].map((directory) => {
+  const manifest = JSON.parse(readFileSync(join(PACKAGES, directory, 'package.json'), 'utf8'));
+  return [manifest.name, manifest];
+}));
+
+/** Writes the tarballs into the directory; returns by name the path of each and its bytes unpacked. */
+export function pack(directory, names = ['mangrove-kv']) {
   mkdirSync(directory, { recursive: true });
   // The build has run; another test checks that packing notices that.
-  const args = ['pack', '--ignore-scripts', '--json', '--pack-destination', directory, '--workspace', 'mangrove-kv'];
-  const [{ filename }] = JSON.parse(execFileSync('npm', args, { cwd: ROOT, env: toolEnv(), encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }));
-  return join(directory, filename);
+  const args = ['pack', '--ignore-scripts', '--json', '--pack-destination', directory, ...names.flatMap((name) => ['--workspace', name])];
+  const packed = Object.values(JSON.parse(execFileSync('npm', args, { cwd: ROOT, env: toolEnv(), encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })));
+  return new Map(packed.map(({ name, filename, unpackedSize }) => [name, { tarball: join(directory, filename), unpackedSize }]));
 }

@@ -1,12 +1,12 @@
 // Installs missing dependencies of the build and the tests; quick if nothing is missing.
 // `--browser` adds Chromium, Firefox and WebKitGTK, `--bundlers` the bundlers that the package is
-// tested with, `--runtimes` Jest, Vitest and three versions of Node, `--sync` the servers that the
-// tests of sync start, `--nats` only the one of the demo, `--i686` Rust's target for processors with
+// tested with, `--runtimes` Jest, Vitest and three versions of Node, `--replication` the servers that the
+// tests of replication start, `--nats` only the one of the demo, `--i686` Rust's target for processors with
 // addresses of 32 bits.
 import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import {
-  BINDGEN_HOME, BROWSERS, I686_TARGET, ROOT, SYNC_SERVERS,
+  BINDGEN_HOME, BROWSERS, I686_TARGET, ROOT, REPLICATION_SERVERS,
   bindgenVersion, goCommand, hasBindgen, hasI686, output, run, toolEnv,
 } from './tools.mjs';
 
@@ -112,7 +112,7 @@ function installBindgen() {
   renameSync(`${shared}.${process.pid}`, shared);
   rmSync(target, { recursive: true });
   if (!hasBindgen()) {
-    throw new SetupError('bindings-js/tools/wasm-bindgen and Cargo.lock disagree on the version of wasm-bindgen');
+    throw new SetupError('bindings-js/build/wasm-bindgen and Cargo.lock disagree on the version of wasm-bindgen');
   }
 }
 
@@ -147,7 +147,7 @@ function installBrowsers() {
 /** Any Go since 1.21 will do: it fetches the version that a module asks for. */
 function installGo() {
   if (goCommand() !== undefined) return;
-  if (!existsSync('/usr/bin/apt-get')) throw new SetupError('Go is needed to build the servers of the tests of sync: https://go.dev/dl');
+  if (!existsSync('/usr/bin/apt-get')) throw new SetupError('Go is needed to build the servers of the tests of replication: https://go.dev/dl');
   const release = /^VERSION_CODENAME=(.+)$/m.exec(readFileSync('/etc/os-release', 'utf8'))?.[1];
   say('installing Go with apt-get');
   try {
@@ -180,14 +180,14 @@ try {
   if (process.argv.includes('--i686')) installI686();
   installBindgen();
   if (process.argv.includes('--browser')) installBrowsers();
-  if (process.argv.includes('--nats')) installServers(SYNC_SERVERS.filter(({ variable }) => variable === 'NATS_SERVER'));
-  if (process.argv.includes('--sync')) {
-    installServers(SYNC_SERVERS);
-    installNpmPackages(join(ROOT, 'bindings-js', 'test-sync', 'servers'), 's3rver');
+  if (process.argv.includes('--nats')) installServers(REPLICATION_SERVERS.filter(({ variable }) => variable === 'NATS_SERVER'));
+  if (process.argv.includes('--replication')) {
+    installServers(REPLICATION_SERVERS);
+    installNpmPackages(join(ROOT, 'bindings-js', 'replication', 'test-servers', 'servers'), 's3rver');
   }
   if (process.argv.includes('--runtimes')) {
-    installNpmPackages(join(ROOT, 'bindings-js', 'test-runners'), 'Jest and Vitest');
-    installNpmPackages(join(ROOT, 'bindings-js', 'test-nodes'), 'Node 20, 22 and 24');
+    installNpmPackages(join(ROOT, 'bindings-js', 'kv', 'test-runners'), 'Jest and Vitest');
+    installNpmPackages(join(ROOT, 'bindings-js', 'kv', 'test-nodes'), 'Node 20, 22 and 24');
   }
   // Half a gigabyte, so they are a separate package, which the demo does not need. Not `npm ci`: it
   // fails if the registry lacks other platforms' bindings that the lock file names.

@@ -1,19 +1,30 @@
 // The steps of the tests, in the order in which they start.
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { ON_TOP, PACKAGES } from '../bindings-js/build/packages.mjs';
 import { I686_TARGET, ROOT, hasI686, output } from './tools.mjs';
 
-const BINDINGS = join(ROOT, 'bindings-js');
+const KV = join(PACKAGES, 'kv');
+const REPLICATION = join(PACKAGES, 'replication');
 const EXAMPLES = join(ROOT, 'tests-e2e', 'examples');
-const RUNNERS = join(ROOT, 'bindings-js', 'test-runners');
-const NODES = join(ROOT, 'bindings-js', 'test-nodes');
+const RUNNERS = join(KV, 'test-runners');
+const NODES = join(KV, 'test-nodes');
 const MATRIX = join(ROOT, 'tests-e2e', 'matrix');
 
 /** Tests that take half of Bun's time and need nothing of the runtime; Node and Deno run them. */
 const NOT_IN_BUN = ['level', 'yjs-model', 'rxdb-queries', 'converge'];
 
+/** Folders with tests of packages, below bindings-js. */
+const TESTS = ['kv', ...ON_TOP].map((name) => `${name}/test`).filter((path) => existsSync(join(PACKAGES, path)));
+/** The same without those packages whose tests are a step of their own. */
+const SMALL_TESTS = TESTS.filter((path) => !/^(?:kv|replication)\//.test(path));
+
+function testFiles(directories) {
+  return directories.flatMap((path) => readdirSync(join(PACKAGES, path), { recursive: true }).filter((name) => name.endsWith('.test.ts')).map((name) => join(path, name)));
+}
+
 /** Packages with Rust tests. The others have none and take long to compile; clippy checks them. */
-const RUST = ['engine', 'memory', 'cli', 'bindings', 'host', 'upkeep'].flatMap((name) => ['--package', `mangrove-${name}`]);
+const RUST = ['engine', 'memory', 'cli', 'bindings', 'host', 'maintenance'].flatMap((name) => ['--package', `mangrove-${name}`]);
 
 function typeScriptProjects() {
   const workspaces = JSON.parse(output('npm', ['query', '.workspace']) ?? '[]').map((workspace) => workspace.location);
@@ -56,23 +67,25 @@ export const STEPS = [
   // Cuts the power at each tenth operation, and checks a fifth of the chains of deaths; the steps `crash` and `chains` do the rest.
   { name: 'rust', suite: 'quick', native: true, command: ['cargo', 'test', '--no-fail-fast', ...RUST], env: { MANGROVE_CRASH_STRIDE: '10', MANGROVE_CHAINS_IMAGES: '200000' } },
   { name: 'fmt', suite: 'quick', native: true, command: ['cargo', 'fmt', '--all', '--check'] },
-  { name: 'node', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'], env: { SYNC_RUNS: '2' } },
-  // Random histories of sync, 2,000 in all; the step `node` has a few of them.
-  { name: 'histories', suite: 'quick', cwd: BINDINGS, command: ['node', '--import', 'tsx', '--test', '--test-reporter', 'spec', 'test/sync/histories.test.ts', 'test/sync/converge.test.ts'], env: { SYNC_RUNS: '64', SYNC_SEED: '2' } },
+  { name: 'node', suite: 'quick', cwd: KV, command: ['npm', 'run', '--silent', 'test'] },
+  { name: 'node replication', suite: 'quick', cwd: REPLICATION, command: ['npm', 'run', '--silent', 'test'], env: { REPLICATION_RUNS: '2' } },
+  { name: 'node packages', suite: 'quick', cwd: PACKAGES, command: ['node', '--import', 'tsx', '--test', '--test-reporter', 'spec', ...testFiles(SMALL_TESTS)] },
+  // Random histories of replication, 2,000 in all; the step `node` has a few of them.
+  { name: 'histories', suite: 'quick', cwd: REPLICATION, command: ['node', '--import', 'tsx', '--test', '--test-reporter', 'spec', 'test/histories.test.ts', 'test/converge.test.ts'], env: { REPLICATION_RUNS: '64', REPLICATION_SEED: '2' } },
   // Waits for the lock of `rust` while that compiles.
   { name: 'clippy', suite: 'quick', native: true, command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
   // Links that lead nowhere are errors.
   { name: 'rustdoc', suite: 'quick', native: true, command: ['cargo', 'doc', '--no-deps', '--package', 'mangrove-engine', '--package', 'mangrove-memory'], env: { RUSTDOCFLAGS: '--deny warnings' } },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, suite: 'quick', command: ['tsc', '--noEmit', '--project', project] })),
-  // Whether each deliberate mistake is still at one place of the sources; `npm run mutations:sync` makes them.
-  { name: 'sync mutations places', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync:mutations', '--', '--check'] },
+  // Whether each deliberate mistake is still at one place of the sources; `npm run mutations:replication` makes them.
+  { name: 'replication mutations places', suite: 'quick', cwd: REPLICATION, command: ['npm', 'run', '--silent', 'test:mutations', '--', '--check'] },
   // Warnings, such as an export without documentation, are errors.
   { name: 'docs reference', suite: 'quick', command: ['npm', 'run', '--silent', 'build', '--workspace', 'mangrove-reference'] },
   { name: 'docs links', suite: 'quick', command: ['npm', 'run', '--silent', 'check', '--workspace', 'mangrove-reference'] },
   { name: 'examples', suite: 'quick', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
-  { name: 'workerd', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:workerd'] },
+  { name: 'workerd', suite: 'quick', cwd: KV, command: ['npm', 'run', '--silent', 'test:workerd'] },
   // Test suites of the packages whose interfaces the adapters implement; they need vitest.
-  { name: 'suites', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:suites'] },
+  { name: 'suites', suite: 'quick', command: ['npm', 'run', '--silent', 'test', '--workspace', '@mangrove-kv/keyv', '--workspace', '@mangrove-kv/automerge'] },
   // The package in Jest and Vitest, with jsdom and fake timers, which setup installs.
   { name: 'test runners', suite: 'runtimes', cwd: RUNNERS, command: ['npm', 'run', '--silent', 'test'] },
   // Node's permission model, in the supported versions, which setup installs.
@@ -93,11 +106,11 @@ export const STEPS = [
   { name: 'mutants', suite: 'engine', native: true, command: ['node', 'engine/tests/mutations/run.mjs'] },
 
   // Those tests of the package that open nothing without the key that each database then has.
-  { name: 'node encrypted', suite: 'runtimes', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:encrypted'] },
+  { name: 'node encrypted', suite: 'runtimes', cwd: KV, command: ['npm', 'run', '--silent', 'test:encrypted'] },
   // The whole package on failing disks and through power cuts.
-  { name: 'faults', suite: 'runtimes', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:faults'] },
-  { name: 'deno', suite: 'runtimes', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
-  { name: 'bun', suite: 'runtimes', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun', '--', ...NOT_IN_BUN.map((name) => `--path-ignore-patterns=**/${name}.test.ts`)] },
+  { name: 'faults', suite: 'runtimes', cwd: KV, command: ['npm', 'run', '--silent', 'test:faults'] },
+  { name: 'deno', suite: 'runtimes', cwd: PACKAGES, command: ['deno', 'test', '--allow-all', '--no-check', '--no-lock', '--node-modules-dir=manual', ...TESTS.map((path) => `${path}/`)] },
+  { name: 'bun', suite: 'runtimes', cwd: PACKAGES, command: ['bun', 'test', '--timeout', '600000', ...TESTS.map((path) => `./${path}/`), ...NOT_IN_BUN.map((name) => `--path-ignore-patterns=**/${name}.test.ts`)] },
   // The examples that say that they run there.
   ...['deno', 'bun'].map((runtime) => ({
     name: `examples ${runtime}`, suite: 'runtimes', command: ['npm', 'run', '--silent', 'test:runtime', '--workspace', 'mangrove-examples'], env: { EXAMPLES_IN: runtime },
@@ -105,24 +118,24 @@ export const STEPS = [
   // Runs the native tool's tests on the package's tool, then tests the locks between the two. The
   // skipped test runs the tool a thousand times.
   {
-    name: 'cli', suite: 'runtimes', env: { MANGROVE_PROGRAM: join(BINDINGS, 'dist', 'cli.js') },
+    name: 'cli', suite: 'runtimes', env: { MANGROVE_PROGRAM: join(KV, 'dist', 'cli.js') },
     command: ['cargo', 'test', '--no-fail-fast', '--package', 'mangrove-cli', '--tests', '--', '--skip', 'failures::damage', '--exact'],
   },
-  { name: 'cli locks', suite: 'runtimes', after: 'cli', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
+  { name: 'cli locks', suite: 'runtimes', after: 'cli', cwd: KV, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
 
   // The protocol between tabs: random schedules, and whether they find deliberate mistakes.
-  { name: 'tabs', suite: 'browsers', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs'] },
-  { name: 'tabs mutations', suite: 'browsers', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
+  { name: 'tabs', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:tabs'] },
+  { name: 'tabs mutations', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
   { name: 'e2e engines', suite: 'browsers', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'firefox', '--project', 'webkitgtk'] },
   { name: 'e2e examples', suite: 'browsers', alone: true, cwd: EXAMPLES, command: ['playwright', 'test'] },
   { name: 'matrix', suite: 'browsers', alone: true, cwd: MATRIX, command: ['playwright', 'test'] },
   { name: 'chaos', suite: 'browsers', alone: true, command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '1'] },
 
-  // The drivers of sync with real servers, which setup builds first.
-  { name: 'sync', suite: 'sync', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync'] },
-  { name: 'e2e sync', suite: 'sync', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium-sync'] },
-  // Three servers that fail, and devices that are killed; the same as `npm run sync:faults`.
-  { name: 'sync cluster', suite: 'sync', alone: true, command: ['npm', 'run', '--silent', 'sync:faults', '--workspace', 'tests-e2e', '--', '--seconds', '60', '--seed', '1'] },
-  // The demo's page with the server of `npm run start:sync`.
-  { name: 'e2e demo sync', suite: 'sync', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--config', 'sync.config.ts'] },
+  // The drivers of replication with real servers, which setup builds first.
+  { name: 'replication', suite: 'replication', cwd: REPLICATION, command: ['npm', 'run', '--silent', 'test:servers'] },
+  { name: 'e2e replication', suite: 'replication', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium-replication'] },
+  // Three servers that fail, and devices that are killed; the same as `npm run replication:faults`.
+  { name: 'replication cluster', suite: 'replication', alone: true, command: ['npm', 'run', '--silent', 'replication:faults', '--workspace', 'tests-e2e', '--', '--seconds', '60', '--seed', '1'] },
+  // The demo's page with the server of `npm run start:replication`.
+  { name: 'e2e demo replication', suite: 'replication', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--config', 'replication.config.ts'] },
 ];

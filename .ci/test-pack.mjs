@@ -1,11 +1,11 @@
-// Tests the package as it would be published: its content and metadata, then its use by each
-// runtime in an empty project. It must be built.
+// Tests the packages as they would be published: their content and metadata, then their use by each
+// runtime in an empty project. They must be built.
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import process from 'node:process';
-import { pack } from './pack.mjs';
+import { MANIFESTS, pack } from './pack.mjs';
 import { ROOT, output, toolEnv } from './tools.mjs';
 
 const PROGRAM = `
@@ -30,7 +30,7 @@ for (const [start, copy] of [[open, restore], [openInline, restoreInline]]) {
 
 const REQUIRED = `
 const { open } = require('mangrove-kv');
-for (const entry of ['inline', 'live', 'inspector', 'testing', 'durable-object', 'keyv', 'unstorage', 'automerge', 'migrate']) require('mangrove-kv/' + entry);
+for (const entry of ['mangrove-kv/inline', 'mangrove-kv/live', 'mangrove-kv/durable-object', '@mangrove-kv/replication', '@mangrove-kv/inspector', '@mangrove-kv/storage-tests', '@mangrove-kv/keyv', '@mangrove-kv/unstorage', '@mangrove-kv/automerge', '@mangrove-kv/migrate']) require(entry);
 open('required', { storage: 'memory' }).then(async (db) => {
   await db.set('a', 1);
   console.log(await db.get('a'));
@@ -65,8 +65,6 @@ const TSC = ['--noEmit', '--strict', '--target', 'es2022', '--types', 'node', '-
 const LIBRARIES = { servers: 'ES2022,ESNext.Disposable', browsers: 'ES2022,ESNext.Disposable,DOM,DOM.Iterable' };
 const RESOLUTIONS = { nodenext: 'nodenext', esnext: 'bundler' };
 
-/** Entries that import the packages they adapt to. */
-const WITH_PEERS = ['level', 'keyv', 'unstorage', 'automerge', 'rxdb', 'yjs', 'react', 'vue', 'svelte', 'sync/nats', 'sync/nats-admin', 'sync/s3'];
 const STRICT = {
   noEmit: true, target: 'es2022', strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, noPropertyAccessFromIndexSignature: true,
   verbatimModuleSyntax: true, isolatedModules: true, skipLibCheck: false, typeRoots: [join(ROOT, 'node_modules', '@types')],
@@ -107,16 +105,17 @@ function checkTypes(directory, programs) {
   }
 }
 
+/** The entries of a package that have types. */
+function typedEntries({ name, exports }) {
+  return Object.entries(exports).filter(([, entry]) => entry.types !== undefined).map(([path]) => path.replace('.', name));
+}
+
 /** Our declarations, which the compiler checks without `skipLibCheck`, as some programs have it. */
-function checkDeclarations(directory, exports) {
-  const names = Object.entries(exports).filter(([, entry]) => entry.types !== undefined).map(([name]) => name.replace(/^\.\/?/, ''));
-  const unknown = WITH_PEERS.find((name) => !names.includes(name));
-  if (unknown !== undefined) throw new Error(`there is no entry ${unknown}`);
-  const write = (file, imported) => writeFileSync(join(directory, file), imported.map((name, at) => `export * as e${at} from '${['mangrove-kv', name].filter(Boolean).join('/')}';\n`).join(''));
-  write('entries.mts', names.filter((name) => !WITH_PEERS.includes(name)));
-  write('adapters.mts', WITH_PEERS);
-  for (const file of ['entries.mts', 'adapters.mts']) {
-    if (file === 'adapters.mts') linkPeers(directory);
+function checkDeclarations(directory) {
+  const files = { 'entries.mts': [], 'adapters.mts': [] };
+  for (const manifest of MANIFESTS.values()) files[foreignPeers(manifest).length === 0 ? 'entries.mts' : 'adapters.mts'].push(...typedEntries(manifest));
+  for (const [file, imported] of Object.entries(files)) {
+    writeFileSync(join(directory, file), imported.map((name, at) => `export * as e${at} from '${name}';\n`).join(''));
     for (const [where, place] of Object.entries(PLACES)) {
       for (const [module, moduleResolution] of MODULES) {
         writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions: { ...STRICT, ...place, module, moduleResolution }, files: [file] }));
@@ -136,10 +135,14 @@ function compile(directory) {
   return errors.filter((line) => line.includes('mangrove-kv') || !line.includes('node_modules'));
 }
 
-/** Installs the packages that the adapters adapt to. */
+/** Packages of others that a package is used with. */
+function foreignPeers({ peerDependencies = {} }) {
+  return Object.keys(peerDependencies).filter((name) => !MANIFESTS.has(name));
+}
+
+/** Installs the packages that ours are used with. */
 function linkPeers(directory) {
-  const { peerDependencies } = JSON.parse(readFileSync(join(ROOT, 'bindings-js', 'package.json'), 'utf8'));
-  for (const name of Object.keys(peerDependencies)) {
+  for (const name of new Set([...MANIFESTS.values()].flatMap(foreignPeers))) {
     const place = join(directory, 'node_modules', name);
     mkdirSync(dirname(place), { recursive: true });
     symlinkSync(join(ROOT, 'node_modules', name), place);
@@ -153,7 +156,7 @@ function sampleOf(page) {
 
 /** Gives the samples as programs in TypeScript, which they are too. */
 function checkSamples(directory) {
-  return ['README.md', 'bindings-js/README.md'].map((page) => {
+  return ['README.md', 'bindings-js/kv/README.md'].map((page) => {
     const name = page.replaceAll('/', '-');
     const sample = sampleOf(page);
     for (const [runtime, command] of Object.entries(RUNTIMES)) {
@@ -183,19 +186,19 @@ function checkLinks(tarball) {
 
 /** What was built is packed as it is. */
 function checkPrepack(directory) {
-  const built = join(ROOT, 'bindings-js', 'dist', 'index.js');
+  const built = join(ROOT, 'bindings-js', 'kv', 'dist', 'index.js');
   const before = statSync(built).mtimeMs;
   mkdirSync(directory);
   check('npm pack', ROOT, ['npm', 'pack', '--pack-destination', directory, '--workspace', 'mangrove-kv']);
   if (statSync(built).mtimeMs !== before) throw new Error('npm pack has built the package again');
 }
 
-function checkPeers(directory, tarball) {
+function checkPeers(directory, tarballs) {
   const own = join(directory, 'peers');
   mkdirSync(own);
   writeFileSync(join(own, 'package.json'), '{ "private": true }');
   try {
-    check('beside other versions', own, ['npm', 'install', '--dry-run', '--no-audit', '--no-fund', tarball, ...OTHER_VERSIONS]);
+    check('beside other versions', own, ['npm', 'install', '--dry-run', '--no-audit', '--no-fund', ...tarballs, ...OTHER_VERSIONS]);
   } catch (error) {
     if (!NO_NETWORK.test(error.message)) throw error;
     process.stdout.write('beside other versions: not checked, as no registry answers\n');
@@ -204,17 +207,19 @@ function checkPeers(directory, tarball) {
 
 const directory = mkdtempSync(join(tmpdir(), 'mangrove-pack-'));
 try {
-  const tarball = pack(directory);
-  check('publint', directory, ['publint', 'run', '--strict', tarball]);
-  checkLinks(tarball);
+  const packed = pack(directory, [...MANIFESTS.keys()]);
+  const tarballs = [...packed.values()].map(({ tarball }) => tarball);
+  for (const [name, { tarball }] of packed) {
+    check(`publint ${name}`, directory, ['publint', 'run', '--strict', tarball]);
+    // The other runtimes' CommonJS programs require ES modules.
+    check(`attw ${name}`, directory, ['attw', tarball, '--profile', 'esm-only']);
+  }
+  checkLinks(packed.get('mangrove-kv').tarball);
   checkPrepack(join(directory, 'again'));
-  checkPeers(directory, tarball);
-  // The modules are no scripts, and CommonJS requires ES modules.
-  const { exports } = JSON.parse(readFileSync(join(ROOT, 'bindings-js', 'package.json'), 'utf8'));
-  const modules = Object.keys(exports).filter((name) => name.endsWith('.wasm')).map((name) => name.replace('./', ''));
-  check('attw', directory, ['attw', tarball, '--profile', 'esm-only', '--exclude-entrypoints', ...modules]);
+  checkPeers(directory, tarballs);
   writeFileSync(join(directory, 'package.json'), '{ "private": true }');
-  check('npm install', directory, ['npm', 'install', '--offline', '--no-audit', '--no-fund', tarball]);
+  check('npm install', directory, ['npm', 'install', '--offline', '--legacy-peer-deps', '--no-audit', '--no-fund', ...tarballs]);
+  linkPeers(directory);
   writeFileSync(join(directory, 'program.mjs'), PROGRAM);
   writeFileSync(join(directory, 'program.mts'), TYPED_PROGRAM);
   writeFileSync(join(directory, 'required.cjs'), REQUIRED);
@@ -227,7 +232,7 @@ try {
     check(`${runtime}, recover`, directory, [...tool, 'recover', `tool-${runtime}`, `recovered-${runtime}`]);
   }
   checkTypes(directory, ['program.mts', ...checkSamples(directory)]);
-  checkDeclarations(directory, exports);
+  checkDeclarations(directory);
 } catch (error) {
   process.stderr.write(`pack: ${error.message}\n`);
   process.exitCode = 1;

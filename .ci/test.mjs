@@ -2,12 +2,12 @@
 // runs.
 //
 //     node .ci/test.mjs                 what a change usually breaks: `npm test`
-//     node .ci/test.mjs --engine        the engine's long tests; also --runtimes, --browsers, --sync
+//     node .ci/test.mjs --engine        the engine's long tests; also --runtimes, --browsers, --replication
 //     node .ci/test.mjs node deno       steps with one of these words in their name
 import { spawn } from 'node:child_process';
 import { appendFileSync } from 'node:fs';
 import { STEPS } from './steps.mjs';
-import { ROOT, browserEnv, syncEnv, toolEnv } from './tools.mjs';
+import { ROOT, browserEnv, serverEnv, toolEnv } from './tools.mjs';
 
 const SLOTS = 2;
 /** How test runners and compilers mark what failed, and how much around such a line is kept. */
@@ -27,7 +27,7 @@ function select(names) {
   return STEPS.filter((step) => step.name.split(' ').some((word) => names.includes(word)));
 }
 
-const env = { ...toolEnv(), ...browserEnv(), ...syncEnv(), DENO_NO_UPDATE_CHECK: '1' };
+const env = { ...toolEnv(), ...browserEnv(), ...serverEnv(), DENO_NO_UPDATE_CHECK: '1' };
 const waiting = select(process.argv.slice(2));
 const total = waiting.length;
 const running = new Map();

@@ -12,7 +12,7 @@ export const ROOT = fileURLToPath(new URL('..', import.meta.url));
 export const I686_TARGET = 'i686-unknown-linux-musl';
 export const hasI686 = process.platform === 'linux' && process.arch === 'x64';
 
-const BINDGEN_SOURCE = join(ROOT, 'bindings-js', 'tools', 'wasm-bindgen');
+const BINDGEN_SOURCE = join(ROOT, 'bindings-js', 'build', 'wasm-bindgen');
 
 /** SHA-256 of files, with their places below the root. */
 export function hashOfFiles(files) {
@@ -43,7 +43,7 @@ const XVFB_PATHS = ['/usr/bin/Xvfb'];
 /** Returns the version of wasm-bindgen that the bindings have. */
 export function bindgenVersion() {
   const lock = readFileSync(join(ROOT, 'Cargo.lock'), 'utf8');
-  const manifest = readFileSync(join(ROOT, 'bindings-js/crate/Cargo.toml'), 'utf8');
+  const manifest = readFileSync(join(ROOT, 'bindings-js/wasm/core/Cargo.toml'), 'utf8');
   const found = /name = "wasm-bindgen"\nversion = "([^"]+)"/.exec(lock) ?? /wasm-bindgen = "=([^"]+)"/.exec(manifest);
   if (!found) throw new Error('no version of wasm-bindgen in Cargo.lock');
   return found[1];
@@ -95,10 +95,10 @@ export function browserEnv() {
 }
 
 /**
- * Servers that the tests of `mangrove-kv/sync` start, built with Go. Shared by all clones, because
+ * Servers that the tests of `@mangrove-kv/replication` start, built with Go. Shared by all clones, because
  * MinIO takes minutes. nats-server 2.9.10 and versitygw 1.0.14 have faults that the tests have to find.
  */
-export const SYNC_SERVERS = [
+export const REPLICATION_SERVERS = [
   { variable: 'NATS_SERVER', binary: 'nats-server', module: 'github.com/nats-io/nats-server/v2', version: 'v2.15.2' },
   { variable: 'NATS_SERVER_OLD', binary: 'nats-server', module: 'github.com/nats-io/nats-server/v2', version: 'v2.9.10' },
   { variable: 'MINIO', binary: 'minio', module: 'github.com/minio/minio', version: 'v0.0.0-20260212201848-7aac2a2c5b7c' },
@@ -114,6 +114,6 @@ export function goCommand() {
 }
 
 /** Returns environment variables that tell the tests where the servers are. */
-export function syncEnv() {
-  return Object.fromEntries(SYNC_SERVERS.map(({ variable, find }) => [variable, find()]).filter(([, path]) => path !== undefined));
+export function serverEnv() {
+  return Object.fromEntries(REPLICATION_SERVERS.map(({ variable, find }) => [variable, find()]).filter(([, path]) => path !== undefined));
 }

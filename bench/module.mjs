@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { ROOT, run } from '../.ci/tools.mjs';
-import { WASM_OPT, wasmEnv } from '../bindings-js/build-flags.mjs';
+import { WASM_OPT, wasmEnv } from '../bindings-js/build/flags.mjs';
 
 const { values } = parseArgs({
   options: {

@@ -9,7 +9,7 @@ import { build } from 'esbuild';
 import { ROOT, run } from '../.ci/tools.mjs';
 
 const HOME = join(ROOT, 'target', 'bench', 'sizes');
-const OWN = join(ROOT, 'bindings-js', 'dist');
+const OWN = join(ROOT, 'bindings-js', 'kv', 'dist');
 
 const PEERS = {
   'idb': '8.0.4', 'idb-keyval': '6.3.0', 'dexie': '4.4.7', 'localforage': '1.10.0', 'level': '10.0.0', 'events': '3.3.0', 'buffer': '6.0.3', 'keyv': '5.6.0',

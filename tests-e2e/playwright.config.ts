@@ -21,11 +21,11 @@ const CHROMIUM_ONLY = ['**/quota.spec.ts', '**/eviction.spec.ts', '**/demo-pwa.s
 /** What needs the package's API alone is tested in Chromium; `firefox-all` runs it in Firefox. */
 const API_ALONE = ['**/demo*.spec.ts', '**/frameworks.spec.ts', '**/inspector.spec.ts', '**/migrate.spec.ts', '**/react.spec.ts'];
 
-/** sync.config.ts runs it. */
-const NEEDS_SERVER = '**/demo-sync.spec.ts';
+/** replication.config.ts runs it. */
+const NEEDS_SERVER = '**/demo-replication.spec.ts';
 
 /** Skipped without a log server, which only the longer suite installs. */
-const NEEDS_LOG = '**/sync.spec.ts';
+const NEEDS_LOG = '**/replication.spec.ts';
 
 /** In Firefox the screenshots and snapshots of a trace take a quarter of a test's time. */
 const lightTrace = { mode: 'retain-on-failure' as const, screenshots: false, snapshots: false };
@@ -46,7 +46,7 @@ export default defineConfig({
   use: { baseURL: BASE_URL, trace: 'retain-on-failure' },
   projects: [
     { name: 'chromium', grepInvert: /@long/, ...inChromium, testIgnore: [...inChromium.testIgnore, NEEDS_LOG] },
-    { name: 'chromium-sync', testMatch: NEEDS_LOG, ...inChromium },
+    { name: 'chromium-replication', testMatch: NEEDS_LOG, ...inChromium },
     { name: 'firefox', grepInvert: /@long/, ...inFirefox, testIgnore: [...inFirefox.testIgnore, ...API_ALONE] },
     // With the tests that take minutes; not run in CI.
     { name: 'chromium-all', ...inChromium },

@@ -67,7 +67,7 @@ const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
 const processorMicroseconds = () => Object.values(process.cpuUsage()).reduce((a, b) => a + b);
 
 async function run() {
-  if (builds.length === 0) throw new Error('give directories with builds of the package, such as bindings-js/dist and a copy of it');
+  if (builds.length === 0) throw new Error('give directories with builds of the package, such as bindings-js/kv/dist and a copy of it');
   const directory = mkdtempSync(join(tmpdir(), 'mangrove-builds-'));
   const databases = [];
   try {

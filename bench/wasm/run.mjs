@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { ROOT, run, toolEnv } from '../../.ci/tools.mjs';
-import { WASM_OPT, wasmEnv } from '../../bindings-js/build-flags.mjs';
+import { WASM_OPT, wasmEnv } from '../../bindings-js/build/flags.mjs';
 
 const { values } = parseArgs({
   options: { records: { type: 'string', default: '200000' }, rounds: { type: 'string', default: '7' } },

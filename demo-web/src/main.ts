@@ -7,7 +7,7 @@ import { InspectPage } from './inspect/page.ts';
 import { Router } from './router.ts';
 import { showProblem } from './shell/problem.ts';
 import { startPwa } from './shell/pwa.ts';
-import { SyncPage } from './sync/page.ts';
+import { ReplicationPage } from './replication/page.ts';
 
 const parameters = new URLSearchParams(location.search);
 const databaseName = parameters.get('db') ?? 'world-cities';
@@ -38,7 +38,7 @@ async function guard(run: () => Promise<void>): Promise<void> {
 }
 
 const explore = new ExplorePage(open, guard);
-const pages = [explore, new InspectPage(open), new BenchPage(open, guard), new SyncPage(parameters)] as const;
+const pages = [explore, new InspectPage(open), new BenchPage(open, guard), new ReplicationPage(parameters)] as const;
 const router = new Router([...pages], showProblem);
 
 const help = element<HTMLDialogElement>('help');

@@ -2,7 +2,7 @@
 import { element } from './dom.ts';
 
 export interface Page {
-  readonly id: 'explore' | 'inspect' | 'bench' | 'sync';
+  readonly id: 'explore' | 'inspect' | 'bench' | 'replication';
   readonly title: string;
   /** Called when the page comes into view. */
   show(): void | Promise<void>;

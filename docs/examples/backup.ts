@@ -30,4 +30,4 @@ console.log((await stat(`${path}.bak`)).size > 10_000);
 await db.close();
 
 // To restore: `await restore('copy', await openAsBlob('example-backup.bak'))`, or in a shell
-// `npx mangrove-kv restore example-backup.bak copy`.
+// `npx @mangrove-kv/cli restore example-backup.bak copy`.

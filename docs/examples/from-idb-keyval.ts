@@ -3,7 +3,7 @@
 // browsers: `node --import fake-indexeddb/auto`.
 import { createStore, set, setMany } from 'idb-keyval';
 import { keyCodecs, open } from 'mangrove-kv';
-import { migrateIndexedDB } from 'mangrove-kv/migrate';
+import { migrateIndexedDB } from '@mangrove-kv/migrate';
 
 interface Note { readonly text: string; readonly changed: Date }
 

@@ -6,13 +6,13 @@ import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import GithubSlugger from 'github-slugger';
 import MarkdownIt from 'markdown-it';
-import { figuresForPages } from '../../bindings-js/build-sizes.mjs';
+import { figuresForPages } from '../../bindings-js/build/sizes.mjs';
 import { BenchFigures } from './bench-figures.mjs';
 import { fileFigures, withFiles } from './files.mjs';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** Copies of pages, as the package has them. */
-const COPIES = join(ROOT, 'bindings-js', 'docs');
+const COPIES = join(ROOT, 'bindings-js', 'kv', 'docs');
 /** Directories with generated or foreign files. */
 const SKIPPED = new Set(['node_modules', 'target', 'dist', 'build', 'api', 'test-results', 'playwright-report']);
 /**
@@ -22,7 +22,7 @@ const TOLERANCE = 0.02;
 /** The same for small files, in bytes. */
 const TOLERATED_BYTES = 200;
 /** Prefix of links on pages that are also read outside the repository. */
-const { repository } = JSON.parse(readFileSync(join(ROOT, 'bindings-js', 'package.json'), 'utf8'));
+const { repository } = JSON.parse(readFileSync(join(ROOT, 'bindings-js', 'kv', 'package.json'), 'utf8'));
 const FILES_URL = `${repository.url.replace(/^git\+|\.git$/g, '')}/blob/main/`;
 
 const markdown = new MarkdownIt({ html: true });
@@ -137,7 +137,7 @@ function checkFiles(pages, isWriting) {
 
 const pages = new Map(pagesUnder(ROOT).map((path) => [path, readPage(path)]));
 checkLinks(pages);
-const dist = join(ROOT, 'bindings-js', 'dist');
+const dist = join(ROOT, 'bindings-js', 'kv', 'dist');
 const figures = new Map([...figuresForPages(dist), ...fileFigures(dist)]);
 const isWriting = process.argv.includes('--write');
 checkFiles(pages, isWriting);

@@ -6,9 +6,9 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 
 const CORE = 'mangrove_core_bg.wasm';
-const REST = 'mangrove_rest_bg.wasm';
+const LAZY = 'mangrove_lazy_bg.wasm';
 const OPEN = ['index.js', 'worker.js', CORE];
-const INLINE = ['inline.js', 'worker.js'];
+const INLINE = ['inline.js', 'packed.js', 'worker.js'];
 const ENCRYPTED = ['index.js', 'worker.js', 'encryption.js', 'mangrove_encrypted_core_bg.wasm'];
 
 /**
@@ -18,31 +18,29 @@ const ENCRYPTED = ['index.js', 'worker.js', 'encryption.js', 'mangrove_encrypted
 export const FEATURES = {
   open: { what: '`open` in OPFS or memory, reads, writes, transactions, snapshots, followers, expiry, compression', base: [], files: OPEN },
   indexeddb: { what: "`storage: 'indexeddb'`", base: OPEN, files: ['worker-indexeddb.js'], instead: 'worker.js' },
-  local: { what: "`thread: 'same'`, a storage of your own", base: OPEN, files: ['local.js', REST], instead: 'worker.js' },
-  indexeddbLocal: { what: "`thread: 'same'` with `storage: 'indexeddb'`", base: OPEN, files: ['indexeddb.js', REST], instead: 'worker.js' },
-  indexes: { what: 'indexes: the first write to a collection that declares one', base: OPEN, files: [REST] },
-  stats: { what: '`stats`, `verify`, `backup`, `refresh`', base: OPEN, files: [REST] },
-  maintenance: { what: '`compact`, `layout`, `buildIndexes`', base: OPEN, files: ['maintenance.js', REST] },
-  parts: { what: '`setStream`, `getStream`, `getRange`', base: OPEN, files: ['parts.js', REST] },
-  blob: { what: '`mangrove-kv/blob`', base: OPEN, files: ['blob.js', 'parts.js', REST] },
+  local: { what: "`thread: 'same'`, a storage of your own", base: OPEN, files: ['local.js', LAZY], instead: 'worker.js' },
+  indexeddbLocal: { what: "`thread: 'same'` with `storage: 'indexeddb'`", base: OPEN, files: ['indexeddb.js', LAZY], instead: 'worker.js' },
+  indexes: { what: 'indexes: the first write to a collection that declares one', base: OPEN, files: [LAZY] },
+  stats: { what: '`stats`, `verify`, `backup`, `refresh`', base: OPEN, files: [LAZY] },
+  maintenance: { what: '`compact`, `layout`, `buildIndexes`', base: OPEN, files: ['database-maintenance.js', LAZY] },
+  valueStream: { what: '`setStream`, `getStream`, `getRange`', base: OPEN, files: ['value-stream.js', LAZY] },
+  blob: { what: '`mangrove-kv/blob`', base: OPEN, files: ['blob.js', 'value-stream.js', LAZY] },
   list: { what: '`list`, `destroy`', base: ['index.js'], files: ['destroy.js'] },
   indexeddbList: { what: "`list`, `destroy` with `storage: 'indexeddb'`", base: ['index.js'], files: ['indexeddb.js'] },
-  recover: { what: '`restore`, `recover`', base: OPEN, files: ['upkeep.js', 'worker-upkeep.js', 'mangrove_upkeep_bg.wasm'] },
+  recover: { what: '`restore`, `recover`', base: OPEN, files: ['maintenance.js', 'worker-maintenance.js', 'mangrove_maintenance_bg.wasm'] },
   versions: { what: '`version` and `upgrade`', base: OPEN, files: ['versions.js'] },
   migrations: { what: '`mangrove-kv/migrations`', base: OPEN, files: ['migrations.js', 'versions.js'] },
   encryption: { what: '`encryption`', base: OPEN, files: ['encryption.js', 'mangrove_encrypted_core_bg.wasm'], instead: CORE },
-  encryptedIndexes: { what: `… with what needs \`${REST}\` above`, base: ENCRYPTED, files: ['mangrove_encrypted_rest_bg.wasm'], instead: REST },
-  changeKey: { what: '… with `changeKey`, `reencrypt`', base: ENCRYPTED, files: ['maintenance.js', 'mangrove_encrypted_rest_bg.wasm'] },
-  encryptedRecover: { what: '… with `restore`, `recover`', base: ENCRYPTED, files: ['upkeep.js', 'worker-upkeep.js', 'mangrove_upkeep_encrypted_bg.wasm'] },
+  encryptedIndexes: { what: `… with what needs \`${LAZY}\` above`, base: ENCRYPTED, files: ['mangrove_encrypted_lazy_bg.wasm'], instead: LAZY },
+  changeKey: { what: '… with `changeKey`, `reencrypt`', base: ENCRYPTED, files: ['database-maintenance.js', 'mangrove_encrypted_lazy_bg.wasm'] },
+  encryptedRecover: { what: '… with `restore`, `recover`', base: ENCRYPTED, files: ['maintenance.js', 'worker-maintenance.js', 'mangrove_maintenance_bg.wasm'] },
   live: { what: '`mangrove-kv/live`', base: OPEN, files: ['live.js'] },
-  sync: { what: '`mangrove-kv/sync`', base: OPEN, files: ['sync.js', REST] },
-  inspector: { what: '`mangrove-kv/inspector`', base: OPEN, files: ['inspector.js', 'maintenance.js', REST] },
-  inline: { what: `\`mangrove-kv/inline\`: the first row, and what needs \`${REST}\``, base: [], files: INLINE },
-  inlineEncryption: { what: '… with `encryption`', base: INLINE, files: ['encryption-inline.js', 'packed-encrypted.js'] },
-  inlineRecover: { what: '… with `restore`, `recover`', base: INLINE, files: ['upkeep-inline.js', 'worker-upkeep.js'] },
+  inline: { what: `\`mangrove-kv/inline\`: the first row, and what needs \`${LAZY}\``, base: [], files: INLINE },
+  inlineEncryption: { what: '… with `encryption`', base: INLINE, files: ['encryption-inline.js'] },
+  inlineRecover: { what: '… with `restore`, `recover`', base: INLINE, files: ['maintenance-inline.js', 'packed-maintenance.js', 'worker-maintenance.js'] },
   inlineEncryptedRecover: {
-    what: '… with `restore`, `recover` and `encryption`', base: [...INLINE, 'encryption-inline.js', 'packed-encrypted.js'],
-    files: ['upkeep-inline.js', 'worker-upkeep.js', 'packed-upkeep-encrypted.js'],
+    what: '… with `restore`, `recover` and `encryption`', base: [...INLINE, 'encryption-inline.js'],
+    files: ['maintenance-inline.js', 'packed-maintenance.js', 'worker-maintenance.js'],
   },
 };
 

@@ -1,5 +1,5 @@
 // Starts the package's worker with fault injection and records which client of the protocol it is.
-import { names } from '../../bindings-js/src/tabs/messages.ts';
+import { names } from '../../bindings-js/kv/src/tabs/messages.ts';
 
 const clients = new WeakMap<Worker, string>();
 

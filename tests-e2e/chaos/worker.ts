@@ -1,3 +1,3 @@
 // The package's worker with fault injection.
 import './faults.ts';
-import 'mangrove-kv/worker';
+import 'mangrove-kv/assets/worker.js';

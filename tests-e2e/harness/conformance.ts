@@ -1,9 +1,9 @@
 // Runs the storage conformance tests on the storages that only a browser has.
 import type { CustomStorage } from 'mangrove-kv';
-import { testStorage } from 'mangrove-kv/testing';
-import { deleteIdb } from '../../bindings-js/src/storage/idb.ts';
-import { IndexedDbStorage } from '../../bindings-js/src/storage/indexeddb.ts';
-import { OpfsStorage } from '../../bindings-js/src/storage/opfs.ts';
+import { testStorage } from '@mangrove-kv/storage-tests';
+import { deleteIdb } from '../../bindings-js/kv/src/storage/idb.ts';
+import { IndexedDbStorage } from '../../bindings-js/kv/src/storage/indexeddb.ts';
+import { OpfsStorage } from '../../bindings-js/kv/src/storage/opfs.ts';
 
 export interface Outcome {
   readonly passed: string[];

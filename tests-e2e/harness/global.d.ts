@@ -9,7 +9,7 @@ interface Window {
    * thread.
    */
   runLevelSuite(storage: 'opfs' | 'here'): ReturnType<typeof import('./level/main.ts').run>;
-  loadInspector(): Promise<typeof import('mangrove-kv/inspector')>;
+  loadInspector(): Promise<typeof import('@mangrove-kv/inspector')>;
   loadLive(): Promise<typeof import('mangrove-kv/live')>;
   loadMigrations(): Promise<typeof import('mangrove-kv/migrations')>;
   loadBlob(): Promise<typeof import('mangrove-kv/blob')>;
@@ -20,9 +20,9 @@ interface Window {
   loadYjs(): Promise<typeof import('./yjs.ts')>;
   /** Prepares a server of NATS. */
   createStreams(servers: readonly string[]): Promise<void>;
-  /** Opens the database of a device and keeps it in step over NATS; the test then drives it through `synced`. */
+  /** Opens the database of a device and keeps it in step over NATS; the test then drives it through `replicated`. */
   startSync(device: string, servers: readonly string[], isInWorker?: boolean): Promise<void>;
-  synced: import('./sync.ts').Synced;
+  replicated: import('./replication.ts').Synced;
   /** Mounts a React page that shows a live query; the test then drives it through `react`. */
   mountReact(isStrict: boolean): Promise<void>;
   react: {

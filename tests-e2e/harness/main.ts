@@ -23,11 +23,11 @@ window.loadYjs = () => import('./yjs.ts');
 window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
-window.createStreams = async (servers) => (await import('./sync.ts')).createStreams({ servers, replicas: 1 });
+window.createStreams = async (servers) => (await import('./replication.ts')).createStreams({ servers, replicas: 1 });
 window.startSync = async (device, servers, isInWorker) => {
-  window.synced = await (await import('./sync.ts')).start(device, servers, isInWorker);
+  window.replicated = await (await import('./replication.ts')).start(device, servers, isInWorker);
 };
-window.loadInspector = () => import('mangrove-kv/inspector');
+window.loadInspector = () => import('@mangrove-kv/inspector');
 window.mountFramework = async (name) => {
   window.framework = await (await import('./frameworks/main.ts')).mountFramework(name);
 };

@@ -2,8 +2,8 @@
 import { addRxPlugin, createBlob, createRxDatabase } from 'rxdb';
 import type { MangoQuery, RxCollection, RxDatabase } from 'rxdb';
 import { RxDBAttachmentsPlugin } from 'rxdb/plugins/attachments';
-import { getRxStorageMangrove } from 'mangrove-kv/rxdb';
-import type { MangroveInternals } from 'mangrove-kv/rxdb';
+import { getRxStorageMangrove } from '@mangrove-kv/rxdb';
+import type { MangroveInternals } from '@mangrove-kv/rxdb';
 
 interface Person {
   id: string;

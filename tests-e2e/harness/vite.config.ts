@@ -15,8 +15,8 @@ const serviceWorker: Plugin = {
       entryPoints: [file('./service-worker.ts')], bundle: true, write: false, format: 'esm', target: 'es2022', conditions: ['browser'],
     });
     this.emitFile({ type: 'asset', fileName: 'service-worker.js', source: outputFiles[0]?.text ?? '' });
-    for (const fileName of ['mangrove_core_bg.wasm', 'mangrove_rest_bg.wasm']) {
-      this.emitFile({ type: 'asset', fileName, source: readFileSync(file(`../../bindings-js/dist/${fileName}`)) });
+    for (const fileName of ['mangrove_core_bg.wasm', 'mangrove_lazy_bg.wasm']) {
+      this.emitFile({ type: 'asset', fileName, source: readFileSync(file(`../../bindings-js/kv/dist/${fileName}`)) });
     }
   },
 };

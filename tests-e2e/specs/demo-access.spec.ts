@@ -48,7 +48,7 @@ for (const colorScheme of ['light', 'dark'] as const) {
       await page.getByRole('link', { name: 'Inspect' }).click();
       const inspector = page.getByTestId('inspector');
       await inspector.locator('.row-button').first().click();
-      for (const tab of ['Entries', 'Tree', 'File', 'Figures', 'Upkeep']) {
+      for (const tab of ['Entries', 'Tree', 'File', 'Figures', 'Maintenance']) {
         await inspector.getByRole('tab', { name: tab }).click();
         await expectClean(page, tab);
       }
@@ -98,7 +98,7 @@ test('everything works from the keyboard', async ({ profile }) => {
   await expect(inspector.getByRole('tab', { name: 'Tree' })).toBeFocused();
   await expect(inspector.getByRole('tab', { name: 'Tree' })).toHaveAttribute('aria-selected', 'true');
   await page.keyboard.press('End');
-  await expect(inspector.getByRole('tab', { name: 'Upkeep' })).toBeFocused();
+  await expect(inspector.getByRole('tab', { name: 'Maintenance' })).toBeFocused();
   await page.keyboard.press('Home');
   await inspector.locator('.row-button').first().focus();
   await page.keyboard.press('Enter');

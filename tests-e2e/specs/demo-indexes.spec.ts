@@ -192,7 +192,7 @@ test('edits, undo and reloads keep the indexes right', async ({ profile }) => {
   // Verification compares the entries of indexes with the cities.
   await page.getByRole('link', { name: 'Inspect' }).click();
   const inspector = page.getByTestId('inspector');
-  await inspector.getByRole('tab', { name: 'Upkeep' }).click();
+  await inspector.getByRole('tab', { name: 'Maintenance' }).click();
   await inspector.getByRole('button', { name: 'Verify' }).click();
   await expect(inspector.locator('.outcome').first()).toContainText('Nothing is damaged', { timeout: 60_000 });
 });

@@ -1,4 +1,4 @@
-// The demo's inspector on the real data set: collections, entries, diagrams, figures, upkeep.
+// The demo's inspector on the real data set: collections, entries, diagrams, figures, maintenance.
 import { readFile } from 'node:fs/promises';
 import type { Locator, Page } from '@playwright/test';
 import { CITIES, importCities } from '../demo.ts';
@@ -92,7 +92,7 @@ test('verifies, compacts, backs up and restores, and stops on request', async ({
   const page = await context.newPage();
   const total = await importCities(page);
   const inspector = await openInspector(page);
-  await inspector.getByRole('tab', { name: 'Upkeep' }).click();
+  await inspector.getByRole('tab', { name: 'Maintenance' }).click();
 
   // Stops it from within the page: a click from outside may arrive after it has finished.
   await inspector.getByRole('button', { name: 'Verify' }).evaluate((verify: HTMLElement) => {

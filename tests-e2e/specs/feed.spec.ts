@@ -44,7 +44,7 @@ test('a backup streams out of the worker and a file is compacted', async ({ prof
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const result = await page.evaluate(async () => {
-    const db = await window.mangrove.open('upkeep', { compression: 'none' });
+    const db = await window.mangrove.open('maintenance', { compression: 'none' });
     const value = 'x'.repeat(10_000);
     await db.setMany(Array.from({ length: 500 }, (_, key) => [key, value] as const));
     const bytes = new Uint8Array(await new Response(db.backup()).arrayBuffer());

@@ -1,4 +1,4 @@
-// The files that a feature fetches, as bindings-js/README.md lists them: it works with these and no
+// The files that a feature fetches, as bindings-js/kv/README.md lists them: it works with these and no
 // others, and fails without any one of them.
 import { copyFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
@@ -9,16 +9,15 @@ import { fileURLToPath } from 'node:url';
 import { expect, test } from '@playwright/test';
 import type { Page } from '@playwright/test';
 import { build } from 'esbuild';
-import type { Collection, Key } from 'mangrove-kv';
 import { FEATURES, isAsset } from '../../docs/reference/files.mjs';
 import { TYPES, serve } from '../http.ts';
 
-const PACKAGE = fileURLToPath(new URL('../../bindings-js/', import.meta.url));
+const PACKAGE = fileURLToPath(new URL('../../bindings-js/kv/', import.meta.url));
 const DIST = join(PACKAGE, 'dist');
 
 const IMPORTS = {
   'mangrove-kv': '/index.js',
-  ...Object.fromEntries(['inline', 'live', 'blob', 'sync', 'migrations', 'inspector'].map((name) => [`mangrove-kv/${name}`, `/${name}.js`])),
+  ...Object.fromEntries(['inline', 'live', 'blob', 'migrations'].map((name) => [`mangrove-kv/${name}`, `/${name}.js`])),
 };
 const PAGE = `<!doctype html><title>files</title><link rel="icon" href="data:,"><script type="importmap">${JSON.stringify({ imports: IMPORTS })}</script>`;
 
@@ -112,7 +111,7 @@ const PROGRAMS: Record<string, () => Promise<void>> = {
     await db.collection('c', { indexes: { byValue: { key: (value) => value as number } } }).buildIndexes();
     await db.close();
   },
-  parts: async () => {
+  valueStream: async () => {
     const { open, valueCodecs } = await import('mangrove-kv');
     const db = await open('a', { value: valueCodecs.bytes });
     await db.setStream('key', new Blob(['value']).stream());
@@ -194,43 +193,6 @@ const PROGRAMS: Record<string, () => Promise<void>> = {
       });
       db.set(1, 1).catch(reject);
     });
-    await db.close();
-  },
-  sync: async () => {
-    const { open } = await import('mangrove-kv');
-    const { MemoryLog, MemoryServer, syncDatabase } = await import('mangrove-kv/sync');
-    const server = new MemoryServer();
-    const collections = { notes: {}, accounts: { mode: 'strict' } } as const;
-    const dbs = await Promise.all(['one', 'other'].map((name) => open(name, { feed: true })));
-    const syncs = await Promise.all(dbs.map((db) => syncDatabase(db, { log: new MemoryLog(server), collections })));
-    const [one, other] = dbs.map((db) => db.collection<Key, object>('notes')) as [Collection<Key, object>, Collection<Key, object>];
-    // Sync itself would try again.
-    const failed = new Promise<never>((_, reject) => {
-      for (const sync of syncs) sync.addEventListener('state', ({ state }) => state.lastError !== undefined && reject(state.lastError));
-    });
-    const arrived = new Promise<void>((resolve) => {
-      other.subscribe({}, () => resolve());
-    });
-    await one.set('ada', { born: 1815 });
-    await Promise.race([arrived, failed]);
-    await syncs[1]!.transaction(async (tx) => {
-      await tx.collection('accounts').set('balance', 1);
-    });
-    for (const each of [...syncs, ...dbs]) await each.close();
-  },
-  inspector: async () => {
-    const { open } = await import('mangrove-kv');
-    const { mountInspector } = await import('mangrove-kv/inspector');
-    const db = await open('a');
-    await db.set('shown', 1);
-    mountInspector(document.body, db);
-    const shown = (): string => String(document.body.lastElementChild?.shadowRoot?.textContent);
-    for (let tries = 0; !shown().includes('shown'); tries++) {
-      if (tries === 100) throw new Error(`the inspector shows ${shown()}`);
-      await new Promise((resolve) => {
-        setTimeout(resolve, 50);
-      });
-    }
     await db.close();
   },
   inline: async () => {

@@ -9,7 +9,7 @@ import type { CDPSession } from '@playwright/test';
 import { build } from 'esbuild';
 import { serve } from '../http.ts';
 
-const PACKAGE = fileURLToPath(new URL('../../bindings-js/', import.meta.url));
+const PACKAGE = fileURLToPath(new URL('../../bindings-js/kv/', import.meta.url));
 const DOCUMENT = new URL('../../docs/ARCHITECTURE.md', import.meta.url);
 
 const GETS = 200;
@@ -28,10 +28,10 @@ async function bundle(directory: string): Promise<void> {
     outdir: directory, absWorkingDir: PACKAGE, bundle: true, format: 'esm', target: 'es2022', platform: 'browser',
     plugins: [{
       name: 'rare-stays-apart',
-      setup: ({ onResolve }) => onResolve({ filter: /^\.\// }, ({ path, kind }) => (kind === 'dynamic-import' ? { path, external: true } : undefined)),
+      setup: ({ onResolve }) => onResolve({ filter: /^\./ }, ({ path, kind }) => (kind === 'dynamic-import' ? { path, external: true } : undefined)),
     }],
   });
-  for (const file of ['mangrove_core_bg.wasm', 'mangrove_rest_bg.wasm']) await copyFile(join(PACKAGE, 'dist', file), join(directory, file));
+  for (const file of ['mangrove_core_bg.wasm', 'mangrove_lazy_bg.wasm']) await copyFile(join(PACKAGE, 'dist', file), join(directory, file));
   await writeFile(join(directory, 'index.html'), '<!doctype html><title>get</title>');
 }
 
@@ -98,7 +98,7 @@ test('a get runs the files that docs/ARCHITECTURE.md lists', async ({ page }) =>
     await filesOf(await worker('Profiler.takePreciseCoverage') as Coverage, directory, found);
 
     const text = await readFile(DOCUMENT, 'utf8');
-    const section = text.split('## The way of a `get`')[1]?.split('\n## ')[0] ?? '';
+    const section = text.split('## The path of a `get`')[1]?.split('\n## ')[0] ?? '';
     const listed = [...section.matchAll(/^\| `([\w/.-]+\.ts)` \|/gm)].map(([, path]) => path);
     const ran = [...found].map(([path, functions]) => `${path}: ${[...functions].join(', ')}`);
     expect([...found.keys()].sort(), `the functions that ran:\n${ran.join('\n')}`).toEqual(listed.sort());

@@ -8,7 +8,7 @@ import { build } from 'esbuild';
 import { serve } from '../http.ts';
 
 const GUIDE = new URL('../../docs/GUIDE.md', import.meta.url);
-const DIST = fileURLToPath(new URL('../../bindings-js/dist', import.meta.url));
+const DIST = fileURLToPath(new URL('../../bindings-js/kv/dist', import.meta.url));
 
 /** Counts the effects that were given a database, in the database. */
 const APP = `

@@ -39,7 +39,7 @@ const authors = (page: Page): Promise<unknown> => page.evaluate(async () => {
 for (const storage of ['opfs', 'indexeddb', 'memory'] as const) {
   test(`the first writes to a collection with indexes wait for their code: ${storage}`, async ({ profile }) => {
     const context = await profile.launch();
-    await context.route(/mangrove_rest_bg/, async (route) => {
+    await context.route(/mangrove_lazy_bg/, async (route) => {
       await new Promise((resolve) => setTimeout(resolve, 300));
       await route.continue();
     });
@@ -155,7 +155,7 @@ test('a database with indexes opens where their code cannot be loaded, and refus
   await openNotes(page);
   expect(await add(page, 1, 'ann')).toBe('stored');
   await page.evaluate(() => (window as unknown as Kept).db.close());
-  await context.route(/mangrove_rest_bg/, (route) => route.abort());
+  await context.route(/mangrove_lazy_bg/, (route) => route.abort());
   await openNotes(page);
   const found = await page.evaluate(async () => {
     const { notes } = window as unknown as Kept;
@@ -163,7 +163,7 @@ test('a database with indexes opens where their code cannot be loaded, and refus
     return [await notes.get(1), code, retryable];
   });
   expect(found).toEqual([{ author: 'ann' }, 'KV_IO', true]);
-  await context.unroute(/mangrove_rest_bg/);
+  await context.unroute(/mangrove_lazy_bg/);
   await page.evaluate(() => (window as unknown as Kept).db.close());
   await openNotes(page);
   expect(await add(page, 2, 'bob')).toBe('stored');

@@ -10,7 +10,7 @@ export function preloadDatabase(applies: (page: string) => boolean): Plugin {
       order: 'post',
       handler: (_html, { bundle, path }) => !applies(path) ? [] : Object.keys(bundle ?? {}).flatMap((file) => {
         if (/mangrove_core_bg.*\.wasm$/.test(file)) return link({ rel: 'preload', as: 'fetch', crossorigin: '', href: `/${file}` });
-        return /\bworker-(?!indexeddb|upkeep)[^/]*\.js$/.test(file) ? link({ rel: 'modulepreload', href: `/${file}` }) : [];
+        return /\bworker-(?!indexeddb|maintenance)[^/]*\.js$/.test(file) ? link({ rel: 'modulepreload', href: `/${file}` }) : [];
       }),
     },
   };

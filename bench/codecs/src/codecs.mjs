@@ -36,7 +36,7 @@ export const CODECS = {
     about: '`valueCodecs.structured()` of this repository',
     ours: true,
     form: 'cbor',
-    bundle: "export { valueCodecs } from './bindings-js/src/codec/values.ts';",
+    bundle: "export { valueCodecs } from './bindings-js/kv/src/codec/values.ts';",
     async load() {
       const { valueCodecs } = await import('mangrove-kv');
       return valueCodecs.structured();

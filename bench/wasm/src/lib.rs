@@ -11,7 +11,7 @@ use mangrove_engine::testing::stages::{STAGES, Stages};
 use mangrove_engine::{Compression, Cursor, Database, Direction, Durability, KeyRange, Options, Result};
 
 #[cfg(target_arch = "wasm32")]
-#[path = "../../../bindings-js/host/src/alloc.rs"]
+#[path = "../../../bindings-js/wasm/host/src/alloc.rs"]
 mod alloc;
 #[cfg(target_arch = "wasm32")]
 mod exports;

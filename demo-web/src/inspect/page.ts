@@ -16,7 +16,7 @@ export class InspectPage implements Page {
   }
 
   async show(): Promise<void> {
-    const [{ database }, { mountInspector }] = await Promise.all([this.#open(), import('mangrove-kv/inspector')]);
+    const [{ database }, { mountInspector }] = await Promise.all([this.#open(), import('@mangrove-kv/inspector')]);
     if (this.#isMounted) return;
     this.#isMounted = true;
     mountInspector(element('inspector'), database, {

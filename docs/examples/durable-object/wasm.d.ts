@@ -1,4 +1,4 @@
-declare module 'mangrove-kv/mangrove_bg.wasm' {
+declare module 'mangrove-kv/assets/mangrove_bg.wasm' {
   const module: WebAssembly.Module;
   export default module;
 }

@@ -1,6 +1,6 @@
 // A counter with a history in a Durable Object; run it with `wrangler dev`. A response leaves the
 // object only once the writes that it reports are stored.
-import wasm from 'mangrove-kv/mangrove_bg.wasm';
+import wasm from 'mangrove-kv/assets/mangrove_bg.wasm';
 import { keyCodecs, open } from 'mangrove-kv/durable-object';
 import type { Database, DurableObjectStorageLike } from 'mangrove-kv/durable-object';
 

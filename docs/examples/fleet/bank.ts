@@ -1,6 +1,6 @@
 // The database of the fleet: accounts, and the transfers between them, both in strict mode.
 import type { Collection, Database } from 'mangrove-kv';
-import type { SyncCollectionOptions } from 'mangrove-kv/sync';
+import type { ReplicatedCollectionOptions } from '@mangrove-kv/replication';
 
 export const OWNERS = ['ada', 'grace', 'joan', 'mary'];
 export const FIRST_BALANCE = 1000;
@@ -13,7 +13,7 @@ export interface Transfer { readonly from: string; readonly to: string; readonly
 /** No owner has two accounts, whichever process opens them. */
 const indexes = { byOwner: { key: ({ owner }: Account) => owner, unique: true } };
 
-export const collections: { readonly [name: string]: SyncCollectionOptions } = {
+export const collections: { readonly [name: string]: ReplicatedCollectionOptions } = {
   accounts: { mode: 'strict', indexes },
   transfers: { mode: 'strict' },
 };

@@ -5,7 +5,7 @@ import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { createStreams } from 'mangrove-kv/sync/nats-admin';
+import { createStreams } from '@mangrove-kv/replication-nats/admin';
 
 const [directory = 'build/fleet', server = 'ws://127.0.0.1:8422', database = 'fleet'] = process.argv.slice(2);
 const NAMES = ['a', 'b', 'c'];

@@ -1,17 +1,17 @@
 // One process of the fleet: `worker.ts <path> <name> <server> <database> <processes>`. It may be
 // killed at any time and continues when it is started again.
 import { open } from 'mangrove-kv';
-import { syncDatabase } from 'mangrove-kv/sync';
-import type { StrictTransaction } from 'mangrove-kv/sync';
-import { natsLog } from 'mangrove-kv/sync/nats';
+import { replicate } from '@mangrove-kv/replication';
+import type { StrictTransaction } from '@mangrove-kv/replication';
+import { natsLog } from '@mangrove-kv/replication-nats';
 import { FIRST_BALANCE, OWNERS, TRANSFERS, bankOf, collections } from './bank.ts';
 import type { Account } from './bank.ts';
 
 const [path, name, server, database, processes] = process.argv.slice(2) as [string, string, string, string, string];
 const db = await open(path, { feed: true });
-const sync = await syncDatabase(db, { log: natsLog({ servers: server, database, device: name }), collections });
+const replication = await replicate(db, { log: natsLog({ servers: server, database, device: name }), collections });
 const { accounts, transfers } = bankOf(db);
-// Sync keeps no process alive while it waits for the log.
+// Replication keeps no process alive while it waits for the log.
 const alive = setInterval(() => undefined, 1000);
 
 const codeOf = (error: unknown): string | undefined => (error as { readonly code?: string }).code;
@@ -20,7 +20,7 @@ const codeOf = (error: unknown): string | undefined => (error as { readonly code
 async function strictly(fn: (tx: StrictTransaction) => Promise<void>): Promise<void> {
   for (;;) {
     try {
-      return await sync.transaction(fn);
+      return await replication.transaction(fn);
     } catch (error) {
       if (codeOf(error) !== 'KV_CONFLICT') throw error;
     }
@@ -62,5 +62,5 @@ while (await transfers.size < Number(processes) * TRANSFERS) await new Promise((
 const sum = (await accounts.values().toArray()).reduce((total, { balance }) => total + balance, 0);
 console.log(`${name}: ${await accounts.size} accounts with ${sum}, ${await transfers.size} transfers`);
 clearInterval(alive);
-await sync.close();
+await replication.close();
 await db.close();

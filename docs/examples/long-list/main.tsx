@@ -5,7 +5,7 @@ import { createRoot } from 'react-dom/client';
 import { open } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 import { liveValue } from 'mangrove-kv/live';
-import { useLiveWindow } from 'mangrove-kv/react';
+import { useLiveWindow } from '@mangrove-kv/react';
 
 type Rows = Database<number, string>;
 

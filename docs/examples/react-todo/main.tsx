@@ -1,7 +1,7 @@
 import { Suspense, use, useState } from 'react';
 import type { ReactNode } from 'react';
 import { createRoot } from 'react-dom/client';
-import { useLiveQuery } from 'mangrove-kv/react';
+import { useLiveQuery } from '@mangrove-kv/react';
 import { add, openTodos, removeDone, rename, toggle } from './todos.ts';
 import type { Todo, TodoKey, Todos } from './todos.ts';
 

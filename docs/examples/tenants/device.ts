@@ -1,16 +1,16 @@
 // A device of a tenant. It has a token, and asks the issuer for everything else.
 import { open } from 'mangrove-kv';
 import type { Collection, Database } from 'mangrove-kv';
-import { syncDatabase } from 'mangrove-kv/sync';
-import type { RemoteLog, Seal, Sync } from 'mangrove-kv/sync';
-import { natsLog } from 'mangrove-kv/sync/nats';
-import { DEVICE_API } from 'mangrove-kv/sync/nats-admin';
+import { replicate } from '@mangrove-kv/replication';
+import type { RemoteLog, Seal, Replication } from '@mangrove-kv/replication';
+import { natsLog } from '@mangrove-kv/replication-nats';
+import { DEVICE_API } from '@mangrove-kv/replication-nats/admin';
 import type { Admission } from './issuer.ts';
 
 export interface Device {
   readonly db: Database;
   readonly notes: Collection<string, string>;
-  readonly sync: Sync;
+  readonly replication: Replication;
 }
 
 export async function admission(issuer: string, token: string, device: string): Promise<Admission> {
@@ -32,11 +32,11 @@ export function logOf(issuer: string, token: string, device: string, { servers, 
 export async function startDevice(path: string, issuer: string, token: string, device: string): Promise<Device> {
   const admitted = await admission(issuer, token, device);
   const db = await open(path, { feed: true });
-  const sync = await syncDatabase(db, { log: logOf(issuer, token, device, admitted), collections: { notes: {} }, seal: await sealOf(admitted) });
-  return { db, notes: db.collection('notes'), sync };
+  const replication = await replicate(db, { log: logOf(issuer, token, device, admitted), collections: { notes: {} }, seal: await sealOf(admitted) });
+  return { db, notes: db.collection('notes'), replication };
 }
 
-export async function stopDevice({ db, sync }: Device): Promise<void> {
-  await sync.close();
+export async function stopDevice({ db, replication }: Device): Promise<void> {
+  await replication.close();
   await db.close();
 }

@@ -5,8 +5,8 @@ import { createServer } from 'node:http';
 import type { IncomingMessage, Server } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
-import { accountsConfig, adminCredentials, createAuthority, createStreams, deviceCredentials } from 'mangrove-kv/sync/nats-admin';
-import type { Authority, NatsCredentials } from 'mangrove-kv/sync/nats-admin';
+import { accountsConfig, adminCredentials, createAuthority, createStreams, deviceCredentials } from '@mangrove-kv/replication-nats/admin';
+import type { Authority, NatsCredentials } from '@mangrove-kv/replication-nats/admin';
 
 /** What a device is told. */
 export interface Admission {

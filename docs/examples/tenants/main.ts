@@ -6,8 +6,8 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { natsLog } from 'mangrove-kv/sync/nats';
-import { DEVICE_API } from 'mangrove-kv/sync/nats-admin';
+import { natsLog } from '@mangrove-kv/replication-nats';
+import { DEVICE_API } from '@mangrove-kv/replication-nats/admin';
 import { admission, logOf, startDevice, stopDevice } from './device.ts';
 import { Issuer } from './issuer.ts';
 

@@ -28,7 +28,7 @@ test('counters are apart and keep a history', async () => {
       { type: 'ESModule', path: 'worker.js', contents: script.outputFiles[0]?.text ?? '' },
       {
         type: 'CompiledWasm', path: 'mangrove_bg.wasm',
-        contents: readFileSync(createRequire(import.meta.url).resolve('mangrove-kv/mangrove_bg.wasm')),
+        contents: readFileSync(createRequire(import.meta.url).resolve('mangrove-kv/assets/mangrove_bg.wasm')),
       },
     ],
     compatibilityDate: '2025-06-01',

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { open } from 'mangrove-kv';
-import { testStorage } from 'mangrove-kv/testing';
+import { testStorage } from '@mangrove-kv/storage-tests';
 import { DIRECTORY, RUNTIME, commandOf } from './runtime.ts';
 
 const run = promisify(execFile);

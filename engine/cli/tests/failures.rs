@@ -40,7 +40,7 @@ fn usage() {
     assert!(!place.path("db").exists());
 }
 
-/// The npm package's tool can: its tests are in bindings-js/test-sync.
+/// The npm package's tool can: its tests are in bindings-js/replication/test-servers.
 #[test]
 fn archives_need_the_other_tool() {
     if other_program().is_some() {

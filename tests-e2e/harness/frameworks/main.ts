@@ -1,7 +1,7 @@
 // A small page on live queries in each framework, which counts what is read and watched.
 import type { Collection } from 'mangrove-kv';
 import { open } from 'mangrove-kv';
-import type { LiveIndexed } from 'mangrove-kv/react';
+import type { LiveIndexed } from '@mangrove-kv/react';
 import type { LiveResult, LiveSource } from 'mangrove-kv/live';
 import { mountReact } from './react.ts';
 import { mountSvelte } from './svelte.ts';

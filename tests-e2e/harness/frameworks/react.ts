@@ -1,4 +1,4 @@
-import { useLiveQuery } from 'mangrove-kv/react';
+import { useLiveQuery } from '@mangrove-kv/react';
 import { StrictMode, createElement } from 'react';
 import type { ReactNode } from 'react';
 import { createRoot } from 'react-dom/client';

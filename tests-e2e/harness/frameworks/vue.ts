@@ -1,4 +1,4 @@
-import { useLiveQuery } from 'mangrove-kv/vue';
+import { useLiveQuery } from '@mangrove-kv/vue';
 import { createApp, h, shallowRef } from 'vue';
 import { textOf } from './main.ts';
 import type { Asked, Mount } from './main.ts';

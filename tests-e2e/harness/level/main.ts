@@ -1,12 +1,12 @@
 // Runs abstract-level's published test suite on databases in this browser.
 import './node.ts';
 import suite from 'abstract-level/test';
-import { MangroveLevel } from 'mangrove-kv/level';
-import type { MangroveLevelOptions } from 'mangrove-kv/level';
+import { MangroveLevel } from '@mangrove-kv/level';
+import type { MangroveLevelOptions } from '@mangrove-kv/level';
 import tape from 'tape';
-import { FaultyStorage } from '../../../bindings-js/test/support/faulty-storage.ts';
-import { runLevelSuite } from '../../../bindings-js/test/support/level-suite.ts';
-import type { Outcome } from '../../../bindings-js/test/support/level-suite.ts';
+import { FaultyStorage } from '../../../bindings-js/kv/test/support/faulty-storage.ts';
+import { runLevelSuite } from '../../../bindings-js/adapters/level/test/support/level-suite.ts';
+import type { Outcome } from '../../../bindings-js/adapters/level/test/support/level-suite.ts';
 
 /** Databases that the suite created, until they are closed. */
 class Databases {

@@ -6,8 +6,7 @@ import { build } from 'esbuild';
 await build({
   entryPoints: ['main.js'], outdir: 'out', bundle: true, splitting: true, format: 'esm', minify: true, logLevel: 'warning',
 });
-for (const name of ['worker', 'worker-upkeep', 'mangrove_core_bg.wasm', 'mangrove_rest_bg.wasm', 'mangrove_upkeep_bg.wasm']) {
-  const path = fileURLToPath(import.meta.resolve(`mangrove-kv/${name}`));
-  copyFileSync(path, `out/${path.slice(path.lastIndexOf('/') + 1)}`);
+for (const name of ['worker.js', 'worker-maintenance.js', 'mangrove_core_bg.wasm', 'mangrove_lazy_bg.wasm', 'mangrove_maintenance_bg.wasm']) {
+  copyFileSync(fileURLToPath(import.meta.resolve(`mangrove-kv/assets/${name}`)), `out/${name}`);
 }
 cpSync('index.html', 'out/index.html');

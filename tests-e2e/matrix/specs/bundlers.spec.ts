@@ -33,7 +33,7 @@ for (const [bundler, headers] of Object.entries(BUNDLERS)) {
     expect(first).toEqual({ persistence: 'opfs', runs: 1, keys: ['a', 'b', 'runs'], restored: ['copied'], inPage: 'refused' });
     const second = await reportOf(page, server.url);
     expect(second).toEqual({ ...first, runs: 2 });
-    // For each of the two loads: the core, the upkeep module, and the rest in both databases'
+    // For each of the two loads: the core, the maintenance module, and the rest in both databases'
     // workers.
     const modules = requests.filter((url) => url.endsWith('.wasm'));
     expect([modules.length, new Set(modules).size]).toEqual([8, 3]);

@@ -24,7 +24,7 @@ pub(crate) struct Fjall {
 impl Engine for Fjall {
     fn insert(&self, records: &Records<'_>, durable: bool) {
         let mode = if durable {
-            PersistMode::SyncData
+            PersistMode::ReplicationData
         } else {
             PersistMode::Buffer
         };
@@ -34,7 +34,7 @@ impl Engine for Fjall {
     }
 
     fn remove(&self, records: &Records<'_>) {
-        let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
+        let mut batch = self.database.batch().durability(Some(PersistMode::ReplicationData));
         records.each_key(|key| batch.remove(&self.keyspace, key));
         batch.commit().expect("it can be written");
     }

@@ -5,7 +5,7 @@ use super::Bench;
 /// Lifetime of the records.
 const SECONDS: u64 = 3600;
 
-/// Expired records that one commit removes, as in the engine's own upkeep.
+/// Expired records that one commit removes, as in the engine's own maintenance.
 const SLICE: usize = 1000;
 
 impl Bench<'_> {

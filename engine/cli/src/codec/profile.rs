@@ -1,4 +1,4 @@
-//! The CBOR (RFC 8949) profile of stored values, as in `bindings-js/src/codec/cbor-tags.ts`.
+//! The CBOR (RFC 8949) profile of stored values, as in `bindings-js/kv/src/codec/cbor-tags.ts`.
 
 pub(super) const TAG_DATE: u64 = 1;
 pub(super) const TAG_POSITIVE_BIGINT: u64 = 2;

@@ -1,6 +1,6 @@
 //! The lock file of the JavaScript package. It names the holder of a database, for programs that
 //! cannot take the engine's lock on the data file. Its content, and the way it is taken over, are
-//! those of `bindings-js/src/storage/lock-file.ts`.
+//! those of `bindings-js/kv/src/storage/lock-file.ts`.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};

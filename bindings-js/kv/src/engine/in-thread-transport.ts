@@ -1,0 +1,244 @@
+// Runs the engine in the caller's thread. A reply is delivered at once, when another thread has
+// flushed the commits it acknowledges, or when a storage that writes behind has stored them.
+import { EngineHost } from './engine-host.ts';
+import type { LazyPart } from './engine-host.ts';
+import type { KvError } from '../base/errors.ts';
+import { soon } from '../base/platform.ts';
+import { ReplyQueue } from './reply-queue.ts';
+import type { FlushableFile } from '../storage/flushable.ts';
+import type { CustomStorage } from '../types/index.ts';
+import { Lookups } from '../wire/lookup.ts';
+import type { EngineOptions, SyncFaces } from '../wire/contracts.ts';
+import type { Transport, TransportEvents } from '../wire/transport.ts';
+
+/** What this transport uses of a storage. */
+export interface InThreadStorage extends CustomStorage {
+  /**
+   * Its files are `FlushableFile`s, so the caller's thread continues while commits wait for
+   * flushes.
+   */
+  readonly flushesLater?: boolean;
+  /**
+   * For storages that write behind: resolves when all writes so far are stored; `undefined` if they
+   * already are.
+   */
+  settled?(): Promise<void> | undefined;
+  /** Set by the transport: called when the files are gone. */
+  onLost?: ((error: KvError) => void) | undefined;
+}
+
+export interface InThreadOptions {
+  /** Called once, by `dispose` or if opening fails. */
+  readonly release: () => unknown;
+  /** The synchronous API, if the entry has it. */
+  readonly syncFaces?: SyncFaces;
+  /** The lazy part of a split module. The synchronous API needs it loaded. */
+  readonly lazy?: LazyPart | undefined;
+  /** Whether calls that never wait yield to the event loop now and then. Default: true. */
+  readonly takesTurns?: boolean;
+}
+
+export class InThreadTransport implements Transport {
+  readonly takesBuffers = false;
+  readonly syncFaces: SyncFaces | undefined;
+  readonly lookups: Lookups | undefined;
+  readonly takesTurns: boolean;
+  events: TransportEvents | undefined;
+  readonly #host: EngineHost;
+  readonly #release: () => unknown;
+  readonly #flushesLater: boolean;
+  /** Holds back replies until the storage has caught up. */
+  readonly #queue: ReplyQueue | undefined;
+  #isMessageWaiting = false;
+  /** What is left of a message whose reply was full. */
+  #left: Uint8Array | undefined;
+  /**
+   * A flush is running. If the host is not busy, nothing waits for it: a synchronous call made its
+   * own.
+   */
+  #isFlushing = false;
+
+  constructor(module: WebAssembly.Module, storage: InThreadStorage, engine: EngineOptions, { release, lazy, syncFaces, takesTurns = true }: InThreadOptions) {
+    this.#release = release;
+    try {
+      this.#host = EngineHost.open(module, storage, engine, { lazy });
+    } catch (error) {
+      void release();
+      throw error;
+    }
+    this.#flushesLater = storage.flushesLater === true;
+    if (storage.settled === undefined) {
+      this.lookups = new Lookups(this.#host);
+      this.takesTurns = takesTurns;
+      this.syncFaces = syncFaces;
+    } else {
+      this.takesTurns = false;
+      const target = { reply: (bytes: Uint8Array, requests?: number) => this.#reply(bytes, requests), fail: (error: unknown) => this.events?.fail(error as KvError) };
+      this.#queue = new ReplyQueue(target, () => storage.settled?.());
+    }
+    this.#host.background = {
+      wake: () => this.events?.wake(),
+      backgroundError: (error) => this.events?.backgroundError(error),
+      fail: (error) => this.#fail(error),
+    };
+    storage.onLost = (error) => this.#fail(error);
+    if (this.#flushesLater) this.#flushInBackground();
+  }
+
+  /** Messages have to wait for the running flush, or for the rest of an earlier one. */
+  get isBusy(): boolean {
+    return this.#host.isBusy || this.#left !== undefined;
+  }
+
+  send(message: Uint8Array): void {
+    this.#attempt(() => {
+      this.#execute(message);
+      if (this.#left === undefined) return;
+      this.#continue();
+      if (!this.isBusy) this.events?.idle();
+    });
+  }
+
+  #execute(message: Uint8Array): void {
+    // While a flush runs that nothing waits for, no other can begin: the message flushes in this
+    // thread.
+    const reply = this.#flushesLater && !this.#isFlushing ? this.#host.start(message) : this.#host.execute(message);
+    if (reply !== undefined) return this.#deliver(reply);
+    this.#isMessageWaiting = true;
+    this.#wait();
+  }
+
+  /** Executes what is left of a message, unless it has to wait. */
+  #continue(): void {
+    while (this.#left !== undefined && !this.#host.isBusy) {
+      const left = this.#left;
+      this.#left = undefined;
+      this.#execute(left);
+    }
+  }
+
+  sendSync(message: Uint8Array): Uint8Array {
+    this.settle();
+    let reply;
+    try {
+      reply = this.#host.execute(message);
+    } catch (error) {
+      this.#fail(error);
+      throw error;
+    }
+    // The caller gets its reply first.
+    if (this.#host.hasWakes) soon(() => this.events?.wake());
+    return reply;
+  }
+
+  settle(): void {
+    if (!this.isBusy) return;
+    this.#attempt(() => {
+      for (;;) {
+        if (this.#host.isBusy) this.#host.releaseFlush();
+        while (this.#isMessageWaiting) this.#resume();
+        if (this.#left === undefined) break;
+        this.#continue();
+      }
+    });
+    this.events?.idle();
+  }
+
+  dispose(): Promise<void> | void {
+    this.#drop();
+    let released: unknown;
+    try {
+      this.#host.dispose();
+    } finally {
+      released = this.#release();
+    }
+    return released as Promise<void> | undefined;
+  }
+
+  #deliver(reply: Uint8Array<ArrayBuffer>): void {
+    // Read first: the receiver of the reply may send the next message at once.
+    const { hasWakes, cut, left } = this.#host;
+    this.#left = left;
+    if (this.#queue === undefined) this.#reply(reply, cut?.requests);
+    else this.#queue.push(reply, cut?.requests);
+    if (hasWakes) this.events?.wake();
+  }
+
+  #reply(bytes: Uint8Array, requests: number | undefined): void {
+    this.events?.reply(bytes, requests === undefined ? 1 : 0, requests);
+  }
+
+  #drop(): void {
+    this.#isMessageWaiting = false;
+    this.#left = undefined;
+  }
+
+  /** Delivers waiting replies before it reports the failure. */
+  #fail(error: unknown): void {
+    if (this.#queue === undefined) this.events?.fail(error as KvError);
+    else this.#queue.end(error);
+  }
+
+  #flushInBackground(): void {
+    const flushHere = this.#host.flush;
+    this.#host.flush = () => {
+      if (!this.#isFlushing) this.#beginFlush();
+      // Nothing is executed during a flush that is waited for, so that one covers all commits.
+      else if (!this.isBusy) flushHere();
+    };
+  }
+
+  /**
+   * Begins the flush that the message waits for. If there is nothing to flush, resumes the message.
+   */
+  #wait(): void {
+    while (this.#isMessageWaiting && !this.#beginFlush()) this.#resume();
+  }
+
+  #resume(): void {
+    // A flush that ended at once has resumed the message already.
+    if (!this.#isMessageWaiting) return;
+    const reply = this.#host.resume();
+    if (reply === undefined) return;
+    this.#isMessageWaiting = false;
+    this.#deliver(reply);
+  }
+
+  /** Begins a flush; returns whether it is still running. */
+  #beginFlush(): boolean {
+    const files = this.#host.beginFlush() as FlushableFile[];
+    const next = (error: unknown): void => {
+      const file = error === undefined ? files.shift() : undefined;
+      if (file === undefined) this.#attempt(() => this.#onFlushed(error));
+      else file.flushLater(next);
+    };
+    this.#isFlushing = files.length > 0;
+    if (this.#isFlushing) next(undefined);
+    return this.#isFlushing;
+  }
+
+  #onFlushed(error: unknown): void {
+    const isReleased = !this.isBusy;
+    this.#isFlushing = false;
+    const failure = this.#host.endFlush(error);
+    // A waiting message reports it in its reply.
+    if (failure !== undefined && !this.#isMessageWaiting) this.events?.backgroundError(failure as KvError);
+    if (isReleased) return;
+    if (this.#isMessageWaiting) {
+      this.#resume();
+      this.#wait();
+    }
+    this.#continue();
+    if (!this.isBusy) this.events?.idle();
+  }
+
+  /** Any exception means that the engine is gone. */
+  #attempt(action: () => void): void {
+    try {
+      action();
+    } catch (error) {
+      this.#drop();
+      this.#fail(error);
+    }
+  }
+}
