@@ -1,4 +1,4 @@
-//! The time of day, which decides what has expired.
+//! The time of day, which decides which records have expired.
 
 use std::fmt;
 use std::sync::Arc;

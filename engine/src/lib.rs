@@ -64,6 +64,7 @@ mod cipher;
 mod clock;
 mod database;
 mod error;
+mod locks;
 mod log;
 mod maintenance;
 mod memtable;
@@ -74,7 +75,6 @@ mod small_map;
 mod snapshot;
 mod state;
 pub mod storage;
-mod sync;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 #[path = "../testing/mod.rs"]

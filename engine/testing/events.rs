@@ -10,9 +10,9 @@ pub struct MergeEvents {
     /// Merges given up, whose entries became active again.
     pub abandoned: u64,
     /// Loans of a merge, to a thread or for a checkpoint of one.
-    pub lent: u64,
+    pub lent_merge: u64,
     /// Memtables of a transaction merged into its own draft.
-    pub settled: u64,
+    pub in_draft: u64,
     /// Partial checkpoints.
     pub partial: u64,
     /// The newest checkpoint is a partial one.

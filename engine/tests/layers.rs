@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Modules in order; each uses only those before it.
 const LAYERS: [&str; 18] = [
-    "sync",
+    "locks",
     "clock",
     "error",
     "range",

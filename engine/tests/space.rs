@@ -369,10 +369,10 @@ fn goes_on(files: BTreeMap<String, Vec<u8>>, rng: &mut SimRng, values: &[Vec<u8>
     }
 }
 
-/// A twin of the newest superblock frees what that kept for the one before, and the next commits write
+/// A copy of the newest superblock over the older one frees what that kept for the one before, and the next commits write
 /// there. The free map, which both share, still lists it as kept.
 #[test]
-fn values_in_what_a_twin_freed_stay() {
+fn values_in_what_a_copied_superblock_freed_stay() {
     let storage = SimStorage::new();
     let database = Database::open(Arc::new(storage.clone()), Options::default()).expect("it is new");
     let mut rng = SimRng::new(1);
@@ -559,7 +559,7 @@ fn a_staged_value_takes_the_room_of_one_that_was_just_removed() {
 }
 
 /// The trees that the two superblocks of a data file reach are the same.
-fn has_twins(data: &[u8]) -> bool {
+fn has_equal_superblocks(data: &[u8]) -> bool {
     let free_maps = [72, 4096 + 72].map(|at| data[at..at + 8].to_vec());
     free_maps[0] == free_maps[1]
 }
@@ -576,7 +576,7 @@ fn a_merge_on_a_full_storage_goes_in_short_parts() {
         compression: Compression::None,
         ..Options::default()
     };
-    let mut twins = 0;
+    let mut copies = 0;
     let storage = SimStorage::new();
     let database = Database::open(Arc::new(storage.clone()), options).expect("there is room");
     let mut rng = SimRng::new(1);
@@ -606,7 +606,7 @@ fn a_merge_on_a_full_storage_goes_in_short_parts() {
     {
         if database.merge_events().partial > partial {
             partial = database.merge_events().partial;
-            twins += u32::from(has_twins(&storage.files()["data"]));
+            copies += u32::from(has_equal_superblocks(&storage.files()["data"]));
         }
     }
     assert!(partial > before.partial + 4, "{partial}");
@@ -616,7 +616,7 @@ fn a_merge_on_a_full_storage_goes_in_short_parts() {
     }
     let report = database.verify().expect("it can be read");
     assert!(report.is_ok(), "{:?}", report.problems);
-    assert!(twins > 0);
+    assert!(copies > 0);
 }
 
 /// Sets short values in one commit; returns them.

@@ -32,13 +32,13 @@ use crate::storage::StorageFile;
 
 mod buffers;
 pub(crate) mod checksum;
-mod found;
 pub(crate) mod lz4;
 pub(crate) mod reference;
+mod salvage;
 
 use buffers::Buffers;
-pub(crate) use found::Header;
 pub(crate) use reference::{BlockRef, MAX_BLOCK_UNITS, PageId, REF_BYTES};
+pub(crate) use salvage::Header;
 
 pub(crate) const HEADER_BYTES: usize = 32;
 const MAGIC: u32 = u32::from_le_bytes(*b"MGBK");
@@ -52,7 +52,7 @@ const SEALED_HEAD_BYTES: usize = NONCE_BYTES + STAMP_BYTES;
 /// Bytes by which encryption makes a block longer.
 const SEALED_BYTES: usize = cipher::OVERHEAD_BYTES + STAMP_BYTES;
 
-/// What a block holds.
+/// The content of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Leaf = 1,

@@ -1,4 +1,4 @@
-//! What stands in for encryption in builds without it.
+//! A stub of the cipher, for builds without encryption.
 
 use super::Domain;
 use crate::error::{Error, Result};

@@ -11,13 +11,13 @@ use zeroize::Zeroizing;
 use super::key::{Key, Random, WRONG_KEY};
 use super::{Domain, KEY_BYTES, NONCE_BYTES, OVERHEAD_BYTES, TAG_BYTES};
 use crate::error::{Error, Result};
-use crate::sync::Mutex;
+use crate::locks::Mutex;
 
 /// Length of a data key sealed under the user's key.
 const WRAPPED_BYTES: usize = OVERHEAD_BYTES + KEY_BYTES;
-/// Maximum length of what a host stores beside the sealed data key.
+/// Maximum length of the envelope that a host stores beside the sealed data key.
 const ENVELOPE_BYTES: usize = 128;
-/// Maximum length of what a caller adds to the associated data.
+/// Maximum length of a caller's part of the associated data.
 const CONTEXT_BYTES: usize = 456;
 
 pub(crate) fn not_encrypted() -> Error {
@@ -42,7 +42,7 @@ impl WrappedKey {
     }
 
     /// Makes another data key for blocks of generation `from` and later. Also returns the key it
-    /// replaces, and what seals and opens under both.
+    /// replaces, and the cipher that opens under both.
     pub(crate) fn renew(
         cipher: &Cipher,
         key: &Key,
@@ -93,7 +93,7 @@ impl WrappedKey {
         bytes
     }
 
-    /// Decodes what [`encode`](Self::encode) returned, and zeros after it.
+    /// Decodes the output of [`encode`](Self::encode), with zeros after it.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<3>()?;
         let (wrapped, rest) = rest.split_first_chunk()?;
@@ -142,7 +142,7 @@ impl PreviousKey {
         }
     }
 
-    /// Unlocks it with the new key; returns what seals and opens under both.
+    /// Unlocks it with the new key; returns the cipher that opens under both.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if it was not sealed under the new key.
@@ -175,7 +175,7 @@ impl Cipher {
         self.0.as_ref()?.last().map(|(_, sealer)| sealer)
     }
 
-    /// What seals blocks of a generation.
+    /// The cipher of blocks of a generation.
     fn of_generation(&self, generation: u64) -> Option<&Sealer> {
         let mut keys = self.0.as_ref()?.iter().rev();
         keys.find(|(from, _)| *from <= generation).map(|(_, sealer)| &**sealer)
@@ -192,7 +192,7 @@ impl Cipher {
         self.0.is_some()
     }
 
-    /// `bytes` of what sealing adds; 0 if it is off.
+    /// Bytes that sealing adds; 0 if it is off.
     pub(crate) fn adds(&self, bytes: usize) -> usize {
         if self.is_on() { bytes } else { 0 }
     }

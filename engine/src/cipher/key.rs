@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::KEY_BYTES;
 use crate::error::{Error, Result};
-use crate::sync::Mutex;
+use crate::locks::Mutex;
 
 /// Length of the salt of a passphrase.
 const SALT_BYTES: usize = 16;
@@ -16,7 +16,7 @@ const SALT_BYTES: usize = 16;
 const ARGON2ID: u8 = 1;
 /// Kind, memory, passes and salt.
 const ARGON2ID_BYTES: usize = 9 + SALT_BYTES;
-/// What a file may ask for, since nothing proves a cost to be the user's before it is paid: 1 GiB.
+/// The most memory that a file may ask for, since nothing proves a cost to be the user's before it is paid: 1 GiB.
 const MAX_MEMORY_KIB: u32 = 1 << 20;
 const MAX_PASSES: u32 = 1 << 10;
 
@@ -47,7 +47,7 @@ struct Passphrase {
     derived: Mutex<Option<(Vec<u8>, KeyBytes)>>,
 }
 
-/// What it costs to derive a key from a passphrase by Argon2id (RFC 9106), with one lane. The
+/// The cost of deriving a key from a passphrase by Argon2id (RFC 9106), with one lane. The
 /// superblock stores it, so it can be chosen anew whenever the key is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassphraseCost {

@@ -9,7 +9,7 @@
 //! The cipher is XChaCha20-Poly1305 under the database's data key. Each nonce is drawn from the
 //! system's generator when it is used and never stored for later, so no crash, restore, copy or
 //! clone of the files, and no copy of the process's memory, makes one come back (invariant I32).
-//! The associated data names the kind of what is sealed, the database, and the place, so that
+//! The associated data names the kind of the sealed bytes, the database, and the place, so that
 //! nothing sealed can stand in for anything else.
 //!
 //! The data key is random. The superblock has it sealed under the user's key, so that key can be
@@ -48,7 +48,7 @@ pub(crate) const TAG_BYTES: usize = 16;
 /// Bytes that encryption adds.
 pub(crate) const OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
 
-/// What sealed bytes are: first byte of their associated data.
+/// The kind of sealed bytes: first byte of their associated data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Domain {

@@ -20,10 +20,10 @@
 use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::locks::{Mutex, MutexGuard};
 use crate::log::Tail;
 use crate::pages::{CLAIM_OFFSET, SLOT_BYTES, Superblock};
 use crate::storage::{NAME_AGE_MS, StorageFile, Watch};
-use crate::sync::{Mutex, MutexGuard};
 
 const SECTOR_BYTES: usize = 512;
 const MAGIC: [u8; 8] = *b"MANGOPEN";
@@ -60,7 +60,7 @@ pub(super) struct Fence {
 }
 
 impl Fence {
-    /// Reads what must stay unchanged. Called before the superblocks are read.
+    /// Reads the sectors that must stay unchanged. Called before the superblocks are read.
     pub(super) fn new(data: &Arc<dyn StorageFile>, watch: Watch, session: u64) -> Result<Arc<Self>> {
         let mut front = Vec::new();
         read_front(&**data, &mut front)?;
@@ -141,7 +141,7 @@ impl Fence {
         if let Some(error) = &state.lost {
             return Err(error.clone());
         }
-        // What is not to be durable yet needs only the database.
+        // A write that need not be durable yet needs only the database.
         let log = state.log.as_deref().filter(|_| max_age_ms == 0);
         let found = self
             .data

@@ -75,7 +75,7 @@ impl IndexBy {
         self
     }
 
-    /// What the database stores of it.
+    /// Its definition as the database stores it.
     #[must_use]
     pub fn definition(&self) -> &IndexDefinition {
         &self.definition

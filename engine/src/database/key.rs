@@ -6,13 +6,13 @@ use crate::error::{Error, Result};
 use crate::pages::Encryption;
 use crate::state::Credentials;
 
-/// What tells whether a key is a database's, without opening the database: the sealed data key, as
+/// Tells whether a key is a database's, without opening the database: the sealed data key, as
 /// the superblock has it. It is no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealedKey(Vec<u8>);
 
 impl SealedKey {
-    /// Takes what [`as_bytes`](Self::as_bytes) returned.
+    /// Decodes the bytes that [`as_bytes`](Self::as_bytes) returned.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())

@@ -9,7 +9,7 @@ use crate::state::{CollectionInfo, Shared, Writer, expiry};
 use crate::storage::Storage;
 use crate::transaction::{CommitInfo, Durability, Isolation, StagedValue, Transaction, WriteBatch, WriteTransaction};
 
-mod beside;
+mod concurrent_reader;
 mod feed;
 mod fence;
 mod indexed;
@@ -18,7 +18,7 @@ mod key;
 mod open;
 mod open_flush;
 mod options;
-mod ours;
+mod recognize;
 mod stats;
 
 pub use feed::Changes;
@@ -28,7 +28,7 @@ pub use key::SealedKey;
 pub(crate) use open::{Start, recover_from};
 pub use open_flush::OpenFlush;
 pub use options::Options;
-pub use ours::is_database_file;
+pub use recognize::is_database_file;
 pub use stats::Stats;
 
 /// Longest wait before a transaction is retried.
@@ -42,7 +42,7 @@ const CONFLICT_WAIT: Duration = Duration::from_millis(100);
 pub struct Database {
     pub(crate) shared: Arc<Shared>,
     /// Only for a database read beside a writer.
-    reopen: Option<beside::Reopen>,
+    concurrent_reader: Option<concurrent_reader::ConcurrentReader>,
 }
 
 impl Database {
@@ -57,18 +57,21 @@ impl Database {
     /// out of range, and storage errors.
     #[allow(clippy::needless_pass_by_value, reason = "the database owns its storage")]
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
-        let reopen = if storage.is_beside_writer() {
-            Some(beside::Reopen::new(Arc::clone(&storage), options.clone())?)
+        let concurrent_reader = if storage.is_beside_writer() {
+            Some(concurrent_reader::ConcurrentReader::new(
+                Arc::clone(&storage),
+                options.clone(),
+            )?)
         } else {
             None
         };
-        let shared = match &reopen {
-            Some(reopen) => reopen.open()?,
+        let shared = match &concurrent_reader {
+            Some(concurrent_reader) => concurrent_reader.open()?,
             None => open::open(&*storage, &options)?,
         };
         let database = Self {
             shared: Arc::new(shared),
-            reopen,
+            concurrent_reader,
         };
         if options.feed_commits > 0 && !options.read_only {
             let mut transaction = database.begin()?;
@@ -101,11 +104,11 @@ impl Database {
     /// Follows the commits after version `since`, or from now on.
     ///
     /// If the database stores a feed ([`Options::feed_commits`]), `since` may be as old as the feed
-    /// reaches, even before this open. Otherwise commits are kept in memory for active followers,
+    /// reaches, even before this open. Otherwise commits are retained in memory for active followers,
     /// up to 32 MiB.
     ///
     /// # Errors
-    /// [`Error::TruncatedFeed`] if commits after `since` are no longer kept.
+    /// [`Error::TruncatedFeed`] if commits after `since` are no longer retained.
     pub fn changes(&self, since: Option<u64>) -> Result<Changes> {
         Changes::new(&self.shared, since)
     }
@@ -273,15 +276,15 @@ impl Database {
 
     /// Waits until [`merge_beside`](Self::merge_beside) may have work, for at most `timeout`.
     pub fn await_merge(&self, timeout: Duration) {
-        self.shared.lending.await_work(timeout);
+        self.shared.merge_thread.await_work(timeout);
     }
 
     /// Counts threads that call [`merge_beside`](Self::merge_beside): commits leave the merging to
     /// them while they keep up.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn count_merger(&self, is_there: bool) {
-        self.shared.lending.count_merger(is_there);
-        self.shared.lending.announce();
+        self.shared.merge_thread.count_merger(is_there);
+        self.shared.merge_thread.announce();
     }
 
     /// Bytes of blocks written to the data file since it was opened.
@@ -294,7 +297,7 @@ impl Database {
             .load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Flushes what has been written to the data file so far. After a failure all later commits are
+    /// Flushes all writes to the data file so far. After a failure all later commits are
     /// refused.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn flush_blocks(&self) -> Result<()> {

@@ -19,9 +19,9 @@ use crate::transaction::apply_log;
 use crate::tree::cursor::TreeCursor;
 use crate::tree::value;
 
-/// Smallest reserve: room for a few checkpoints of one changed record.
+/// Smallest reserve: space for a few checkpoints of one changed record.
 const MIN_RESERVE_NODES: u32 = 32;
-/// Smallest cache: room for a few nodes of the largest size.
+/// Smallest cache: a few nodes of the largest size.
 const MIN_CACHE_BYTES: usize = 64 << 10;
 
 pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
@@ -54,7 +54,7 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
             check_no_log(storage)?;
             let created = create_in(&*file, options)?;
             fence = start_fence()?;
-            // Some hosts have reported a write as done and kept nothing. And what the fence has read must be
+            // Some hosts have reported a write as done and stored nothing. And the fence must have read
             // this creation, not another one's.
             check_created(&*file, &created)?
         }
@@ -90,7 +90,7 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         fence.begin(unwatched, tail)?;
     }
     if !options.read_only && superblocks[0].closed && shared.newest().version > superblocks[0].version {
-        // A power cut took the superblock without the flag "closed" and kept the records (I21).
+        // A power cut took the superblock without the flag "closed" and left the records (I21).
         shared.lock_writer().begin_log(&shared)?;
         shared.flush.flush_alone(shared.pager.blocks.file())?;
     }
@@ -220,7 +220,7 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
     Ok(superblock)
 }
 
-/// Returns what a creation wrote.
+/// Reads back the superblock that a creation wrote.
 fn check_created(file: &dyn StorageFile, superblock: &Superblock) -> Result<Vec<Superblock>> {
     match read_all(file, DATA_FILE)? {
         Found::Superblocks(list) if list.first() == Some(superblock) => Ok(list),
@@ -246,7 +246,7 @@ pub(crate) struct Start {
     /// Generation that the next checkpoint follows.
     pub generation: u64,
     /// No other superblock reaches what this one keeps for the checkpoint before it: it is the older
-    /// one, beside a newer one that is damaged, or the other is its twin.
+    /// one, beside a newer one that is damaged, or the other is a copy of it.
     pub stands_alone: bool,
     /// Whether replay may merge its memtables, where they exceed the memory, into nodes that it
     /// writes behind the end of the data file. Otherwise nothing is written.
@@ -359,7 +359,7 @@ fn credentials_of(superblock: &Superblock, options: &Options) -> Option<Credenti
     })
 }
 
-/// Continues the log where it ends. Makes what opening has read durable first, because it becomes
+/// Continues the log where it ends. Makes the replayed records durable first, because they become
 /// visible now, and the next superblock overwrites the other one.
 fn continue_log(
     shared: &Shared,

@@ -31,13 +31,13 @@ pub struct Options {
     /// least 32 MiB, so that the log does not force a merge before the memtables have used up their
     /// share of the cache.
     pub log_bytes: Option<u32>,
-    /// Bytes by which the data file is kept longer than its content. Default 0: no reserve.
+    /// Bytes by which the data file stays longer than its content. Default 0: no reserve.
     /// Otherwise at least 32 nodes.
     ///
     /// The reserve allows removing records and making checkpoints when the storage is full. With a
     /// reserve, a commit that stores something fails before it is in the log if a checkpoint of it
-    /// would not find room. The reserve is file length: it is worth nothing on storage that
-    /// allocates room only for what is written (sparse files).
+    /// would run out of space. The reserve is file length: it is worth nothing on storage that
+    /// allocates blocks only for what is written (sparse files).
     pub reserve_bytes: u32,
     /// Random number that distinguishes this open from others; `None`: from the system. Hosts
     /// without an entropy source must supply one.

@@ -82,7 +82,7 @@ pub(super) fn collect(shared: &Shared) -> Stats {
         entries: visible().map(|(_, collection)| collection.count(&shared.pager)).sum(),
         file_bytes: writer.space.free.end() * unit_bytes,
         free_bytes: writer.space.free.free_units() * unit_bytes,
-        kept_bytes: writer.space.kept().map(|extent| extent.units).sum::<u64>() * unit_bytes,
+        kept_bytes: writer.space.unreleased().map(|extent| extent.units).sum::<u64>() * unit_bytes,
         unit_bytes,
         depth: depths.max().unwrap_or(0),
         cache_hits: pager.hits.sum(),

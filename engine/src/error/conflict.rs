@@ -11,11 +11,11 @@ pub struct Conflict {
     pub collection: Option<Box<str>>,
     /// The key, if the conflict is about a single key.
     pub key: Option<Box<[u8]>>,
-    /// What happened.
+    /// The kind of conflict.
     pub reason: ConflictReason,
 }
 
-/// What happened to the data that a transaction depends on.
+/// A change to the data that a transaction depends on.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConflictReason {
@@ -28,9 +28,9 @@ pub enum ConflictReason {
         /// Version of the record.
         found: Option<u64>,
     },
-    /// The commits since the transaction began are no longer kept, so it cannot be validated.
+    /// The commits since the transaction began are no longer retained, so it cannot be validated.
     TooMany,
-    /// The transaction's state is lost with the process or tab that kept it.
+    /// The transaction's state is lost with the process or tab that held it.
     Lost,
 }
 

@@ -1,4 +1,4 @@
-//! What errors say beside their kind.
+//! The details of errors.
 
 use super::{Text, join};
 
@@ -23,7 +23,7 @@ pub struct TooLarge {
 /// A limit on open objects of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TooMany {
-    /// The kind, and what to do.
+    /// The kind of object, and advice.
     pub what: &'static str,
     /// The limit.
     pub limit: usize,
@@ -43,7 +43,7 @@ pub struct CodecMismatch {
 /// Damage to a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupDamage {
-    /// What is wrong, in one sentence.
+    /// The fault, in one sentence.
     pub what: Text,
     /// Position in the stream, in bytes: that of the damaged frame, or the end.
     pub offset: u64,
@@ -65,7 +65,7 @@ pub struct IndexRefusal {
     pub collection: Text,
     /// Name of the index.
     pub index: Text,
-    /// What is wrong, and what to do.
+    /// The fault, and advice.
     pub what: &'static str,
 }
 

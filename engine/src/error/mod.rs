@@ -18,7 +18,7 @@ pub use text::Text;
 /// Result of every fallible operation of the engine.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong. Corruption carries its place, invalid arguments the limit they exceed.
+/// An error of the engine. Corruption carries its place, invalid arguments the limit they exceed.
 #[non_exhaustive]
 #[derive(Debug, PartialEq, Eq)]
 pub enum Error {
@@ -68,12 +68,12 @@ pub enum Error {
     },
     /// The requested database does not exist.
     NotFound {
-        /// What was requested.
+        /// The requested object.
         what: Text,
     },
     /// The database or collection exists already.
     AlreadyExists {
-        /// What exists.
+        /// The object that exists.
         what: Text,
     },
     /// A write was attempted on a read-only handle.
@@ -98,13 +98,13 @@ pub enum Error {
     /// A later commit conflicts with an optimistic transaction. It wrote what the transaction read
     /// or, under snapshot isolation, wrote. Nothing was changed; run it again.
     Conflict(Box<Conflict>),
-    /// A snapshot, with all that was open in it, is lost with the process or tab that kept it.
+    /// A snapshot, with all that was open in it, is lost with the process or tab that held it.
     SnapshotLost,
     /// The limit on open objects of one kind is reached.
     TooManyOpen(Box<TooMany>),
-    /// The requested changes are no longer kept.
+    /// The requested changes are no longer retained.
     TruncatedFeed {
-        /// Changes after this version are kept.
+        /// Changes after this version are retained.
         horizon: Box<u64>,
     },
     /// A reader beside a writer is out of date: the writer has reused blocks of its state. Call
@@ -178,7 +178,7 @@ impl Clone for Error {
 /// Where damaged bytes were found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corruption {
-    /// What is wrong, in one sentence.
+    /// The fault, in one sentence.
     pub what: String,
     /// First allocation unit of the block, if known.
     pub unit: Option<u64>,

@@ -8,8 +8,8 @@ use std::sync::{Arc, PoisonError};
 
 use super::HALF_HEADER_BYTES;
 use crate::error::{Error, Result};
+use crate::locks::{Condvar, Mutex, MutexGuard};
 use crate::storage::StorageFile;
-use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A point in the sequence of commits.
 #[derive(Clone, Copy, Default, Debug)]
@@ -185,7 +185,7 @@ impl GroupFlush {
         self.done.notify_all();
     }
 
-    /// As [`fail`](Self::fail), unless a write only found no room, and so has no effect.
+    /// As [`fail`](Self::fail), unless a write only ran out of space, and so has no effect.
     pub(crate) fn fail_unless_full(&self, error: &Error) {
         if !matches!(error, Error::StorageFull { .. }) {
             self.fail(&error.message());

@@ -70,7 +70,7 @@ fn read_header(bytes: &[u8], half: u8) -> Option<HalfHeader> {
 
 /// Whether a log file that starts with `front` is ours: it has our magic in a copy of the header,
 /// or its first half was never started.
-pub(crate) fn is_ours(front: &[u8]) -> bool {
+pub(crate) fn is_log_file(front: &[u8]) -> bool {
     let mut copies = [front, front.get(COPY_BYTES..).unwrap_or_default()].into_iter();
     copies.any(|copy| copy.starts_with(&MAGIC)) || front.iter().all(|byte| *byte == 0)
 }
@@ -174,7 +174,7 @@ pub(crate) struct Log {
     came_from: Position,
     /// The header of the half has not been written yet.
     unbegun: bool,
-    /// The file may have what a death kept from before the log was emptied.
+    /// The file may have records from before the log was emptied, if the process died before it cut them.
     has_remains: bool,
     /// Commits cannot be logged before a checkpoint: the log does not continue the state (see
     /// `database::open`).
@@ -266,7 +266,7 @@ impl Log {
     }
 
     /// Whether a record with a payload of `len` bytes fits into the rest of this half.
-    pub(crate) fn has_room(&self, len: usize) -> bool {
+    pub(crate) fn has_space(&self, len: usize) -> bool {
         u64::from(self.at.offset) + self.record_len(len) as u64 <= u64::from(self.half_bytes)
     }
 
@@ -307,7 +307,7 @@ impl Log {
         self.unbegun
     }
 
-    /// Whether the file may have what a death kept from before the log was emptied.
+    /// Whether the file may have records from before the log was emptied, because the process died before it cut them.
     pub(crate) fn has_remains(&self) -> bool {
         self.unbegun && self.has_remains
     }
@@ -418,7 +418,7 @@ impl Log {
         (!self.unbegun && !needs_other_half).then(|| blocks.saturating_sub(self.end()))
     }
 
-    /// Writes this many zeros at the end of the file, and more if there is room, but none behind this
+    /// Writes this many zeros at the end of the file, and more if the storage allows it, but none behind this
     /// half.
     pub(crate) fn extend(&mut self, bytes: u64) -> Result<()> {
         let most = self.start_of_half() + u64::from(self.half_bytes);
@@ -441,7 +441,7 @@ impl Log {
         Ok(())
     }
 
-    /// Whether the file has anything behind what recovery needs.
+    /// Whether the file is longer than recovery needs.
     pub(crate) fn can_cut(&self, newest: &Position) -> bool {
         self.spare_bytes(newest).is_some() && self.file_bytes() > self.end()
     }
@@ -466,7 +466,7 @@ impl Log {
             let written = self.file.write_at(at, &self.buffer);
             self.buffer.truncate(len);
             match written {
-                // There may be room for the record alone.
+                // The record alone may fit.
                 Err(Error::StorageFull { .. }) => self.allocated = u64::MAX,
                 written => {
                     self.allocated = target;
@@ -593,7 +593,7 @@ mod tests {
     fn nothing_is_written_behind_the_half() {
         let mut log = log(4096);
         let mut records = 0;
-        while log.has_room(8) {
+        while log.has_space(8) {
             log.append(&[1; 8], records, records + 1, 0).unwrap();
             records += 1;
             assert!(log.file_bytes() <= 4096, "{} bytes", log.file_bytes());
@@ -604,10 +604,10 @@ mod tests {
     #[test]
     fn a_position_beyond_the_half_leaves_no_room() {
         let mut log = log(MAX_HALF_BYTES);
-        assert!(log.has_room(MAX_PAYLOAD_BYTES));
+        assert!(log.has_space(MAX_PAYLOAD_BYTES));
         for offset in [MAX_HALF_BYTES, u32::MAX - 8, u32::MAX] {
             log.at.offset = offset;
-            assert!(!log.has_room(0), "{offset}");
+            assert!(!log.has_space(0), "{offset}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::storage::StorageFile;
 /// Bytes read at once when looking for any content.
 const PIECE_BYTES: u64 = 64 << 10;
 
-/// What a superblock states about the log.
+/// The fields of a superblock that describe the log.
 pub(crate) struct LogStart {
     pub half_bytes: u32,
     pub database_id: u128,
@@ -48,7 +48,7 @@ fn is_zero_from(file: &dyn StorageFile, mut at: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Checks that the log beside the newest superblock has what was in it when that was written.
+/// Checks that the log beside the newest superblock has the records that were in it when that was written.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if it was cut, emptied or replaced, [`Error::NotADatabase`] if it is no log.
@@ -56,7 +56,7 @@ pub(crate) fn check_presence(file: &dyn StorageFile, newest: &LogStart) -> Resul
     if newest.is_closed {
         // A crash may tear the headers while nothing follows them.
         let front = read_front(file, 0, newest.half_bytes)?;
-        if file.len()? <= u64::from(HALF_HEADER_BYTES) || super::is_ours(&front) {
+        if file.len()? <= u64::from(HALF_HEADER_BYTES) || super::is_log_file(&front) {
             return Ok(());
         }
         return Err(Error::NotADatabase {
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::storage::{MemoryStorage, Storage};
 
-    /// A storage that had no room for the zeros behind the last record has taken all of it.
+    /// A storage that had no space for the zeros behind the last record has taken all of it.
     #[test]
     fn a_log_is_there_up_to_the_last_byte_that_is_no_padding() {
         let first = Position::first(0, 77);

@@ -202,7 +202,7 @@ pub(super) fn decode(salt: u64, max_raw_bytes: usize, cipher: &Cipher, bytes: &[
 }
 
 /// Record length that the header at the start of `bytes` claims; `None` without this half's tag, or
-/// if no address space has room for it.
+/// if it does not fit into the address space.
 pub(super) fn claimed_len(salt: u64, bytes: &[u8]) -> Option<usize> {
     let tag = u32::from_le_bytes(*bytes.first_chunk()?);
     let stored = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?);

@@ -5,7 +5,7 @@
 //! an error: each record states how far its half was flushed when it was written, so an intact
 //! record after a broken one proves a loss if it states that the broken one was durable.
 //!
-//! Payloads are not kept: a compressed log may expand to many times the memory that its commits
+//! Payloads are not cached: a compressed log may expand to many times the memory that its commits
 //! took when they were made.
 
 use super::{HALF_HEADER_BYTES, HalfHeader, Position, read_header, record};

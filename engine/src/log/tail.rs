@@ -21,16 +21,16 @@ pub(crate) struct Tail {
 impl Tail {
     /// Whether another writer has since appended a record.
     pub(crate) fn has_grown(&self, file: &dyn StorageFile) -> Result<bool> {
-        let room = file
+        let available = file
             .current_len()?
             .saturating_sub(self.at)
             .min(u64::from(self.half_bytes));
-        if room < record::HEADER_BYTES as u64 {
+        if available < record::HEADER_BYTES as u64 {
             return Ok(false);
         }
         let mut bytes = vec![0; record::HEADER_BYTES];
         file.read_at(self.at, &mut bytes)?;
-        let Some(len) = record::claimed_len(self.salt, &bytes).filter(|len| *len as u64 <= room) else {
+        let Some(len) = record::claimed_len(self.salt, &bytes).filter(|len| *len as u64 <= available) else {
             return Ok(false);
         };
         bytes.resize(len, 0);

@@ -10,7 +10,7 @@ use super::slice::{self, Slice};
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::pages::{cut_whole_tail, is_limit_error};
-use crate::state::{Place, Shared, Writer};
+use crate::state::{PassPosition, Shared, Writer};
 use crate::tree::relocate::Aim;
 
 /// Passes after which the compaction gives up if writers keep refilling the file.
@@ -26,7 +26,7 @@ const PASS_SLICES: u64 = 8;
 const HELD_SLICES: u64 = 16;
 /// Limit on checkpoints at the end of a pass. Two are required; short-lived snapshots may require
 /// more.
-const SETTLE_ROUNDS: u32 = 5;
+const FREE_ROUNDS: u32 = 5;
 
 /// Options of [`compact`](Database::compact).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,9 +93,9 @@ pub struct CompactReport {
 }
 
 impl Database {
-    /// Returns the free space inside the data file to the file system, in place.
+    /// Returns the free space inside the data file to the file system, in position.
     ///
-    /// Memtables are merged first; the file grows only if the merge needs room. Other threads read
+    /// Memtables are merged first; the file grows only if the merge needs space. Other threads read
     /// and write between slices. `progress` is called there without a lock held, and can cancel the
     /// compaction.
     ///
@@ -122,7 +122,7 @@ struct Compaction<'a> {
     file_bytes_before: u64,
     moved: u64,
     slices: u64,
-    /// Units that only snapshots kept after the last checkpoint.
+    /// Units that only snapshots still reached after the last checkpoint.
     held: u64,
 }
 
@@ -156,8 +156,8 @@ impl<'a> Compaction<'a> {
         if !self.merge()? && self.goal()?.is_none() {
             return Ok(CompactEnd::Done);
         }
-        // Settling alone may free enough of what the merge and earlier checkpoints left behind.
-        let mut end = self.settle()?;
+        // That alone may free enough of the extents that the merge and earlier checkpoints retired.
+        let mut end = self.free_moved()?;
         let mut step = None;
         let mut dense = 0;
         let mut is_stuck = false;
@@ -188,7 +188,7 @@ impl<'a> Compaction<'a> {
             if broken_off == Some(CompactEnd::Cancelled) {
                 return Ok(CompactEnd::Cancelled);
             }
-            let longer = std::mem::replace(&mut end, self.settle()?);
+            let longer = std::mem::replace(&mut end, self.free_moved()?);
             is_stuck = broken_off.is_none() && self.moved == before && end >= longer;
             let is_over = broken_off == Some(CompactEnd::NoRoom) || (is_stuck && dense == DENSE_PASSES);
             if is_over || self.holds_much() {
@@ -207,8 +207,8 @@ impl<'a> Compaction<'a> {
         self.held > HELD_SLICES * self.slice_units
     }
 
-    /// Merges the memtables, because what they remove or replace is free only then. Lets the file
-    /// grow if the merge needs room; if it cannot grow, the memtables stay. Returns whether there
+    /// Merges the memtables, because replaced and removed values are free only then. Lets the file
+    /// grow if the merge needs space; if it cannot grow, the memtables stay. Returns whether there
     /// was anything to merge.
     fn merge(&self) -> Result<bool> {
         let mut writer = self.shared.writable()?;
@@ -239,10 +239,10 @@ impl<'a> Compaction<'a> {
         aim: &Aim,
         progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
     ) -> Result<Option<CompactEnd>> {
-        let mut place = Place::default();
+        let mut position = PassPosition::default();
         let mut units = self.slice_units;
         loop {
-            let slice = match self.slice(aim, &place, units) {
+            let slice = match self.slice(aim, &position, units) {
                 Ok(slice) => slice,
                 Err(Error::StorageFull { .. }) if units > 1 => {
                     units /= 2;
@@ -260,7 +260,7 @@ impl<'a> Compaction<'a> {
             match slice.next {
                 None => return Ok(None),
                 Some(_) if self.holds_much() => return Ok(Some(CompactEnd::Snapshots)),
-                Some(next) => place = next,
+                Some(next) => position = next,
             }
         }
     }
@@ -273,13 +273,13 @@ impl<'a> Compaction<'a> {
         })
     }
 
-    /// Moves some blocks, starting at `place`, and makes a checkpoint if any moved.
-    fn slice(&mut self, aim: &Aim, place: &Place, units: u64) -> Result<Slice> {
+    /// Moves some blocks, starting at `position`, and makes a checkpoint if any moved.
+    fn slice(&mut self, aim: &Aim, position: &PassPosition, units: u64) -> Result<Slice> {
         let shared = self.shared;
         let mut writer = shared.writable()?;
         writer.checkpoint_if_behind(shared)?;
         limit_growth(shared, &mut writer)?;
-        let result = slice::run(shared, &mut writer, aim, place, units);
+        let result = slice::run(shared, &mut writer, aim, position, units);
         writer.space.free.set_limit(None);
         self.held = held_units(&writer);
         result
@@ -287,13 +287,13 @@ impl<'a> Compaction<'a> {
 
     /// Makes the checkpoints that free the old extents, and truncates the file; returns where it
     /// ends.
-    fn settle(&mut self) -> Result<u64> {
+    fn free_moved(&mut self) -> Result<u64> {
         let mut best = u64::MAX;
-        for round in 0..SETTLE_ROUNDS {
+        for round in 0..FREE_ROUNDS {
             let mut writer = self.shared.writable()?;
-            // If almost nothing is free yet, a free map past the end lets the rest become free.
-            let kept: u64 = writer.space.kept().map(|extent| extent.units).sum();
-            let may_grow = kept > writer.space.free.free_units();
+            // If almost nothing is free yet, a free map past the end lets the other extents become free.
+            let unreleased: u64 = writer.space.unreleased().map(|extent| extent.units).sum();
+            let may_grow = unreleased > writer.space.free.free_units();
             if !may_grow {
                 limit_growth(self.shared, &mut writer)?;
             }
@@ -303,7 +303,7 @@ impl<'a> Compaction<'a> {
                 Err(error) if is_limit_error(&error) => return Ok(best.min(writer.space.free.end())),
                 made => made?,
             }
-            // Under the lock, because truncation would remove what a transaction has written past
+            // Under the lock, because truncation would remove blocks that a transaction has written past
             // the checkpoint's end.
             let reserve_bytes = self.shared.config.reserve_bytes;
             let end = writer.superblock.file_units;

@@ -1,7 +1,7 @@
-//! Layout: what each part of the data file holds, and how full each node is.
+//! Layout: the content of each part of the data file, and how full each node is.
 //!
 //! Leaves are not read: the reference to a leaf gives its length. The caller assembles the parts
-//! into a picture, so nothing is kept here and the module stays small.
+//! into a picture, so nothing is stored here and the module stays small.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::state::index::{index_keys_of, index_of};
 use crate::state::{Shared, Version};
 use crate::tree::walk::{Part, Visit, Walk};
 
-/// What a part of the data file holds.
+/// The content of a part of the data file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtentKind {
@@ -35,7 +35,7 @@ pub enum ExtentKind {
     Index,
     /// The engine's other collections, such as the feed and expiry hints.
     Internal,
-    /// Not in the newest state, but kept for snapshots or until the next checkpoints, or part of a
+    /// Not in the newest state, but retained for snapshots or until the next checkpoints, or part of a
     /// value that is being written.
     Kept,
     /// Available for new blocks.
@@ -50,7 +50,7 @@ pub struct LayoutPart {
     pub start_unit: u64,
     /// Its length in units.
     pub units: u64,
-    /// What it holds.
+    /// Its content.
     pub kind: ExtentKind,
     /// Position in [`Snapshot::collections`] of the collection it belongs to.
     pub collection: Option<u32>,
@@ -94,7 +94,7 @@ impl LayoutScan {
         for extent in writer.space.free.extents() {
             add(extent.start, extent.units, ExtentKind::Free);
         }
-        for extent in writer.space.kept().chain(writer.space.free.staged()) {
+        for extent in writer.space.unreleased().chain(writer.space.free.staged()) {
             add(extent.start, extent.units, ExtentKind::Kept);
         }
         if let Some(reference) = &writer.superblock.free_map {
@@ -219,7 +219,7 @@ impl std::fmt::Debug for LayoutScan {
     }
 }
 
-/// What a tree belongs to. Collections are named by their position among the visible ones.
+/// The owner of a tree. Collections are named by their position among the visible ones.
 #[derive(Clone, Copy)]
 enum Owner {
     Collection(u32),
@@ -227,7 +227,7 @@ enum Owner {
     Engine,
 }
 
-/// The ids of the hidden collections in which indexes are kept, each with the position of the
+/// The ids of the hidden collections in which indexes are stored, each with the position of the
 /// collection that has the index.
 fn trees_of_indexes(version: &Version) -> Vec<(u32, u32)> {
     let visible = version.collections.iter().filter(|(name, _)| !name.starts_with(HIDDEN));
@@ -265,10 +265,10 @@ fn part_of(owner: Owner, part: Part, start_unit: u64, units: u64, used_bytes: u6
 }
 
 impl Database {
-    /// Starts a scan of what each part of the data file holds, and how full the nodes are.
+    /// Starts a scan of the content of each part of the data file, and how full the nodes are.
     ///
     /// The scan shows the current state and keeps its space until it is dropped. Reads the catalog
-    /// immediately, the rest in slices; waits for the writer.
+    /// immediately, the other trees in slices; waits for the writer.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 use super::slice;
 use crate::database::Database;
 use crate::error::{Error, Result};
-use crate::state::{Credentials, Place, Reencryption, Shared, Writer};
+use crate::state::{Credentials, PassPosition, Reencryption, Shared, Writer};
 use crate::tree::relocate::Aim;
 
 /// Options of [`reencrypt`](Database::reencrypt).
@@ -79,7 +79,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::NotEncrypted`], [`Error::ReadOnly`], [`Error::Poisoned`], [`Error::Corrupt`] if a block
-    /// is damaged: the previous data key is kept then; [`Error::StorageFull`] and [`Error::Io`].
+    /// is damaged: the previous data key stays then; [`Error::StorageFull`] and [`Error::Io`].
     pub fn reencrypt(
         &self,
         options: ReencryptOptions,
@@ -96,7 +96,7 @@ impl Database {
             let (moved, used) = match advance(shared, units) {
                 Ok(Step::Moved { moved, used }) => (moved, used),
                 Ok(Step::End(end)) => return Ok(end),
-                // Smaller slices need less room for what they replace.
+                // Smaller slices need less space for the blocks that they replace.
                 Err(Error::StorageFull { .. }) if units > 1 => {
                     units /= 2;
                     continue;
@@ -185,16 +185,16 @@ fn advance(shared: &Shared, units: u64) -> Result<Step> {
     let Some(generation) = encryption.renewed_from() else {
         return Ok(Step::End(ReencryptEnd::Done));
     };
-    if work.place == Place::default() {
+    if work.position == PassPosition::default() {
         begin_pass(&mut work, &writer);
     }
     writer.checkpoint_if_behind(shared)?;
     let aim = Aim::Renew { generation };
-    let slice = slice::run(shared, &mut writer, &aim, &work.place, units)?;
+    let slice = slice::run(shared, &mut writer, &aim, &work.position, units)?;
     work.moved += slice.moved;
     work.has_found |= slice.has_found;
     let is_over = slice.next.is_none();
-    work.place = slice.next.unwrap_or_default();
+    work.position = slice.next.unwrap_or_default();
     if is_over && !work.has_found {
         if work.counts {
             return end(shared, &mut writer).map(|()| Step::End(ReencryptEnd::Done));

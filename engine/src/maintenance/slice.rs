@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use crate::pages::Draft;
-use crate::state::{Place, Shared, Version, Writer};
+use crate::state::{PassPosition, Shared, Version, Writer};
 use crate::tree::Editor;
 use crate::tree::relocate::{Aim, Relocation, applies_to_record};
 
@@ -15,10 +15,10 @@ const SLICE_ENTRIES: usize = 1024;
 /// Outcome of a slice.
 pub(super) struct Slice {
     pub moved: u64,
-    /// Blocks had to move, of trees or of the catalog, whether there was room or not.
+    /// Blocks had to move, of trees or of the catalog, whether there was space for them or not.
     #[cfg_attr(not(feature = "encryption"), allow(dead_code, reason = "only re-encryptions ask"))]
     pub has_found: bool,
-    pub next: Option<Place>,
+    pub next: Option<PassPosition>,
 }
 
 /// Makes a checkpoint, even if nothing changed.
@@ -26,17 +26,23 @@ pub(super) fn checkpoint(shared: &Shared, writer: &mut Writer) -> Result<()> {
     writer.checkpoint_newest(shared, false)
 }
 
-/// Moves some blocks, starting at `place`, and makes a checkpoint if any moved. The newest version has
+/// Moves some blocks, starting at `position`, and makes a checkpoint if any moved. The newest version has
 /// to be durable: a log record refers to value blocks by address, so they must not move until a
 /// checkpoint contains the record.
-pub(super) fn run(shared: &Shared, writer: &mut Writer, aim: &Aim, place: &Place, units: u64) -> Result<Slice> {
+pub(super) fn run(
+    shared: &Shared,
+    writer: &mut Writer,
+    aim: &Aim,
+    position: &PassPosition,
+    units: u64,
+) -> Result<Slice> {
     debug_assert_eq!(
         writer.durable.version,
         shared.newest().version,
         "the newest version is durable"
     );
     let mut draft = Draft::default();
-    let result = move_blocks(shared, writer, &mut draft, aim, place, units);
+    let result = move_blocks(shared, writer, &mut draft, aim, position, units);
     writer.rewritten_entries.clear();
     if result.is_err() {
         let unpublished = draft.take_unpublished();
@@ -51,16 +57,16 @@ fn move_blocks(
     writer: &mut Writer,
     draft: &mut Draft,
     aim: &Aim,
-    place: &Place,
+    position: &PassPosition,
     units: u64,
 ) -> Result<Slice> {
     let mut state = (*shared.newest()).clone();
     state.moves += 1;
     let mut relocation = Relocation::new(*aim, units);
-    let next = if place.is_in_catalog {
-        choose_entries(shared, writer, &state, aim, place)
+    let next = if position.is_in_catalog {
+        choose_entries(shared, writer, &state, aim, position)
     } else {
-        move_in_trees(shared, writer, &mut state, draft, place, &mut relocation).map(Some)
+        move_in_trees(shared, writer, &mut state, draft, position, &mut relocation).map(Some)
     };
     for extent in relocation.reserved.drain(..) {
         writer.space.free.free(extent)?;
@@ -82,18 +88,18 @@ fn move_in_trees(
     writer: &mut Writer,
     state: &mut Version,
     draft: &mut Draft,
-    place: &Place,
+    position: &PassPosition,
     relocation: &mut Relocation,
-) -> Result<Place> {
+) -> Result<PassPosition> {
     let generation = writer.superblock.generation + 1;
     let changed_at = state.version;
     let trees = state.collections.clone();
-    for (name, tree) in trees.iter_from(&place.name).filter(|(_, tree)| tree.root.is_some()) {
-        let is_first = *name == place.name;
+    for (name, tree) in trees.iter_from(&position.name).filter(|(_, tree)| tree.root.is_some()) {
+        let is_first = *name == position.name;
         if !is_first && relocation.is_spent(Vec::new) {
-            return Ok(Place {
+            return Ok(PassPosition {
                 name: name.clone(),
-                ..Place::default()
+                ..PassPosition::default()
             });
         }
         let mut root = tree.root;
@@ -107,7 +113,7 @@ fn move_in_trees(
             compression: shared.config.compression,
             limits: shared.config.limits,
         };
-        let from: &[u8] = if is_first { &place.key } else { &[] };
+        let from: &[u8] = if is_first { &position.key } else { &[] };
         let moved = editor.relocate(from, relocation);
         moved.map_err(|error| error.in_collection(name))?;
         if root != tree.root
@@ -117,16 +123,16 @@ fn move_in_trees(
             collection.changed_at = changed_at;
         }
         if let Some(key) = relocation.next.take() {
-            return Ok(Place {
+            return Ok(PassPosition {
                 name: name.clone(),
                 key,
                 is_in_catalog: false,
             });
         }
     }
-    Ok(Place {
+    Ok(PassPosition {
         is_in_catalog: true,
-        ..Place::default()
+        ..PassPosition::default()
     })
 }
 
@@ -137,10 +143,10 @@ fn choose_entries(
     writer: &mut Writer,
     state: &Version,
     aim: &Aim,
-    place: &Place,
-) -> Result<Option<Place>> {
+    position: &PassPosition,
+) -> Result<Option<PassPosition>> {
     let root = writer.superblock.catalog;
-    let mut names = state.collections.iter_from(&place.name);
+    let mut names = state.collections.iter_from(&position.name);
     for (name, _) in names.by_ref().take(SLICE_ENTRIES) {
         if applies_to_record(&shared.pager, root.as_ref(), 0, name.as_bytes(), aim)? {
             let entries = &mut writer.rewritten_entries;
@@ -149,9 +155,9 @@ fn choose_entries(
             }
         }
     }
-    Ok(names.next().map(|(name, _)| Place {
+    Ok(names.next().map(|(name, _)| PassPosition {
         name: name.clone(),
         is_in_catalog: true,
-        ..Place::default()
+        ..PassPosition::default()
     }))
 }

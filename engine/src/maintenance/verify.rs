@@ -1,4 +1,4 @@
-//! Verification: each unit of the file is reachable exactly once, kept, or free (invariant I8), and
+//! Verification: each unit of the file is reachable exactly once, quarantined, or free (invariant I8), and
 //! everything reachable is intact.
 
 use std::ops::ControlFlow;
@@ -256,9 +256,13 @@ fn check_file(shared: &Shared, report: &mut VerifyReport) {
     report.problems = found.problems;
 }
 
-/// Extents that no collection reaches: kept, free, staged, catalog and free map. Checks the catalog.
+/// Extents that no collection reaches: quarantined, free, staged, catalog and free map. Checks the catalog.
 fn bookkeeping(shared: &Shared, writer: &Writer, report: &mut VerifyReport) -> Vec<Extent> {
-    let mut extents: Vec<Extent> = writer.space.kept().chain(writer.space.free.unreferenced()).collect();
+    let mut extents: Vec<Extent> = writer
+        .space
+        .unreleased()
+        .chain(writer.space.free.unreferenced())
+        .collect();
     extents.extend(writer.merging.iter().flat_map(Merging::taken));
     if let Some(root) = &writer.superblock.catalog {
         let walk = Walk::new(Visit::All, root, 0).run(&shared.pager, None);
@@ -365,7 +369,7 @@ fn add(report: &mut VerifyReport, walk: Walk, extents: &mut Vec<Extent>, name: &
 }
 
 fn check_coverage(shared: &Shared, writer: &Writer, extents: Vec<Extent>, problems: &mut Vec<Error>) {
-    // If writing a superblock failed, the extents it may refer to are kept until the next open.
+    // If writing a superblock failed, the extents it may refer to are not reused until the next open.
     let may_leak = shared.flush.failure().is_some();
     let mut end = Superblock::first_data_unit(writer.superblock.unit_shift);
     for extent in by_address(extents) {

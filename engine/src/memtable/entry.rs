@@ -1,4 +1,4 @@
-//! Entries of a memtable, and what they know about the layers below.
+//! Entries of a memtable, with the presence of their key in the layers below, once looked up.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -38,7 +38,7 @@ impl Below {
         }
     }
 
-    /// Returns what is known; otherwise asks `look` and remembers the answer.
+    /// Returns the remembered answer; otherwise asks `look` and remembers the answer.
     pub(crate) fn resolve(&self, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
         if let Some(known) = self.get() {
             return Ok(known);

@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::locks::{Mutex, MutexGuard};
 use crate::range::Direction;
-use crate::sync::{Mutex, MutexGuard};
 
 /// Number of gaps that are kept.
 const MAX_GAPS: usize = 8;

@@ -89,7 +89,7 @@ pub(crate) struct Records<'a, P> {
     pub root: Option<&'a Child>,
     pub owner: u32,
     pub layers: &'a Layers,
-    /// What cursors know of these layers; `None` for those that have to visit everything.
+    /// The gaps that cursors found in these layers; `None` for those that have to visit everything.
     pub gaps: Option<&'a Gaps>,
     /// Cursors pass the records that had expired by this time; 0 if none has.
     pub now: u64,

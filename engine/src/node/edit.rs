@@ -3,7 +3,7 @@
 use super::{Child, HEADER_BYTES, Node, SLOT_BYTES, Slot, head_of};
 
 impl Node {
-    /// Inserts a cell before position `index`; `false` if there is no room. `key` must lie within
+    /// Inserts a cell before position `index`; `false` if it does not fit. `key` must lie within
     /// the fences.
     pub(crate) fn insert(&mut self, index: usize, key: &[u8], payload: &[u8]) -> bool {
         let is_first_child = index == 0 && !self.is_leaf();
@@ -30,7 +30,7 @@ impl Node {
         true
     }
 
-    /// Replaces the payload of cell `index`; `false`, with nothing changed, if there is no room.
+    /// Replaces the payload of cell `index`; `false`, with nothing changed, if it does not fit.
     pub(crate) fn replace_payload(&mut self, index: usize, payload: &[u8]) -> bool {
         let slot = self.slot(index);
         let old_len = self.payload(index).len();

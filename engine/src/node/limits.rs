@@ -38,7 +38,7 @@ impl Limits {
 
     /// Whether a record's index keys stay in the leaf, beside a value that takes `stored_len` bytes
     /// there.
-    pub(crate) fn has_room_for_index_keys(&self, key_len: usize, index_keys_len: usize, stored_len: usize) -> bool {
+    pub(crate) fn fits_index_keys(&self, key_len: usize, index_keys_len: usize, stored_len: usize) -> bool {
         key_len + index_keys_len + stored_len <= self.max_inline_bytes
     }
 }

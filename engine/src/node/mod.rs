@@ -87,7 +87,7 @@ impl Node {
         self.bytes
     }
 
-    /// Copies the page, for changes, with room for up to `capacity` bytes.
+    /// Copies the page, for changes, with a capacity of up to `capacity` bytes.
     pub(crate) fn writable_copy(&self, capacity: usize) -> Self {
         let mut bytes = vec![0; capacity.max(self.bytes.len())];
         let (front, heap) = self.image();

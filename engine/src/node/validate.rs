@@ -11,7 +11,7 @@ const TOO_LONG: &str = "a key or record is longer than the node size allows";
 /// Whether a record with a key of this length may stand in a leaf.
 fn fits(limits: &Limits, key_len: usize, cell: &LeafCell<'_>) -> bool {
     let keys_len = cell.index_keys.len();
-    let keys_fit = keys_len == 0 || limits.has_room_for_index_keys(key_len, keys_len, cell.stored_len());
+    let keys_fit = keys_len == 0 || limits.fits_index_keys(key_len, keys_len, cell.stored_len());
     keys_fit && (matches!(cell.place, ValuePlace::OutOfLine(_)) || limits.is_inline(key_len, cell.value_len))
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn is_limit_error(error: &Error) -> bool {
 }
 
 const EXACT_CLASSES: u64 = 16;
-/// Shorter extents do not have room for every block.
+/// Not every block fits into shorter extents.
 const SHORT_UNITS: u64 = 4;
 
 fn class_of(units: u64) -> usize {
@@ -82,7 +82,7 @@ impl FreeExtents {
     }
 
     /// Free units, with short extents at half weight: blocks of a few units may not fit into them.
-    pub(crate) fn roomy_units(&self) -> u64 {
+    pub(crate) fn usable_units(&self) -> u64 {
         self.units - self.short / 2
     }
 

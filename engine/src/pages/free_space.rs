@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::{Extent, FreeExtents};
 use crate::error::Result;
-use crate::sync::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 
 /// A shared [`FreeExtents`] with the same methods. Its lock is acquired last.
 #[derive(Clone, Debug)]
@@ -28,8 +28,8 @@ impl FreeSpace {
         self.lock().free_units()
     }
 
-    pub(crate) fn roomy_units(&self) -> u64 {
-        self.lock().roomy_units()
+    pub(crate) fn usable_units(&self) -> u64 {
+        self.lock().usable_units()
     }
 
     pub(crate) fn set_limit(&self, limit: Option<u64>) {

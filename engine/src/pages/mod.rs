@@ -20,6 +20,6 @@ pub(crate) use extents::{Extent, FreeExtents, is_limit_error};
 pub(crate) use free_space::FreeSpace;
 pub(crate) use space::{Age, Quarantine, Space};
 pub(crate) use superblock::{
-    AREA_BYTES, CLAIM_OFFSET, DATA_FILE, Encryption, Found, SLOT_BYTES, Superblock, is_ours, read_all, unlock,
+    AREA_BYTES, CLAIM_OFFSET, DATA_FILE, Encryption, Found, SLOT_BYTES, Superblock, is_data_file, read_all, unlock,
     unlock_source,
 };

@@ -1,4 +1,4 @@
-//! Space of the data file: free extents, and extents kept until nothing can reach them.
+//! Space of the data file: free extents, and extents in quarantine until nothing can reach them.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ pub(crate) struct Space {
     /// Extents made unreachable since the last checkpoint, which still reaches them. While a
     /// version is frozen, only those made unreachable since the freeze.
     retired: Vec<Extent>,
-    /// What the commits since then have in store for the next checkpoint.
+    /// Units that the next checkpoint will retire, for the commits since then.
     waiting: Waiting,
     /// Set while a frozen version waits for its checkpoint.
     frozen: Option<FrozenSpace>,
@@ -97,7 +97,7 @@ impl Space {
     }
 
     /// Extents that are neither free nor reachable from the newest state.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = Extent> + '_ {
+    pub(crate) fn unreleased(&self) -> impl Iterator<Item = Extent> + '_ {
         let groups = self.quarantine.iter().flat_map(|group| group.extents.iter());
         groups.chain(self.retired()).copied()
     }
@@ -120,10 +120,10 @@ impl Space {
         (left.to_vec(), taken.iter().chain(&self.in_flight).copied().collect())
     }
 
-    /// Number of units that are neither free nor kept.
+    /// Number of units that are neither free nor in quarantine.
     pub(crate) fn used_units(&self) -> u64 {
-        let kept: u64 = self.kept().map(|extent| extent.units).sum();
-        self.free.end() - self.free.free_units() - kept
+        let unreleased: u64 = self.unreleased().map(|extent| extent.units).sum();
+        self.free.end() - self.free.free_units() - unreleased
     }
 
     /// Units that a checkpoint of the newest version would make unreachable, at least or about. While a
@@ -183,7 +183,7 @@ impl Space {
         }
     }
 
-    /// Called when a checkpoint is durable; `quarantine` holds what was retired before it.
+    /// Called when a checkpoint is durable; `quarantine` holds the extents that were retired before it.
     pub(crate) fn checkpointed(&mut self, quarantine: Quarantine) {
         if self.frozen.take().is_none() {
             self.retired.clear();
@@ -199,7 +199,7 @@ impl Space {
         self.frozen.get_or_insert_default().retired.extend(logged);
     }
 
-    /// Frees what only the checkpoint before the loaded one reaches. For recovery, if that has no
+    /// Frees the extents that only the checkpoint before the loaded one reaches. For recovery, if that has no
     /// superblock any more.
     pub(crate) fn release_all(&mut self) -> Result<()> {
         for extent in std::mem::take(&mut self.quarantine)

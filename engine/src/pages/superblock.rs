@@ -84,7 +84,7 @@ const MAGIC: [u8; 8] = *b"MANGROVE";
 /// The only supported key order: by bytes.
 const KEY_ORDER: [u8; 32] = *b"bytewise\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
-/// Everything needed to find the rest of the database.
+/// The roots of the database: catalog, free map, log position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub unit_shift: u8,
@@ -249,7 +249,7 @@ impl Encryption {
         Ok(cipher)
     }
 
-    /// What the tag covers.
+    /// The bytes that the tag covers.
     #[cfg_attr(
         not(feature = "encryption"),
         allow(clippy::unused_self, reason = "as where there is encryption")
@@ -270,7 +270,7 @@ impl Encryption {
     }
 }
 
-/// What the front of a file contains.
+/// The content of the front of a file.
 pub(crate) enum Found {
     /// The file is empty, or its creation never finished.
     NotCreated,
@@ -284,12 +284,12 @@ impl Superblock {
         AREA_BYTES.div_ceil(1 << unit_shift)
     }
 
-    /// What seals the database's blocks and records; off if it is not encrypted.
+    /// The cipher of the database's blocks and records; off if it is not encrypted.
     pub(crate) fn cipher(&self) -> Cipher {
         self.encryption.as_ref().map(Encryption::cipher).unwrap_or_default()
     }
 
-    /// What it states about the log.
+    /// The fields that describe the log.
     pub(crate) fn log_start(&self) -> LogStart {
         LogStart {
             half_bytes: self.log_half_bytes,
@@ -498,7 +498,7 @@ pub(crate) fn unlock_source(superblocks: &mut Vec<Superblock>, key: Option<&Key>
 
 /// Whether a file of `len` bytes that starts with `front` is ours: it has our magic in a copy of a
 /// superblock, or is an unfinished creation.
-pub(crate) fn is_ours(front: &[u8], len: u64) -> bool {
+pub(crate) fn is_data_file(front: &[u8], len: u64) -> bool {
     let slots = front.chunks(SLOT_BYTES);
     let mut copies = slots.flat_map(|slot| COPY_OFFSETS.map(|at| slot.get(at..).unwrap_or_default()));
     copies.any(|copy| copy.starts_with(&MAGIC))
@@ -600,7 +600,7 @@ mod tests {
         assert_eq!(Superblock::decode(&record).unwrap(), Some(sample()));
     }
 
-    /// Regression: the first valid copy of a slot was used. After a torn write that kept an old
+    /// Regression: the first valid copy of a slot was used. After a torn write that left an old
     /// first copy, a generation was used twice, and a second torn write revived the abandoned one
     /// over blocks that had been overwritten.
     #[test]

@@ -7,7 +7,7 @@ use crate::state::CLIENTS;
 use crate::tree::value;
 
 impl Snapshot {
-    /// Returns what [`WriteTransaction::remember_client`](crate::WriteTransaction::remember_client)
+    /// Returns the bytes that [`WriteTransaction::remember_client`](crate::WriteTransaction::remember_client)
     /// last stored for a client. O(log n).
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::iter::FusedIterator;
 
 use crate::error::Result;
 
-/// A cursor that copies what it passes.
+/// A cursor that copies the records that it passes.
 pub trait Steps {
     /// Key and value of the next record; `None` at the end.
     fn step(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>>;

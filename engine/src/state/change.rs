@@ -69,7 +69,7 @@ pub enum Change {
     },
 }
 
-/// What one commit changed.
+/// The changes of one commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Commit {

@@ -1,4 +1,4 @@
-//! The collections of a version: a persistent map, so a commit costs what it changes, not what
+//! The collections of a version: a persistent map, so a commit costs as much as it changes, not as much as
 //! there is.
 //!
 //! The collections are the leaves of a trie over their ids, four ways per node, lowest bits first:
@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 use super::Collection;
-use super::room::ROUND_NODES;
+use super::reserve::ROUND_NODES;
 use crate::error::Result;
 use crate::memtable::{Entry, Memtable};
 use crate::node::{LeafCell, ValuePlace};
@@ -23,7 +23,7 @@ use crate::small_map::Key;
 const DIGIT_BITS: u32 = 2;
 const WAYS: usize = 1 << DIGIT_BITS;
 
-/// What the collections below a node have in total.
+/// Totals of the collections below a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Summary {
     /// Of the fresh, the active and the frozen memtables.

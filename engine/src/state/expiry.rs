@@ -17,7 +17,7 @@ use crate::tree::Pages;
 /// First character of hidden names, which no user can give.
 pub(crate) const HIDDEN: char = '\0';
 
-/// What the names of the hidden collections with hints begin with.
+/// Prefix of the names of the hidden collections with hints.
 const HINTS: &str = "\0ttl";
 
 /// Name of the hidden collection with the hints for collection `id`.

@@ -1,4 +1,4 @@
-//! The change feed: the names under which it is kept, and the in-memory changes where none is kept.
+//! The change feed: the names under which it is stored, and the in-memory changes where none is stored.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) fn chunk_version(key: &[u8]) -> Option<u64> {
     key.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-/// In-memory changes for listeners where no feed is kept.
+/// In-memory changes for listeners where no feed is stored.
 #[derive(Default)]
 pub(crate) struct Feed {
     chunks: VecDeque<(u64, Arc<[u8]>)>,

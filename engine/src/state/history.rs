@@ -1,10 +1,10 @@
-//! Changes of recent commits, kept in memory while optimistic transactions need to see what they
+//! Changes of recent commits, retained in memory while optimistic transactions need to see what they
 //! missed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Memory limit of the kept records. Transactions that began before a dropped record run into a
+/// Memory limit of the retained records. Transactions that began before a dropped record run into a
 /// conflict.
 const MAX_BYTES: usize = 32 << 20;
 
@@ -12,7 +12,7 @@ const MAX_BYTES: usize = 32 << 20;
 #[derive(Clone)]
 pub(crate) struct Missed {
     pub version: u64,
-    /// `None`: too many changes to keep.
+    /// `None`: too many changes to retain.
     pub record: Option<Arc<[u8]>>,
 }
 
@@ -23,12 +23,12 @@ pub(crate) struct History {
     bytes: usize,
     /// Versions at which active transactions began, with the number of transactions per version.
     active: BTreeMap<u64, u64>,
-    /// All commits after this version are kept.
+    /// All commits after this version are retained.
     horizon: u64,
 }
 
 impl History {
-    /// Whether commits have to be kept.
+    /// Whether commits have to be retained.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.active.is_empty()
     }
@@ -84,7 +84,7 @@ impl History {
         }
     }
 
-    /// All changes after `version`; `None` if some are no longer kept.
+    /// All changes after `version`; `None` if some are no longer retained.
     pub(crate) fn since(&self, version: u64) -> Option<Vec<Missed>> {
         if version < self.horizon {
             return None;
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(history.bytes, 0);
     }
 
-    /// Regression: strict commits, none of which is visible yet when handed over, were all kept.
+    /// Regression: strict commits, none of which is visible yet when handed over, were all retained.
     #[test]
     fn visible_commits_are_dropped() {
         let mut history = History::default();

@@ -1,4 +1,4 @@
-//! Secondary indexes: how the catalog describes them, and the keys under which they are kept.
+//! Secondary indexes: how the catalog describes them, and the keys under which they are stored.
 //!
 //! An index is a hidden collection with one record for each index key of each record: its key is
 //! made of the index key and the record's key, its value is empty. Each record keeps its index keys,
@@ -10,7 +10,7 @@
 //! ```text
 //! key in an index
 //!     index key with FF after each byte 00; 00 01; key of the record
-//! index keys of a record, in its leaf cell, and under its key in the collection of those kept apart
+//! index keys of a record, in its leaf cell, and under its key in the collection of those stored apart
 //!     per index that has any, by ascending id: varint id, varint count; per index key: varint length, index key
 //! indexes of a collection
 //!     per index, by ascending id: varint id; varint length, name; varint version; u8 flags (1 unique, 2 complete,
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use crate::node::cell::{get_varint, put_bytes, put_varint};
 use crate::range::KeyRange;
 
-/// What a program declares of an index.
+/// The declaration of an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IndexDefinition {
     /// Its name, unique within the collection.
@@ -267,7 +267,7 @@ impl IndexKeys {
 }
 
 const AFTER_ZERO: u8 = 0xFF;
-/// Ends an index key. It sorts before what follows a byte 00 inside one.
+/// Ends an index key. It sorts before any byte that follows a byte 00 inside one.
 const END: [u8; 2] = [0, 1];
 /// Sorts after all records with an index key.
 const PAST: [u8; 2] = [0, 2];

@@ -9,7 +9,7 @@
 //! makes the frozen version durable, and every later version gets the new trees in place of the old
 //! trees and the frozen memtables.
 
-use super::lending::{Loan, Returned};
+use super::merge_thread::{BorrowedMerge, Returned};
 use super::{Shared, Version, Writer};
 use crate::error::{Error, Result};
 use crate::log::Position;
@@ -41,10 +41,10 @@ const HELP_AMPLIFICATION: usize = 64;
 /// much.
 const MIN_IDLE_BYTES: u64 = 64 << 10;
 const IDLE_AMPLIFICATION: u64 = 8;
-/// It also starts one once this part of what may wait for a checkpoint waits.
+/// It also starts one once this part of the space that may wait for a checkpoint waits.
 const IDLE_WAITING: u64 = 4;
 /// A partial checkpoint covers this part of the used space, but at least `MIN_ROUND_BYTES` or an
-/// eighth of the cache, whichever is less. Where room is scarce it covers less, but at least
+/// eighth of the cache, whichever is less. Where space is scarce it covers less, but at least
 /// `MIN_ROUND_NODES` nodes.
 const ROUNDS: u64 = 16;
 const MIN_ROUND_BYTES: u64 = 1 << 20;
@@ -87,7 +87,7 @@ impl Changes for MemtableChanges {
 /// A frozen version being merged into the trees. A failure undoes everything since the last
 /// checkpoint, which may be a partial one.
 pub(crate) struct Merging {
-    /// The frozen version as of the last checkpoint: its active memtables hold what is not merged
+    /// The frozen version as of the last checkpoint: its active memtables hold the entries that are not merged
     /// into its trees.
     target: Version,
     /// The frozen version as merged so far.
@@ -124,7 +124,7 @@ struct Part {
     is_partial: bool,
 }
 
-/// What the writer has to know about the frozen version, whoever owns its merge.
+/// The frozen version as the writer sees it, whoever owns its merge.
 #[derive(Clone, Copy)]
 pub(crate) struct Frozen {
     /// Fill of the log's half behind the frozen version.
@@ -246,7 +246,7 @@ impl Merging {
         }
     }
 
-    /// Installs what was merged in the frozen version or a later one.
+    /// Installs the merged trees in the frozen version or a later one.
     fn install(&self, version: &mut Version) {
         version.moves += 1;
         version.install(&self.working, |layers| &layers.active);
@@ -271,8 +271,8 @@ impl Merging {
 }
 
 impl Writer {
-    /// Fill of the newest version's active memtables, of the log's half, or of what waits for the next
-    /// checkpoint to become free, whichever is fullest.
+    /// Fill of the newest version's active memtables, of the log's half, or of the space that waits for the next
+    /// checkpoint, whichever is fullest.
     fn fill(&self, shared: &Shared) -> usize {
         let share = shared.config.max_active_bytes() as u64;
         let active = to_usize(shared.newest().active_bytes() as u64 * FULL as u64 / share);
@@ -294,7 +294,7 @@ impl Writer {
 
     /// The frozen version, if there is one.
     pub(super) fn frozen(&self) -> Option<Frozen> {
-        self.lent.or(self.merging.as_ref().map(|merging| merging.frozen))
+        self.lent_merge.or(self.merging.as_ref().map(|merging| merging.frozen))
     }
 
     /// Merges as much as the last commit requires.
@@ -302,15 +302,15 @@ impl Writer {
         let fill = self.fill(shared);
         let active_bytes = shared.newest().active_bytes();
         let committed = active_bytes.saturating_sub(std::mem::replace(&mut self.paced_bytes, active_bytes));
-        let has_thread = HAS_THREADS && shared.lending.has_merger();
+        let has_thread = HAS_THREADS && shared.merge_thread.has_merger();
         let part = match fill.checked_sub(HELPED_AT) {
             _ if !has_thread => fill.saturating_mul(FULL) / MERGED_AT,
             late => late.unwrap_or(0).saturating_mul(FULL) / (MERGED_AT - HELPED_AT),
         };
-        if HAS_THREADS && self.lent.is_some() {
-            let lending = &shared.lending;
-            let keeps_up = lending.part() >= part || lending.is_sealing();
-            if fill < FULL && keeps_up && !lending.has_returned() {
+        if HAS_THREADS && self.lent_merge.is_some() {
+            let merge_thread = &shared.merge_thread;
+            let keeps_up = merge_thread.part() >= part || merge_thread.is_sealing();
+            if fill < FULL && keeps_up && !merge_thread.has_returned() {
                 return Ok(());
             }
             self.recall(shared)?;
@@ -353,7 +353,7 @@ impl Writer {
             }
         }
         // The thread goes on with the merge or makes its checkpoint.
-        shared.lending.announce();
+        shared.merge_thread.announce();
         Ok(())
     }
 
@@ -361,13 +361,13 @@ impl Writer {
     /// made.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if the thread panicked: it is unknown what is merged. Otherwise the
+    /// [`Error::Poisoned`] if the thread panicked: it is unknown how far the merge came. Otherwise the
     /// error of the checkpoint.
     pub(crate) fn recall(&mut self, shared: &Shared) -> Result<()> {
-        if !HAS_THREADS || self.lent.take().is_none() {
+        if !HAS_THREADS || self.lent_merge.take().is_none() {
             return Ok(());
         }
-        match shared.lending.recall() {
+        match shared.merge_thread.recall() {
             Returned::Merging(merging) => return self.end_seal(shared, *merging),
             Returned::Failed(mut merging) => {
                 self.give_back(shared, merging.reset());
@@ -383,14 +383,14 @@ impl Writer {
     }
 
     /// Lends the merge in progress to a thread.
-    fn lend<'s>(&mut self, shared: &'s Shared, merging: Merging) -> Loan<'s> {
-        self.lent = Some(merging.frozen);
+    fn lend_merge<'s>(&mut self, shared: &'s Shared, merging: Merging) -> BorrowedMerge<'s> {
+        self.lent_merge = Some(merging.frozen);
         #[cfg(feature = "testing")]
         {
-            self.merges.lent += 1;
+            self.merges.lent_merge += 1;
         }
-        shared.lending.begin(merging.part(), merging.sealing.is_some());
-        Loan::new(&shared.lending, merging)
+        shared.merge_thread.begin(merging.part(), merging.sealing.is_some());
+        BorrowedMerge::new(&shared.merge_thread, merging)
     }
 
     /// Merges concurrently with commits until a round is over or the merge is recalled, and makes
@@ -404,17 +404,17 @@ impl Writer {
         let Some(merging) = writer.merging.take_if(|merging| !merging.is_stalled) else {
             return Ok(false);
         };
-        let mut loan = writer.lend(shared, merging);
+        let mut borrowed = writer.lend_merge(shared, merging);
         let free = writer.space.free.clone();
         let generation = writer.superblock.generation + 1;
         drop(writer);
         loop {
-            let advanced = loan.slice(|merging| {
+            let advanced = borrowed.slice(|merging| {
                 if merging.paused.is_some() {
                     return Ok(false);
                 }
                 let advanced = merging.advance(shared, &free, generation, Goal::Slice);
-                shared.lending.set_part(merging.part());
+                shared.merge_thread.set_part(merging.part());
                 if let Ok(pause @ (Pause::Round | Pause::End)) = advanced {
                     merging.paused = Some(pause);
                     return Ok(false);
@@ -422,13 +422,13 @@ impl Writer {
                 advanced.map(|_| true)
             });
             match advanced {
-                Some(Ok(true)) if !shared.lending.is_wanted() => continue,
-                Some(Err(_)) => loan.has_failed = true,
+                Some(Ok(true)) if !shared.merge_thread.is_wanted() => continue,
+                Some(Err(_)) => borrowed.has_failed = true,
                 _ => {}
             }
             break;
         }
-        drop(loan);
+        drop(borrowed);
         let mut writer = shared.writable()?;
         writer.recall(shared)?;
         let pause = writer.merging.as_mut().and_then(|merging| merging.paused.take());
@@ -436,10 +436,10 @@ impl Writer {
             return Ok(true);
         };
         if let Some(merging) = writer.begin_seal(shared, matches!(pause, Pause::End), false)? {
-            let mut loan = writer.lend(shared, merging);
+            let mut borrowed = writer.lend_merge(shared, merging);
             drop(writer);
-            loan.slice(|merging| merging.seal(shared));
-            drop(loan);
+            borrowed.slice(|merging| merging.seal(shared));
+            drop(borrowed);
             let mut writer = shared.writable()?;
             writer.recall(shared)?;
         }
@@ -452,10 +452,10 @@ impl Writer {
             return Ok(false);
         }
         match &self.merging {
-            None if self.lent.is_some() => return Ok(false),
+            None if self.lent_merge.is_some() => return Ok(false),
             Some(merging) if merging.is_stalled => return Ok(false),
             // The merging thread makes its checkpoint.
-            Some(merging) if merging.paused.is_some() && shared.lending.has_merger() => return Ok(false),
+            Some(merging) if merging.paused.is_some() && shared.merge_thread.has_merger() => return Ok(false),
             Some(_) => {
                 if self.advance(shared, Goal::Slice)? {
                     self.seal(shared, true, false)?;
@@ -537,7 +537,7 @@ impl Writer {
         let least = MIN_ROUND_BYTES.min(shared.config.cache_bytes as u64 / 8);
         let bytes = (self.space.used_units() * unit_bytes / ROUNDS).max(least);
         let most = if self.has_limits(shared) {
-            self.room_bytes(shared) / 4
+            self.available_bytes(shared) / 4
         } else {
             u64::MAX
         };
@@ -558,7 +558,7 @@ impl Writer {
             return Ok(());
         }
         match self.checkpoint_newest(shared, false) {
-            Err(Error::StorageFull { .. }) if self.make_room(shared)? => self.checkpoint_if_behind(shared),
+            Err(Error::StorageFull { .. }) if self.reclaim_space(shared)? => self.checkpoint_if_behind(shared),
             made => made,
         }
     }

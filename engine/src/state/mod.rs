@@ -3,20 +3,20 @@
 
 mod change;
 mod collections;
+mod draft_merge;
 mod entry;
 pub(crate) mod expiry;
 pub(crate) mod feed;
 mod history;
 pub(crate) mod index;
-mod lending;
+mod merge_thread;
 mod merging;
-mod place;
+mod overtaken;
+mod progress;
 mod published;
-mod room;
-mod settle;
+mod reserve;
 mod shared;
-mod stale;
-mod twin;
+mod superblock_pair;
 mod version;
 mod writer;
 
@@ -28,12 +28,12 @@ pub(crate) use feed::Feed;
 pub(crate) use history::{History, Missed};
 pub use index::{Index, IndexDefinition, IndexKeys, IndexProgress};
 pub(crate) use merging::Merging;
-pub(crate) use place::Place;
+pub(crate) use overtaken::{may_be_overtaken, newest_generation};
+pub(crate) use progress::PassPosition;
 #[cfg(feature = "encryption")]
-pub(crate) use place::Reencryption;
+pub(crate) use progress::Reencryption;
 pub(crate) use published::Published;
 pub(crate) use shared::{Config, Credentials, Shared, check_name};
-pub(crate) use stale::{may_be_overtaken, newest_generation};
 pub use version::CollectionInfo;
 pub(crate) use version::{CLIENTS, Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
 pub(crate) use writer::Writer;

@@ -57,7 +57,7 @@ impl Published {
         false
     }
 
-    /// Makes a version visible. The previous one is dropped first, so that what only these two
+    /// Makes a version visible. The previous one is dropped first, so that memtables which only these two
     /// share can be changed in place.
     fn show(&mut self, mut version: Arc<Version>) {
         self.current = Arc::default();

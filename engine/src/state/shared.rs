@@ -5,19 +5,19 @@ use std::time::Duration;
 
 #[cfg(feature = "encryption")]
 use super::Reencryption;
-use super::lending::Lending;
+use super::merge_thread::MergeThread;
 use super::{Feed, History, MAX_NAME_BYTES, Published, Version, Writer, expiry};
 use crate::block::Compression;
 use crate::cipher::Key;
 use crate::clock::Clock;
 use crate::error::{Error, Result, too_large};
+use crate::locks::{Condvar, Mutex, MutexGuard};
 use crate::log::GroupFlush;
 use crate::node::Limits;
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::pages::{Encryption, Pager};
-use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// What stays constant while a database is open.
+/// Settings that stay constant while a database is open.
 pub(crate) struct Config {
     pub database_id: u128,
     pub limits: Limits,
@@ -30,7 +30,7 @@ pub(crate) struct Config {
     pub beside_writer: bool,
 }
 
-/// What an encrypted database is locked with.
+/// The key of an encrypted database, and the data key sealed under it.
 #[derive(Clone)]
 pub(crate) struct Credentials {
     pub key: Key,
@@ -43,14 +43,14 @@ impl Config {
         self.cache_bytes / 8 * 3
     }
 
-    /// Maximum bytes of all memtables: the rest of the cache is for the pages that changes touch.
+    /// Maximum bytes of all memtables: what they leave of the cache is for the pages that changes touch.
     pub(crate) fn max_memtable_bytes(&self) -> usize {
         2 * self.max_active_bytes()
     }
 }
 
 /// State shared by handles, snapshots and the writer. Lock order: `writer` before `published`
-/// before the page table; the locks inside `flush` and `lending` and that of the free space are
+/// before the page table; the locks inside `flush` and `merge_thread` and that of the free space are
 /// taken last. A thread that has the merge takes neither of the first two.
 pub(crate) struct Shared {
     pub config: Config,
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     writer: Mutex<Writer>,
     history: Mutex<History>,
     feed: Mutex<Feed>,
-    pub lending: Lending,
+    pub merge_thread: MergeThread,
     /// `None`: the database is not encrypted.
     credentials: Mutex<Option<Credentials>>,
     #[cfg(feature = "encryption")]
@@ -85,7 +85,7 @@ impl Shared {
             writer: Mutex::new(writer),
             history: Mutex::default(),
             feed: Mutex::default(),
-            lending: Lending::default(),
+            merge_thread: MergeThread::default(),
             credentials: Mutex::new(None),
             #[cfg(feature = "encryption")]
             reencryption: Mutex::default(),
@@ -125,7 +125,7 @@ impl Shared {
         lock(&self.history)
     }
 
-    /// Checks what can be checked about a record without reading the database.
+    /// Checks a record as far as possible without reading the database.
     pub(crate) fn check_record(
         &self,
         collection: &str,
@@ -192,7 +192,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes visible what has become durable.
+    /// Makes durable versions visible.
     pub(crate) fn publish_durable(&self) {
         let durable = self.flush.durable_version();
         self.published().publish(durable);

@@ -21,7 +21,7 @@ use crate::range::{Direction, KeyRange};
 use crate::tree::Pages;
 use crate::tree::merge::Packing;
 
-/// Name of the hidden collection that maps a client's name to what was stored for it.
+/// Name of the hidden collection that maps a client's name to the outcome stored for it.
 pub(crate) const CLIENTS: &str = "\0clients";
 /// Maximum length of a collection name in bytes; the key limit also applies.
 pub(crate) const MAX_NAME_BYTES: usize = 255;
@@ -47,7 +47,7 @@ pub(crate) struct Collection {
     pub value_codec: String,
     /// Ascending by id; `None` if there are none.
     pub indexes: Option<Arc<[Index]>>,
-    /// What snapshots know of this state. Not stored.
+    /// Gaps that cursors found in this state. Not stored.
     pub gaps: Arc<Gaps>,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::merging::{Frozen, MemtableChanges};
-use super::room::max_waiting;
+use super::reserve::max_waiting;
 use super::{Collection, Merging, Shared, Summary, Version};
 use crate::block::PageId;
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ pub(crate) struct Writer {
     /// The frozen version until a checkpoint contains it; `None` while a thread has its merge.
     pub merging: Option<Merging>,
     /// The frozen version whose merge a thread has.
-    pub lent: Option<Frozen>,
+    pub lent_merge: Option<Frozen>,
     /// Bytes of the active memtables after the last commit.
     pub paced_bytes: usize,
     /// The retained feed holds no commit before this version.
@@ -107,7 +107,7 @@ impl Writer {
             log,
             older_log: None,
             merging: None,
-            lent: None,
+            lent_merge: None,
             paced_bytes: 0,
             oldest_in_feed: 0,
             unlogged: false,
@@ -227,7 +227,7 @@ impl Writer {
     ) -> Result<Prepared> {
         if self.superblock.closed && !checkpoint.closing {
             match self.begin_half(shared) {
-                // A checkpoint may be what frees room; it needs no log.
+                // A checkpoint may be what frees space; it needs no log.
                 Err(Error::StorageFull { .. }) => {}
                 begun => begun?,
             }
@@ -430,7 +430,7 @@ impl Writer {
         // If this superblock is lost later, a record whose version no earlier record leads to
         // reveals the gap. The record is not flushed: without it, recovery finds the older state,
         // as after a crash before this checkpoint.
-        if unlogged && log.has_room(0) {
+        if unlogged && log.has_space(0) {
             match log.append(&[], version, version, 0) {
                 Ok(()) | Err(Error::StorageFull { .. }) => {}
                 Err(error) => shared.flush.fail(&error.message()),
@@ -470,7 +470,7 @@ impl Writer {
         if self.log.as_ref().is_some_and(Log::has_remains) {
             // Its process died while it was being closed. The older superblock may need what the file
             // has (I16), and what a power cut leaves of a header must not be taken for a log.
-            self.write_twin(shared)?;
+            self.overwrite_older(shared)?;
             if let Some(log) = &mut self.log {
                 log.drop_remains()
                     .inspect_err(|error| shared.flush.fail_unless_full(error))?;
@@ -495,7 +495,7 @@ impl Writer {
             return shared.check_names(0);
         }
         let mut emptied = self.empty_log(shared);
-        if matches!(emptied, Err(Error::StorageFull { .. })) && self.make_room(shared)? {
+        if matches!(emptied, Err(Error::StorageFull { .. })) && self.reclaim_space(shared)? {
             emptied = self.empty_log(shared);
         }
         emptied?;
@@ -515,7 +515,7 @@ impl Writer {
             log.move_to(position);
         }
         // Once the log is empty, the older superblock would be an older state.
-        self.write_twin(shared)?;
+        self.overwrite_older(shared)?;
         if let Some(log) = &mut self.log {
             log.empty();
         }

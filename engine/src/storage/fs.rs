@@ -257,7 +257,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// The last check of a file's name.
 struct Checked {
     at: Instant,
-    /// What the directory was like before it; `None` if unknown.
+    /// The state of the directory before it; `None` if unknown.
     directory: Option<[i64; 4]>,
 }
 

@@ -1,8 +1,8 @@
-//! The change feed: what each commit changed, in a self-contained form.
+//! The change feed: the changes of each commit, in a self-contained form.
 //!
 //! A chunk is a table of names (varint count; for each a varint collection id and a varint length
 //! with the name), followed by changes, encoded as in log records but with all values inline. A
-//! commit is one or more chunks; the last one ends with the kind "end". A feed that is kept stores
+//! commit is one or more chunks; the last one ends with the kind "end". A stored feed has
 //! its chunks as records of a hidden collection: key u64 version, u32 number of the chunk, both
 //! big-endian.
 
@@ -21,14 +21,14 @@ use crate::state::feed::{Chunk, FEED, PRIVATE, RETENTION, chunk_key};
 
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// The changes of a running transaction: finished chunks, and what is in no chunk yet.
+/// The changes of a running transaction: finished chunks, and changes that are in no chunk yet.
 #[derive(Default)]
 pub(crate) struct Capture {
     names: SmallMap<u32, String>,
     operations: Vec<u8>,
     number: u32,
     done: Vec<Chunk>,
-    /// The changes are for listeners, in memory, rather than for a feed that is kept.
+    /// The changes are for listeners, in memory, rather than for a stored feed.
     pub is_volatile: bool,
 }
 
@@ -94,7 +94,7 @@ impl WriteTransaction<'_> {
         }
     }
 
-    /// Stores finished chunks in the feed, if one is kept.
+    /// Stores finished chunks in the feed, if one is stored.
     pub(super) fn write_chunks(&mut self) -> Result<()> {
         let Some(capture) = self.capture.as_mut().filter(|capture| !capture.is_volatile) else {
             return Ok(());

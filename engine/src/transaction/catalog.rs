@@ -136,7 +136,7 @@ impl WriteTransaction<'_> {
         self.state.collections.insert(name.to_owned(), collection);
     }
 
-    /// A collection, to change what the catalog has of it.
+    /// A collection, to change its catalog entry.
     pub(super) fn entry_mut(&mut self, name: &str) -> Option<&mut Collection> {
         let entry = self.state.collections.get_mut(name)?;
         entry.changed_at = self.state.version + 1;

@@ -63,15 +63,15 @@ impl WriteTransaction<'_> {
             }
             self.changed = true;
             self.capture(id, collection, &operation);
-            self.settle_if_large()?;
+            self.merge_if_large()?;
             return Ok(removed);
         }
         // Cuts the range out of the tree; the commit will be a checkpoint.
-        self.settle()?;
+        self.merge_into_draft()?;
         self.edit(collection, |editor| editor.cut(&range))?;
         self.log(collection, |_| operation);
         self.record = None;
-        self.settle_if_large()?;
+        self.merge_if_large()?;
         Ok(removed)
     }
 

@@ -1,4 +1,4 @@
-//! The client table: the outcome of each server client's last request, kept in the same atomic
+//! The client table: the outcome of each server client's last request, stored in the same atomic
 //! commit as that request's changes.
 //!
 //! A server whose answers may be lost on the way stores with each commit who asked for it and what
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::state::CLIENTS;
 
 impl WriteTransaction<'_> {
-    /// Stores what to remember for a client, replacing what was stored before. It belongs to the
+    /// Stores a client's outcome, replacing the one before. It belongs to the
     /// last commit of this transaction, which this call seals, and gets no version. A
     /// transaction that changed nothing does not store it. O(log n).
     ///
@@ -27,7 +27,7 @@ impl WriteTransaction<'_> {
         })
     }
 
-    /// Removes what [`remember_client`](Self::remember_client) stored for a client. O(log n).
+    /// Removes the outcome that [`remember_client`](Self::remember_client) stored for a client. O(log n).
     ///
     /// # Errors
     /// Storage errors end the transaction.
@@ -46,7 +46,7 @@ impl WriteTransaction<'_> {
             return Ok(());
         }
         // Not counted as storing: the change is small, and a commit that only removes has to find
-        // room when the storage is full.
+        // space when the storage is full.
         let (capture, stores) = (self.capture.take(), self.stores);
         let result = change(self);
         (self.capture, self.stores) = (capture, stores);

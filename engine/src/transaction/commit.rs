@@ -65,7 +65,7 @@ impl WriteTransaction<'_> {
         // Repeated changes count once.
         self.state.sort();
         let mut admitted = self.admit();
-        if matches!(admitted, Err(Error::StorageFull { .. })) && self.make_room()? {
+        if matches!(admitted, Err(Error::StorageFull { .. })) && self.reclaim_space()? {
             admitted = self.admit();
         }
         if self.stores {
@@ -84,7 +84,7 @@ impl WriteTransaction<'_> {
         }
         let mut route = self.route(durability);
         if matches!(route, Route::Log)
-            && let Err(error) = self.append_or_make_room()
+            && let Err(error) = self.append_or_reclaim()
         {
             if !self.can_pass_log(&error) {
                 return Err(error);
@@ -94,7 +94,7 @@ impl WriteTransaction<'_> {
         }
         let visible = match route {
             Route::Checkpoint => {
-                self.settle()?;
+                self.merge_into_draft()?;
                 self.release_spilled()?;
                 let mut state = std::mem::take(&mut self.state);
                 // This commit will be missing from the log.
@@ -162,13 +162,13 @@ impl WriteTransaction<'_> {
 
     /// Whether a removal has to free space immediately.
     fn is_short(&self) -> bool {
-        !self.stores && !self.writer.has_room(self.shared, &self.state)
+        !self.stores && !self.writer.has_space(self.shared, &self.state)
     }
 
     /// Whether the log can take the record, provided that it is not too long.
     fn can_log(&self) -> bool {
         let len = self.record.as_ref().map_or(0, Vec::len);
-        let can_append = |log: &Log| !log.checkpoint_first && log.has_room(len);
+        let can_append = |log: &Log| !log.checkpoint_first && log.has_space(len);
         !self.writer.is_unlogged() && self.writer.log.as_ref().is_some_and(can_append)
     }
 
@@ -195,7 +195,7 @@ impl WriteTransaction<'_> {
         repeated.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Takes room for a merge of what this transaction leaves in memory.
+    /// Takes space for a merge of the memtables that this transaction leaves.
     fn admit(&mut self) -> Result<()> {
         let record_bytes = self.record.as_ref().map(Vec::len);
         if record_bytes.is_some() {
@@ -214,9 +214,9 @@ impl WriteTransaction<'_> {
     }
 
     /// Frees everything that no version before this transaction needs any more, once the storage has
-    /// refused room; returns whether there was anything to free.
+    /// refused space; returns whether there was anything to free.
     #[inline(never)]
-    pub(super) fn make_room(&mut self) -> Result<bool> {
+    pub(super) fn reclaim_space(&mut self) -> Result<bool> {
         let is_cut = self.cut_log()?;
         let is_behind = self.writer.durable.version != self.base;
         if is_behind {
@@ -227,18 +227,18 @@ impl WriteTransaction<'_> {
         }
         let mut is_freed = false;
         self.before_checkpoint(|writer, shared| {
-            is_freed = writer.make_room(shared)?;
+            is_freed = writer.reclaim_space(shared)?;
             Ok(())
         })?;
         Ok(is_cut || is_behind || is_freed)
     }
 
-    /// Appends the record; where neither log nor data file has room left, once more after making room.
-    fn append_or_make_room(&mut self) -> Result<()> {
+    /// Appends the record; where neither log nor data file has space left, once more after reclaiming some.
+    fn append_or_reclaim(&mut self) -> Result<()> {
         let appended = self.append();
         if self.shared.flush.failure().is_none()
             && matches!(appended, Err(Error::StorageFull { .. }))
-            && self.make_room()?
+            && self.reclaim_space()?
         {
             return self.append();
         }

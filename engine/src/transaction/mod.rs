@@ -9,13 +9,13 @@ mod catalog;
 mod clear;
 pub(crate) mod clients;
 mod commit;
+mod draft_merge;
 pub(crate) mod expiry;
 pub(crate) mod indexed;
 mod optimistic;
 mod records;
 mod replay;
 mod restore;
-mod settle;
 mod staged;
 mod write;
 

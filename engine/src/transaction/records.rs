@@ -4,7 +4,7 @@ use super::write::stored_expiry;
 use crate::error::Result;
 use crate::state::Entry;
 
-/// What [`ReadWrite::update`] does with a record.
+/// The change that [`ReadWrite::update`] makes to a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Update {
     /// Leave the record as it is, or absent.

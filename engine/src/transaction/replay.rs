@@ -222,7 +222,7 @@ impl<'a> WriteTransaction<'a> {
     fn put_again(&mut self, collection: u32, key: &[u8], cell: LeafCell<'_>, expires: u64) -> Result<()> {
         self.shared.check_key(key)?;
         let (limits, keys_len) = (&self.shared.config.limits, cell.index_keys.len());
-        if keys_len > 0 && !limits.has_room_for_index_keys(key.len(), keys_len, cell.stored_len()) {
+        if keys_len > 0 && !limits.fits_index_keys(key.len(), keys_len, cell.stored_len()) {
             return Err(Error::corrupt("the log holds index keys that are too long for a leaf"));
         }
         let name = self.name_of(collection)?;

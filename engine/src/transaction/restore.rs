@@ -41,7 +41,7 @@ impl WriteTransaction<'_> {
             let hints = self.create_hints(collection)?;
             self.add_hint(&hints, key, expires)?;
         }
-        self.settle_if_large()
+        self.merge_if_large()
     }
 
     /// Gives the commit this version, which is beyond the base version, instead of the next one,

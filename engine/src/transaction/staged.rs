@@ -46,7 +46,7 @@ pub struct StagedValue {
     owner: u32,
     /// Full chunks.
     chunks: Vec<BlockRef>,
-    /// What follows them, less than a chunk.
+    /// The bytes that follow them, less than a chunk.
     rest: Vec<u8>,
     /// An error that left part of an `append` undone.
     failed: Option<Error>,
@@ -122,14 +122,15 @@ impl StagedValue {
         let shared = Arc::clone(&self.shared);
         let mut writer = shared.writable()?;
         let mut written = self.write_rest(&shared, &mut writer);
-        if matches!(written, Err(Error::StorageFull { .. })) && writer.make_room(&shared).is_ok_and(|is_freed| is_freed)
+        if matches!(written, Err(Error::StorageFull { .. }))
+            && writer.reclaim_space(&shared).is_ok_and(|is_freed| is_freed)
         {
             written = self.write_rest(&shared, &mut writer);
         }
         written
     }
 
-    /// Writes what was appended to an extent of its own.
+    /// Writes the appended bytes to an extent of its own.
     fn write_rest(&mut self, shared: &Shared, writer: &mut Writer) -> Result<()> {
         let info = BlockInfo {
             kind: Kind::ValueChunk,
@@ -149,7 +150,7 @@ impl StagedValue {
         }
         blocks.place(&mut encoded, &mut reference, extent.start);
         let written = blocks.write_units(extent.start, &encoded);
-        // Otherwise staged values could take the room in which to merge and to remove.
+        // Otherwise staged values could take the space in which to merge and to remove.
         let admitted = written.and_then(|()| writer.admit(shared, &shared.newest(), Some(0)));
         if let Err(error) = admitted {
             self.free.free_staged(extent);
@@ -187,7 +188,7 @@ impl WriteTransaction<'_> {
     /// Stores a staged value as a record that expires at `expires_at` milliseconds since 1970, or
     /// never, without checking whether the key exists.
     ///
-    /// The staged value is used up even if the call or the commit fails. While a feed is kept or
+    /// The staged value is used up even if the call or the commit fails. While a feed is stored or
     /// followed, the whole value is read into memory for it.
     ///
     /// # Errors
@@ -226,7 +227,7 @@ impl WriteTransaction<'_> {
                 self.draft.allocated.push(extent);
             }
         }
-        let reference = self.edit_with_room(collection, |editor| {
+        let reference = self.edit_or_reclaim(collection, |editor| {
             let mut index: Vec<u8> = chunks.iter().flat_map(BlockRef::encode).collect();
             if !staged.rest.is_empty() {
                 let last = editor.write_value_block(Kind::ValueChunk, &staged.rest)?;
@@ -286,6 +287,6 @@ impl WriteTransaction<'_> {
         if let Some(hints) = hints {
             self.add_hint(&hints, key, expires)?;
         }
-        self.settle_if_large()
+        self.merge_if_large()
     }
 }

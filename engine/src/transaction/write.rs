@@ -6,6 +6,7 @@ use super::capture::Capture;
 use super::{CommitInfo, WriteBatch};
 use crate::block::BlockRef;
 use crate::error::{Error, Result};
+use crate::locks::MutexGuard;
 use crate::log::{Log, Operation};
 use crate::memtable::{Found, Layers};
 use crate::node::cell::MAX_VALUE_BYTES;
@@ -13,7 +14,6 @@ use crate::node::{LeafCell, ValuePlace};
 use crate::pages::Draft;
 use crate::state::feed::{FEED, chunk_version};
 use crate::state::{Entry, Shared, Version, Writer, expiry};
-use crate::sync::MutexGuard;
 use crate::tree::Editor;
 use crate::tree::value::{self, ValuePart};
 
@@ -25,7 +25,7 @@ fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
     shared.feed().is_wanted().then(Capture::volatile)
 }
 
-/// Maximum length of the list of changes kept for other transactions if there is no log.
+/// Maximum length of the list of changes retained for other transactions if there is no log.
 const MAX_RECORD_BYTES: usize = 4 << 20;
 
 /// Encodes an expiry. 0 means none, so an expiry of 0 becomes 1: 1970 is past either way.
@@ -189,7 +189,7 @@ impl<'a> WriteTransaction<'a> {
         let reference = if is_inline {
             None
         } else {
-            self.edit_with_room(collection, |editor| editor.write_value(value))?
+            self.edit_or_reclaim(collection, |editor| editor.write_value(value))?
         };
         let place = reference.map_or(ValuePlace::Inline(value), ValuePlace::OutOfLine);
         let cell = LeafCell {
@@ -230,13 +230,13 @@ impl<'a> WriteTransaction<'a> {
         if let Some(hints) = hints {
             self.add_hint(&hints, key, expires)?;
         }
-        self.settle_if_large()
+        self.merge_if_large()
     }
 
-    /// Writes a value to blocks of its own. If the storage has no room for it, makes room and tries once
+    /// Writes a value to blocks of its own. If the storage is full, reclaims space and tries once
     /// more.
     #[inline(never)]
-    pub(super) fn edit_with_room(
+    pub(super) fn edit_or_reclaim(
         &mut self,
         collection: &str,
         mut write: impl FnMut(&mut Editor<'_>) -> Result<BlockRef>,
@@ -250,10 +250,10 @@ impl<'a> WriteTransaction<'a> {
         self.writer.is_full = true;
         self.writer.give_back(self.shared, partial);
         self.failed = None;
-        let has_room = self
-            .make_room()
+        let reclaimed = self
+            .reclaim_space()
             .and_then(|is_freed| if is_freed { Ok(()) } else { Err(error) });
-        has_room.inspect_err(|error| self.failed = Some(error.clone()))?;
+        reclaimed.inspect_err(|error| self.failed = Some(error.clone()))?;
         self.edit(collection, write)
     }
 
@@ -376,7 +376,7 @@ impl<'a> WriteTransaction<'a> {
         self.draft.removed_units += removed;
         self.change(collection, key, None, below)?;
         self.log(collection, |collection| Operation::Delete { collection, key });
-        self.settle_if_large()?;
+        self.merge_if_large()?;
         Ok(is_visible)
     }
 
@@ -400,7 +400,7 @@ impl<'a> WriteTransaction<'a> {
         if self.state.collections.contains_key(collection) {
             self.change(collection, key, None, None)?;
             self.log(collection, |collection| Operation::Delete { collection, key });
-            self.settle_if_large()?;
+            self.merge_if_large()?;
         }
         Ok(())
     }

@@ -416,11 +416,11 @@ impl Merge {
             self.packing(editor).wrote(reference.raw_len as usize, packed_len);
         }
         let child = node.as_child(reference);
-        editor.pager.insert_if_room(reference.unit, node);
+        editor.pager.insert_if_space(reference.unit, node);
         Ok(child)
     }
 
-    /// Merges what is left, writes the cells held back, and hands the new root to the editor.
+    /// Merges the remaining changes, writes the cells held back, and hands the new root to the editor.
     #[inline(never)]
     pub(crate) fn finish(mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes) -> Result<()> {
         while self.advance(editor, changes, usize::MAX)? {}

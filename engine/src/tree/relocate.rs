@@ -326,7 +326,7 @@ impl Editor<'_> {
         blocks.place(&mut block, &mut reference, extent.start);
         blocks.write_units(extent.start, &block)?;
         self.draft.retire_block(&child.pointer);
-        self.pager.insert_if_room(extent.start, node);
+        self.pager.insert_if_space(extent.start, node);
         Ok(Child {
             pointer: reference,
             ..*child

@@ -11,12 +11,12 @@ use crate::pages::{Access, Expected};
 /// Whether a hint exists for the record with this expiry and key.
 pub(crate) type HasHint<'a> = &'a dyn Fn(u64, &[u8]) -> Result<bool>;
 
-/// What a walk reads.
+/// Blocks that a walk reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Visit {
     /// Every block is read from storage, even if it is cached, and checked.
     All,
-    /// Only what shows where the blocks are. Leaves and values that lead to no other blocks are not
+    /// Only those that refer to other blocks. Leaves and values that lead to no other blocks are not
     /// read.
     Extents,
 }

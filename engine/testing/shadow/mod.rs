@@ -63,7 +63,7 @@ pub struct ShadowCounts {
     /// Superblocks that contain part of the changes behind their log position.
     pub partial: u64,
     /// Superblocks that repeat the previous one.
-    pub twins: u64,
+    pub copies: u64,
     /// Superblocks with the flag "closed".
     pub closes: u64,
     /// Beginnings of a half of the log.
@@ -79,7 +79,7 @@ impl ShadowCounts {
         self.reused += other.reused;
         self.checkpoints += other.checkpoints;
         self.partial += other.partial;
-        self.twins += other.twins;
+        self.copies += other.copies;
         self.closes += other.closes;
         self.switches += other.switches;
         self.most_blocks = self.most_blocks.max(other.most_blocks);
@@ -479,8 +479,8 @@ impl Shadow {
         let counts = &mut self.counts;
         if next.closed {
             counts.closes += 1;
-        } else if is_twin(last, next) {
-            counts.twins += 1;
+        } else if is_copy(last, next) {
+            counts.copies += 1;
         } else if is_same && newest.chain.records > 0 {
             counts.partial += 1;
         } else {
@@ -558,8 +558,8 @@ impl Shadow {
         // One that the storage refused after it had taken it is written again. The other slot states
         // the same.
         let mut there = self.roots.iter().filter(settled).filter(|root| root.slot != slot);
-        if let Some(twin) = there.find(|root| is_twin(&root.superblock, &last_root.superblock)) {
-            last_root = twin;
+        if let Some(copy) = there.find(|root| is_copy(&root.superblock, &last_root.superblock)) {
+            last_root = copy;
         }
         if slot == last_root.slot || at as usize + bytes.len() > SLOT_BYTES {
             return Err(format!(
@@ -579,7 +579,7 @@ impl Shadow {
             ));
         };
         let others = self.roots.iter().filter(|root| {
-            let is_refused = root.slot == slot && is_twin(&root.superblock, &last_root.superblock);
+            let is_refused = root.slot == slot && is_copy(&root.superblock, &last_root.superblock);
             root.slot != slot || root.is_flushed && !is_refused
         });
         let highest = others.map(|root| root.superblock.generation).max();
@@ -605,7 +605,7 @@ impl Shadow {
 }
 
 /// Whether two superblocks state the same.
-fn is_twin(one: &Superblock, other: &Superblock) -> bool {
+fn is_copy(one: &Superblock, other: &Superblock) -> bool {
     one.version == other.version
         && one.log == other.log
         && one.catalog == other.catalog

@@ -38,8 +38,8 @@ pub(crate) struct Counts {
     pub partial_twice: u64,
     pub begun: u64,
     pub abandoned: u64,
-    pub lent: u64,
-    pub settled: u64,
+    pub lent_merge: u64,
+    pub in_draft: u64,
     pub quarantined: u64,
     pub encrypted: u64,
     pub fed: u64,
@@ -72,8 +72,8 @@ impl Counts {
             ("two of them in a row", self.partial_twice, 4),
             ("frozen versions", self.begun, 1500),
             ("abandoned merges", self.abandoned, 80),
-            ("lent merges", self.lent, 80),
-            ("transactions larger than memory", self.settled, 100),
+            ("lent merges", self.lent_merge, 80),
+            ("transactions larger than memory", self.in_draft, 100),
             ("commits with a quarantine", self.quarantined, 4000),
             ("checkpoints", self.shadow.checkpoints, 2500),
             ("partial checkpoints", self.shadow.partial, 600),
@@ -347,8 +347,8 @@ impl Chain<'_> {
         }
         self.counts.begun += events.begun;
         self.counts.abandoned += events.abandoned;
-        self.counts.lent += events.lent;
-        self.counts.settled += events.settled;
+        self.counts.lent_merge += events.lent_merge;
+        self.counts.in_draft += events.in_draft;
         match outcome {
             Ok(()) if self.rng.below(if only_merges { 16 } else { 3 }) == 0 => self.close(database, open),
             Ok(()) | Err(Error::Io(_) | Error::Poisoned { .. }) => self.die(database, open),

@@ -137,7 +137,7 @@ export const MUTANTS = {
     ['replay keeps its memtables in memory', 'if «may_merge && transaction.memory_bytes > shared.config.max_memtable_bytes()» {', 'false', 'engine replay::the_space_in_front_of_what_replay_merged_is_used_again'],
     ['replay loses nodes that its merges replaced', 'self.writer.space.free.set_floor(0); «self.release_spilled()?;»', 'self.draft.released.clear();', 'chains 5'],
   ],
-  'transaction/settle.rs': [
+  'transaction/draft_merge.rs': [
     ['a transaction goes on after a failed merge', '«result.inspect_err(|error| self.failed = Some(error.clone()))»', 'result', 'engine faults::a_transaction_whose_merge_failed_cannot_be_committed'],
     ['a checkpoint within a transaction does not know its blocks', 'self.writer.space.in_flight = self.draft.unpublished().collect();', '', 'crash mixed_durability_snapshots_and_reopening'],
     ['blocks of an ended transaction count as in flight', 'self.writer.space.in_flight.clear();', '', 'engine backup::failures::an_existing_target_is_left_alone'],
@@ -160,8 +160,8 @@ export const MUTANTS = {
     ['an empty strict commit leaves earlier ones in memory', 'if «self.writer.is_unlogged() || self.writer.log.is_none()» { return self.writer.checkpoint_if_behind', 'false', 'engine durability::later_calls_make_earlier_commits_durable'],
     ['an empty strict commit does not wait for the flush of earlier ones', 'Ok(durability == Durability::Strict)', 'Ok(false)', 'engine durability::later_calls_make_earlier_commits_durable'],
     ['a commit with merged trees goes to the log', 'if «spilled || self.is_short()» {', 'self.is_short()', 'engine durability::large_transactions_are_checkpoints'],
-    ['commits are logged behind a state that the log does not lead to', '«!log.checkpoint_first» && log.has_room(len)', 'true', 'crash a_damaged_block_of_the_newest_checkpoint_is_passed_over'],
-    ['a record may be written past the end of its half', '!log.checkpoint_first && «log.has_room(len)»', 'true', 'engine recover::crashes::unfinished_checkpoints_do_not_fill_the_place_of_lost_nodes'],
+    ['commits are logged behind a state that the log does not lead to', '«!log.checkpoint_first» && log.has_space(len)', 'true', 'crash a_damaged_block_of_the_newest_checkpoint_is_passed_over'],
+    ['a record may be written past the end of its half', '!log.checkpoint_first && «log.has_space(len)»', 'true', 'engine recover::crashes::unfinished_checkpoints_do_not_fill_the_place_of_lost_nodes'],
     ['commits are logged behind some that are in memory only', '«!self.writer.is_unlogged()» && self.writer.log', 'true', 'engine durability::later_calls_make_earlier_commits_durable'],
     ['repeating a transaction retires values twice', 'self.draft.retired.clear();', '', 'engine values::a_staged_value_is_a_record_in_all_respects'],
     ['a record is flushed without the blocks it names', 'let refers_to_data = «!self.draft.allocated.is_empty()»;', 'false', 'engine durability::a_relaxed_commit_without_its_value_never_happened'],
@@ -169,8 +169,8 @@ export const MUTANTS = {
     ['records do not state how far their half is flushed', 'let flushed_to = «flush.flushed_to(log.salt())»;', '0', 'engine durability::damage_in_the_log_is_told_from_its_torn_end'],
     ['commits go on after a record was written in part', 'flush.fail_unless_full(&error);', '', 'engine faults::a_failed_write_to_the_log_poisons_writes_but_not_reads'],
     ['replaced blocks of a committed transaction are not freed', '«space.free.free(extent)?;»', '', 'engine clear::nodes_that_a_transaction_wrote_and_cleared_are_free'],
-    ['a record that finds no room is not written again', '&& «self.make_room()?» { return self.append();', 'false', 'engine faults::a_record_that_the_log_refuses_once_is_committed'],
-    ['a commit whose merge finds no room is refused at once', '&& «self.make_room()?» { admitted =', 'false', 'engine space::values_that_are_removed_give_their_space_back'],
+    ['a record that finds no room is not written again', '&& «self.reclaim_space()?» { return self.append();', 'false', 'engine faults::a_record_that_the_log_refuses_once_is_committed'],
+    ['a commit whose merge finds no room is refused at once', '&& «self.reclaim_space()?» { admitted =', 'false', 'engine space::values_that_are_removed_give_their_space_back'],
     ['a record stands behind a marker that was refused', '«return Err(refusal(&cause, self.shared.pager.blocks.file()));»', 'let _ = cause;', 'engine faults::no_record_follows_a_marker_that_failed'],
     ['a transaction goes on with what a recalled merge has replaced', '«Writer::catch_up(self.shared, &mut self.state);»', '', 'engine threads::a_commit_that_begins_the_log_takes_the_merge_of_a_thread_back'],
     ['a relaxed commit does not look for its files', '«shared.check_names(NAME_AGE_MS)?;»', '', 'processes evicted::commits_without_a_flush_are_refused_soon'],
@@ -179,7 +179,7 @@ export const MUTANTS = {
     ['clearing many long keys is not logged', '> MAX_LOGGED_KEY_BYTES { «self.record(&operation);» }', '', 'engine durability::cleared_ranges_survive_a_power_cut'],
     ['clearing a few keys is not logged', 'self.record(&Operation::Delete { collection: id, key });', 'let _ = key;', 'engine recover::edges::a_database_inside_a_value_stays_a_value'],
     ['clearing a few keys is not in the feed', 'self.changed = true; «self.capture(id, collection, &operation);»', '', 'engine feed::following_rebuilds_the_database'],
-    ['a range is cut out of the tree below newer records', '«self.settle()?;» self.edit(collection, |editor| editor.cut(&range))?;', '', 'engine clear::a_long_range_is_cleared_in_memory_too'],
+    ['a range is cut out of the tree below newer records', '«self.merge_into_draft()?;» self.edit(collection, |editor| editor.cut(&range))?;', '', 'engine clear::a_long_range_is_cleared_in_memory_too'],
     ['a collection that is being merged is emptied', '«self.thaw()?;»', '', 'engine idle::commits_come_between_two_slices'],
     ['a merge is taken for one of the emptied collection', 'entry.emptied_at = entry.changed_at;', '', 'chains 5'],
     ['emptying retires replaced values twice', 'filter(|_| «above.get(entry.key).is_none()»)', '{ let _ = above; true }', 'engine recover::edges::a_database_inside_a_value_stays_a_value'],
@@ -194,7 +194,7 @@ export const MUTANTS = {
     ['a value staged for one collection is stored in another', '|| «owner != Some(staged.owner)»', 'false', 'engine values::refusals_leave_no_trace'],
     ['a staged value that expires gets no hint', '«if let Some(hints) = hints { self.add_hint(&hints, key, expires)?; }»', 'let _ = hints;', 'engine values::a_staged_value_is_a_record_in_all_respects'],
     ['a staged value is not in the log', '«self.log(collection, |collection| Operation::SetOutOfLine { collection, key, value_len: value_len as u64, reference, expires, index_keys: &[], });»', 'self.changed = true;', 'engine values::a_staged_value_is_a_record_in_all_respects'],
-    ['a chunk that finds no room is not written again', '&& «writer.make_room(&shared).is_ok_and(|is_freed| is_freed)»', 'false', 'engine space::a_staged_chunk_finds_the_room_of_removed_values'],
+    ['a chunk that finds no room is not written again', '&& «writer.reclaim_space(&shared).is_ok_and(|is_freed| is_freed)»', 'false', 'engine space::a_staged_chunk_finds_the_room_of_removed_values'],
     ['a chunk is staged without room for merges', 'written.and_then(|()| «writer.admit(shared, &shared.newest(), Some(0))»)', '{ let _ = &writer; Ok(()) }', 'engine values::a_full_storage_refuses_the_chunk_and_keeps_the_reserve'],
   ],
   'transaction/expiry.rs': [
@@ -205,7 +205,7 @@ export const MUTANTS = {
   ],
   'transaction/write.rs': [
     ['a stored record stays in a gap', 'if payload.is_some() { «entry.cut_gap(key);» }', '', 'engine removed_runs::cursors_over_expired_records_match_a_model'],
-    ['a record that expires gets no hint', '«if let Some(hints) = hints { self.add_hint(&hints, key, expires)?; }» self.settle_if_large()', 'let _ = hints;', 'engine backup::hostile::the_format_is_the_documented_one'],
+    ['a record that expires gets no hint', '«if let Some(hints) = hints { self.add_hint(&hints, key, expires)?; }» self.merge_if_large()', 'let _ = hints;', 'engine backup::hostile::the_format_is_the_documented_one'],
     ['the value that an earlier commit stored is not retired', 'None => «active.reference(key).map(<[u8]>::to_vec)»', 'None', 'engine corruption::a_damaged_sector_of_the_superblocks_loses_nothing'],
     ['the value that the same transaction stored is not retired', 'Some(former) => «former.reference»', '{ let _ = former; None }', 'engine golden::golden_files_are_read_exactly'],
     ['a blind write retires no value', 'below.is_none() && «!active.has_references()»', 'true', 'engine values::blind_writes_free_the_values_that_they_replace'],
@@ -219,7 +219,7 @@ export const MUTANTS = {
     ['blind deletes are not logged', 'self.change(collection, key, None, None)?; «self.log(collection, |collection| Operation::Delete { collection, key });»', 'self.changed = true;', 'engine durability::blind_removals_survive_a_power_cut'],
     ['the key of an expiry hint may be too long', 'self.shared.check_key(&expiry::hint(expires, key))?;', '', 'engine records::a_key_that_expires_has_to_leave_room_for_its_hint'],
     ['chunks of the feed carry the version of the next commit', '«of_chunk.unwrap_or(self.state.version + 1)»', '{ let _ = of_chunk; self.state.version + 1 }', 'lib database::feed::tests::a_chunk_belongs_to_the_commit_that_it_describes'],
-    ['a value that finds no room is not written again', '«self .make_room() .and_then(|is_freed| if is_freed { Ok(()) } else { Err(error) })»', '{ let _ = &error; Err(error) }', 'engine space::values_that_are_replaced_give_their_space_back'],
+    ['a value that finds no room is not written again', '«self .reclaim_space() .and_then(|is_freed| if is_freed { Ok(()) } else { Err(error) })»', '{ let _ = &error; Err(error) }', 'engine space::values_that_are_replaced_give_their_space_back'],
     ['a removed value does not wait', '«self.draft.removed_units += removed;» self.change(collection, key, None, below)?;', 'let _ = removed;', 'engine space::removing_old_values_frees_them_without_a_full_log'],
   ],
   'transaction/catalog.rs': [
@@ -294,13 +294,13 @@ export const MUTANTS = {
     ['a checkpoint does not make commits durable', 'shared.flush.checkpointed(state.version);', '', 'engine feed::following_rebuilds_the_database'],
     ['the file is cut to a checkpoint though later commits made it longer', 'let end = «self.space.free.end()» *', 'self.superblock.file_units', 'engine threads::a_checkpoint_of_a_merge_leaves_commits_beside_it_alone'],
     ['the log cannot be used after a checkpoint from an older state', 'log.checkpointed();', '', 'crash a_damaged_block_of_the_newest_checkpoint_is_passed_over'],
-    ['the log does not reveal a checkpoint that bypassed it', 'if «unlogged && log.has_room(0)» {', 'false', 'engine golden::the_same_database_has_the_same_bytes_today'],
+    ['the log does not reveal a checkpoint that bypassed it', 'if «unlogged && log.has_space(0)» {', 'false', 'engine golden::the_same_database_has_the_same_bytes_today'],
     ['the log of a closed database gets records', 'closed: «false»,', 'true', 'engine durability::a_log_may_be_missing_after_close_only'],
     ['a database is opened for writing over its newest superblock', 'generation: «self.superblock.generation + 1», closed: false', 'self.superblock.generation + 2', 'engine golden::the_same_database_has_the_same_bytes_today'],
     ['a record is flushed without the superblock that begins its log', 'shared.flush.data_written();', '', 'engine durability::a_log_may_be_missing_after_close_only'],
     ['closing leaves values staged', 'self.space.free.end_staging();', '', 'engine values::what_is_staged_ends_with_the_opening'],
     ['closing forgets commits in memory', 'self.superblock.closed && «self.superblock.version == shared.newest().version»', 'true', 'engine fuzz_regressions::operations'],
-    ['closing empties the log before both superblocks are without it', '«self.write_twin(shared)?;» if let Some(log) = &mut self.log { log.empty();', '', 'engine golden::the_same_database_has_the_same_bytes_today'],
+    ['closing empties the log before both superblocks are without it', '«self.overwrite_older(shared)?;» if let Some(log) = &mut self.log { log.empty();', '', 'engine golden::the_same_database_has_the_same_bytes_today'],
     ['closing makes a checkpoint that needs the log', '«self.checkpoint_newest(shared, true)»?;', 'self.checkpoint_newest(shared, false)', 'engine corruption::a_damaged_sector_of_the_superblocks_loses_nothing'],
     ['closing leaves the log', 'log.empty();', 'let _ = log;', 'engine golden::the_same_database_has_the_same_bytes_today'],
     ['values that the log names are free after a partial checkpoint', 'let is_logged = «checkpoint.is_partial() && retired.written_by > self.durable.version»;', 'false', 'engine shadow::values_of_a_log_that_is_replayed_twice_stay'],
@@ -315,7 +315,7 @@ export const MUTANTS = {
     ['a whole checkpoint leaves the trees ahead of the log', 'self.space.checkpointed(quarantine); «self.trees_are_ahead = false;»', '', 'engine replay::merges_go_in_parts_again_once_what_replay_merged_is_checkpointed'],
     ['a log gets its superblock before its header', '«log.begin(self.superblock.version) .inspect_err(|error| shared.flush.fail_unless_full(error))?;»', '', 'engine durability::two_deaths_around_a_close_lose_nothing'],
     ['the header of a log is not flushed before its superblock', '«shared.flush.flush_log_alone(log.salt())» } /// Leaves', 'Ok(())', 'engine durability::two_deaths_around_a_close_lose_nothing'],
-    ['remains of a log are dropped while the older superblock needs them', '«self.write_twin(shared)?;» if let Some(log) = &mut self.log { log.drop_remains()', '', 'engine durability::two_deaths_around_a_close_lose_nothing'],
+    ['remains of a log are dropped while the older superblock needs them', '«self.overwrite_older(shared)?;» if let Some(log) = &mut self.log { log.drop_remains()', '', 'engine durability::two_deaths_around_a_close_lose_nothing'],
     ['remains of a log stay behind its header', '«log.drop_remains() .inspect_err(|error| shared.flush.fail_unless_full(error))?;»', 'let _ = log;', 'engine durability::a_header_that_is_lost_over_the_remains_of_a_log_does_no_harm'],
     ['the remains of a log are not flushed away', 'shared.flush.flush_log_alone(0)?;', '', 'engine durability::a_header_that_is_lost_over_the_remains_of_a_log_does_no_harm'],
     ['a log begins beside a merge that a thread has', '|| self.log.is_none() { return Ok(false); } «self.recall(shared)?;»', '', 'engine threads::a_commit_that_begins_the_log_takes_the_merge_of_a_thread_back'],
@@ -323,14 +323,14 @@ export const MUTANTS = {
     ['a checkpoint keeps no units waiting', 'self.max_waiting = max_waiting(&self.superblock, &self.space);', '', 'engine space::a_database_that_has_grown_lets_more_wait'],
     ['removed values are not counted as waiting', 'self.space.remove_values(std::mem::take(&mut draft.removed_units));', '', 'engine space::removing_old_values_frees_them_without_a_full_log'],
   ],
-  'state/twin.rs': [
+  'state/superblock_pair.rs': [
     ['the log switches though the newest checkpoint needs the other half', 'log.should_switch() && «log.needs_only_this_half(newest)»', '{ let _ = newest; true }', 'engine recover::edges::a_database_inside_a_value_stays_a_value'],
     ['the log switches though the older superblock needs the other half', 'if «!self.older_log.is_some_and(|older| log.needs_only_this_half(&older))» {', 'false', 'engine golden::the_same_database_has_the_same_bytes_today'],
     ['the log switches before its half is flushed', 'shared.flush.flush_appended(shared.pager.blocks.file())?;', '', 'engine full_log::a_log_in_use'],
-    ['a twin overwrites the newest superblock', 'generation: «self.superblock.generation + 1»,', 'self.superblock.generation + 2', 'engine golden::the_same_database_has_the_same_bytes_today'],
-    ['a twin that could not be written is forgotten', 'shared.flush.fail_unless_full(&error);', '', 'engine faults::a_failed_superblock_ends_writing_whatever_it_was_for'],
-    ['a twin is not flushed', 'shared.flush.flush_alone(file)?;', '', 'engine encryption::a_change_of_key_takes_effect_as_a_whole_wherever_it_is_cut'],
-    ['a new key is in one superblock', 'adopt(self); «self.write_twin(shared)»', 'Ok(())', 'engine reencryption::a_database_without_blocks_gets_another_data_key'],
+    ['a copy of the superblock overwrites the newest superblock', 'generation: «self.superblock.generation + 1»,', 'self.superblock.generation + 2', 'engine golden::the_same_database_has_the_same_bytes_today'],
+    ['a copy of the superblock that could not be written is forgotten', 'shared.flush.fail_unless_full(&error);', '', 'engine faults::a_failed_superblock_ends_writing_whatever_it_was_for'],
+    ['a copy of the superblock is not flushed', 'shared.flush.flush_alone(file)?;', '', 'engine encryption::a_change_of_key_takes_effect_as_a_whole_wherever_it_is_cut'],
+    ['a new key is in one superblock', 'adopt(self); «self.overwrite_older(shared)»', 'Ok(())', 'engine reencryption::a_database_without_blocks_gets_another_data_key'],
     ['a key that could not be changed is kept', 'self.superblock.encryption = old;', 'drop(old);', 'engine encryption::a_key_that_could_not_be_changed_stays'],
   ],
   'state/published.rs': [
@@ -405,12 +405,12 @@ export const MUTANTS = {
     ['what waited to become free stays after its checkpoint', '«return self.reclaim_waiting(shared);»', 'return Ok(());', 'engine space::values_that_are_replaced_give_their_space_back'],
     ['a partial checkpoint on a full disk keeps what the older one reaches', 'if «self.is_tight(shared)» {', 'false', 'engine space::a_merge_on_a_full_storage_goes_in_short_parts'],
   ],
-  'state/settle.rs': [
+  'state/draft_merge.rs': [
     ['newer memtables are merged before older ones', '«vec![active, fresh]»', 'vec![fresh, active]', 'engine durability::large_transactions_are_checkpoints'],
     ['a superblock is written between the nodes of a transaction', 'if «draft.spilled.is_empty()» {', 'true', 'engine durability::no_superblock_is_written_between_the_nodes_of_a_transaction'],
     ['nodes that two merges of a transaction wrote are lost', '«self.space.free.free(extent)?;»', '', 'engine durability::large_transactions_are_checkpoints'],
   ],
-  'state/room.rs': [
+  'state/reserve.rs': [
     ['a value that found no room keeps what it took', 'let file = shared.pager.blocks.file(); let end = «self.space.free.end()» * shared', 'u64::MAX / 65536', 'engine space::a_refused_value_leaves_its_room'],
     ['the room of a merge leaves out what it adds', '«summary.round_nodes * node_bytes + summary.bytes() as u64»', 'summary.round_nodes * node_bytes', 'engine space::a_full_storage_can_be_emptied_and_filled_again'],
     ['commits are admitted without room', 'if «lacking == 0» {', 'true', 'engine full::closing_leaves_no_free_tail_but_the_reserve'],
@@ -425,7 +425,7 @@ export const MUTANTS = {
     ['no room is taken in the log', 'Some(log) if «lacking > 0» =>', 'false', 'engine space::values_that_are_removed_give_their_space_back'],
     ['the room of merges in parts is taken for granted where trees are ahead', '&& «!self.trees_are_ahead» {', 'true', 'engine replay::what_is_admitted_beside_what_replay_merged_can_be_checkpointed'],
   ],
-  'state/stale.rs': [
+  'state/overtaken.rs': [
     ['damage counts as another writer', 'Ok(newest) if «newest <= opened» => error', 'newest < opened', 'processes read_only::damage_beside_no_writer_is_damage'],
   ],
   'log/mod.rs': [
@@ -470,7 +470,7 @@ export const MUTANTS = {
     ['a half that was begun is not noted', 'replay.end = Position::first(header.half, header.salt); «replay.has_header = true;»', '', 'engine durability::a_half_without_records_keeps_its_header'],
   ],
   'log/ownership.rs': [
-    ['a closed log may be any file', 'if «file.len()? <= u64::from(HALF_HEADER_BYTES) || super::is_ours(&front)» {', '{ let _ = &front; true }', 'engine files::each_way_to_lose_a_file_has_its_outcome'],
+    ['a closed log may be any file', 'if «file.len()? <= u64::from(HALF_HEADER_BYTES) || super::is_log_file(&front)» {', '{ let _ = &front; true }', 'engine files::each_way_to_lose_a_file_has_its_outcome'],
     ['a record without the zeros behind it is missed', '«bytes.resize(bytes.len().next_multiple_of(record::ALIGN), 0);»', '', 'lib log::ownership::tests::a_log_is_there_up_to_the_last_byte_that_is_no_padding'],
     ['a log is missed though its next record is there', 'if !newest.is_flushed || «continues(file, newest)?»', 'false', 'engine recover::logs::a_damaged_record_costs_its_commit'],
     ['a log is missed though its last record is there', '|| «leads_to(file, newest)?» {', 'false', 'engine durability::two_deaths_around_a_close_lose_nothing'],
@@ -608,7 +608,7 @@ export const MUTANTS = {
     ['the older superblock may lead to less than a partial checkpoint', 'newest.version.max(«newest.log_reaches») {', '0', 'engine damaged_tails::a_damaged_part_of_a_merge_and_a_damaged_end_of_the_log_are_refused'],
     ['each superblock is taken to stand alone', 'stands_alone: «superblock.generation < all[0].generation || older.is_none_or(|older| older.free_map == superblock.free_map)»,', '{ let _ = older; true }', 'engine shadow::values_of_a_log_that_is_replayed_twice_stay'],
     ['no superblock is taken to stand alone', 'stands_alone: «superblock.generation < all[0].generation || older.is_none_or(|older| older.free_map == superblock.free_map)»,', '{ let _ = older; false }', 'engine space::values_in_what_a_damaged_checkpoint_freed_stay'],
-    ['a twin is not taken to stand alone', 'older.is_none_or(|older| «older.free_map == superblock.free_map»)', '{ let _ = older; false }', 'engine space::values_in_what_a_twin_freed_stay'],
+    ['a copy of the superblock is not taken to stand alone', 'older.is_none_or(|older| «older.free_map == superblock.free_map»)', '{ let _ = older; false }', 'engine space::values_in_what_a_copied_superblock_freed_stay'],
     ['what the log lacks at its front is not missed', '«log::check_presence(&**log, &superblocks[0].log_start())?;»', 'let _ = log;', 'engine files::copies_from_another_time_do_not_pass_for_the_whole'],
     ['a log of another database is taken', '«log::check_owner(&**log, &superblock.log_start(), &replay, reached)?;»', 'let _ = log;', 'engine files::copies_from_another_time_do_not_pass_for_the_whole'],
     ['opening does not flush what it read of the data file', '} else if !options.read_only { «shared.flush.flush_alone(shared.pager.blocks.file())?;» } Ok(())', '', 'engine reopened::a_checkpoint_that_an_opening_shows_outlives_a_power_cut'],
@@ -637,7 +637,7 @@ export const MUTANTS = {
     ['a flush of the host makes nothing visible', '«self.shared.publish_durable();»', '', 'engine open_flush::a_submitted_commit_is_seen_and_kept_from_its_flush_on'],
     ['a flush of the host does not look for another writer', '.and_then(|()| «file.check_owner()»)', 'Ok(())', 'engine fence::a_flush_of_the_host_acknowledges_nothing_after_another_opening'],
   ],
-  'database/beside.rs': [
+  'database/concurrent_reader.rs': [
     ['a reader accepts a state that the writer overwrote', 'if «after <= before + 1» =>', '{ let _ = before; true }', 'processes read_only::an_opening_that_is_overtaken_begins_anew'],
     ['a reader does not try again', 'if «after == before || !may_be_overtaken(&error)» =>', 'true', 'processes read_only::an_opening_that_is_overtaken_begins_anew'],
   ],
@@ -676,7 +676,7 @@ export const MUTANTS = {
     ['room for paths is lost after a slice', 'for extent in relocation.reserved.drain(..) { «writer.space.free.free(extent)?;» }', 'let _ = extent;', 'engine compact::faults_leave_a_usable_database_or_poison_it'],
     ['snapshots before a move do not keep the old extents', 'state.moves += 1;', '', 'engine compact::running::snapshots_between_slices_stay_as_they_are'],
     ['entries of the catalog are not moved', '«entries.insert(at, name.clone());»', 'let _ = (at, entries);', 'engine reencryption::the_catalog_of_empty_collections_gets_another_data_key'],
-    ['a slice skips the rest of its collection', 'if let Some(key) = relocation.next.take() { return Ok(Place { name: name.clone(), key, is_in_catalog: false, }); }', 'relocation.next = None;', 'engine reencryption::slices_that_go_on_within_a_leaf_pass_over_no_value'],
+    ['a slice skips the rest of its collection', 'if let Some(key) = relocation.next.take() { return Ok(PassPosition { name: name.clone(), key, is_in_catalog: false, }); }', 'relocation.next = None;', 'engine reencryption::slices_that_go_on_within_a_leaf_pass_over_no_value'],
   ],
   'maintenance/reencrypt.rs': [
     ['a re-encryption ends after one pass', 'if is_over && «!work.has_found» {', 'true', 'engine reencryption::a_collection_that_is_renamed_to_behind_a_pass_gets_another_data_key'],

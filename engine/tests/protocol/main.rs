@@ -107,7 +107,7 @@ struct Config {
     extents: u8,
     /// A half with so many records makes the log switch.
     switch_at: u8,
-    /// There are twins, closes, and commits that bypass the log.
+    /// The older superblock is overwritten, there are closes, and commits that bypass the log.
     has_other_steps: bool,
     /// The files may be damaged, once, at a death.
     has_damage: bool,
@@ -310,7 +310,7 @@ fn opening_frees_what_no_superblock_reaches() {
         ..MERGE
     };
     assert_wrong(&MERGE, |rules| rules.release = Release::OnDemand, FREE);
-    // A twin, and a superblock that was destroyed.
+    // An older superblock that was overwritten, and one that was destroyed.
     assert_wrong(&LOG, |rules| rules.release = Release::FromOlder, BOTH);
     assert_wrong(&damaged, |rules| rules.release = Release::FromOlder, BOTH);
 }

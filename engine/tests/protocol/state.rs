@@ -30,8 +30,8 @@ pub(super) enum Step {
     Freeze { switch_log: bool },
     Seal(Kind),
     EndSeal,
-    WriteTwin,
-    EndTwin,
+    OverwriteOlder,
+    EndOverwrite,
     Kill(Option<Damage>),
     PowerCut(Cut, Option<Damage>),
 }
@@ -143,8 +143,8 @@ impl State {
     pub(super) fn steps(&self, config: &Config) -> Vec<Step> {
         let mut steps = Vec::new();
         let Some(writer) = &self.writer else { return steps };
-        if writer.twin.is_some() {
-            steps.push(Step::EndTwin);
+        if writer.overwriting.is_some() {
+            steps.push(Step::EndOverwrite);
         } else {
             self.steps_of(writer, config, &mut steps);
         }
@@ -168,10 +168,10 @@ impl State {
     fn steps_of(&self, writer: &Writer, config: &Config, steps: &mut Vec<Step>) {
         let is_idle = writer.merging.is_none() && writer.sealing.is_none();
         let can_commit = self.commits > 0 && !writer.is_busy();
-        let has_room = usize::from(writer.log.at.index) < HALF && !writer.log.checkpoint_first;
+        let has_space = usize::from(writer.log.at.index) < HALF && !writer.log.checkpoint_first;
         if can_commit {
             let kinds = 0..config.kinds.len() as u8;
-            if has_room && !(writer.superblock.closed && writer.sealing.is_some()) {
+            if has_space && !(writer.superblock.closed && writer.sealing.is_some()) {
                 steps.extend(kinds.clone().map(Step::Commit));
             }
             if is_idle && (config.has_other_steps || writer.log.checkpoint_first) {
@@ -196,8 +196,8 @@ impl State {
         }
         if writer.sealing.is_some() {
             steps.push(Step::EndSeal);
-        } else if config.has_other_steps && writer.wants_twin(config) {
-            steps.push(Step::WriteTwin);
+        } else if config.has_other_steps && writer.wants_overwrite(config) {
+            steps.push(Step::OverwriteOlder);
         }
     }
 
@@ -302,9 +302,9 @@ impl State {
                 writer.end_seal(config, &mut self.disk, crc);
                 self.durable = self.durable.max(writer.superblock.version);
             }
-            Step::WriteTwin => writer.write_twin(&mut self.disk, false),
-            Step::EndTwin => {
-                if writer.end_twin(&mut self.disk) {
+            Step::OverwriteOlder => writer.overwrite_older(&mut self.disk, false),
+            Step::EndOverwrite => {
+                if writer.end_overwrite(&mut self.disk) {
                     self.deaths -= 1;
                     self.expected = Expected {
                         least: writer.version,

@@ -92,7 +92,7 @@ pub(super) struct Writer {
     /// The newest superblock is that of a checkpoint of this opening.
     has_sealed: bool,
     /// A second superblock was written and not flushed; `true` if the log is emptied after it.
-    pub twin: Option<bool>,
+    pub overwriting: Option<bool>,
     pub log: Log,
     /// Salt of the half that was flushed last, and how many of its records were.
     flushed: (u8, u8),
@@ -161,7 +161,7 @@ impl Writer {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.twin.is_some()
+        self.overwriting.is_some()
             || self
                 .sealing
                 .is_some_and(|sealing| matches!(sealing.kind, Kind::Closing | Kind::Large))
@@ -360,8 +360,8 @@ impl Writer {
         self.should_switch(config) && self.older_allows_switch()
     }
 
-    /// Whether a twin frees something, or lets the log switch.
-    pub(super) fn wants_twin(&self, config: &Config) -> bool {
+    /// Whether overwriting the older superblock frees something, or lets the log switch.
+    pub(super) fn wants_overwrite(&self, config: &Config) -> bool {
         let switches = self.merging.is_none() && self.should_switch(config) && !self.older_allows_switch();
         self.has_sealed || switches
     }
@@ -586,24 +586,24 @@ impl Writer {
         self.frozen_space = None;
         self.merging = None;
         if sealing.kind == Kind::Closing {
-            self.write_twin(disk, true);
+            self.overwrite_older(disk, true);
         }
     }
 
     /// Writes the newest superblock once more, over the older one.
-    pub(super) fn write_twin(&mut self, disk: &mut Disk, closing: bool) {
+    pub(super) fn overwrite_older(&mut self, disk: &mut Disk, closing: bool) {
         let slot = self.slot();
         self.older_log = None;
         disk.cached.slots[slot] = Some(Superblock {
             generation: self.superblock.generation + 1,
             ..self.superblock
         });
-        self.twin = Some(closing);
+        self.overwriting = Some(closing);
     }
 
-    /// Flushes the twin; returns whether the database is closed.
-    pub(super) fn end_twin(&mut self, disk: &mut Disk) -> bool {
-        let closes = self.twin.take().unwrap_or_default();
+    /// Flushes the overwritten superblock; returns whether the database is closed.
+    pub(super) fn end_overwrite(&mut self, disk: &mut Disk) -> bool {
+        let closes = self.overwriting.take().unwrap_or_default();
         self.has_sealed = false;
         disk.flush_data();
         self.older_log = Some(self.superblock.log);
@@ -805,7 +805,7 @@ fn recover_from(
         merging: None,
         sealing: None,
         has_sealed: false,
-        twin: None,
+        overwriting: None,
         log: Log {
             at: Position::default(),
             came_from: Position::default(),

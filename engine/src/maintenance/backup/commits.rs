@@ -79,7 +79,7 @@ impl<'a> CommitWriter<'a> {
     }
 }
 
-/// Reads what a [`CommitWriter`] wrote.
+/// Reads the output of a [`CommitWriter`].
 pub(crate) struct CommitReader<'a> {
     frames: FrameReader<'a>,
     last: u64,

@@ -7,7 +7,7 @@ use crate::cipher::{Cipher, Domain, Key, NONCE_BYTES, OVERHEAD_BYTES, TAG_BYTES}
 use crate::error::{Error, Result};
 use crate::pages::Encryption;
 
-/// Length of what follows the header: the wrapped data key, zeros, and a CRC32 of both.
+/// Length of the key part behind the header: the wrapped data key, zeros, and a CRC32 of both.
 pub(super) const WRAPPED_BYTES: usize = 208;
 const CRC_AT: usize = WRAPPED_BYTES - 4;
 
@@ -19,7 +19,7 @@ pub(super) struct FrameCipher {
 }
 
 impl FrameCipher {
-    /// Begins a stream; also returns what follows its header.
+    /// Begins a stream; also returns the key part that follows its header.
     pub(super) fn create(encryption: &Encryption, header: &[u8; HEADER_BYTES]) -> (Self, [u8; WRAPPED_BYTES]) {
         let cipher = encryption.cipher();
         let wrapped = encryption.encode_wrapped_key();
@@ -31,7 +31,7 @@ impl FrameCipher {
         (Self { cipher, header }, bytes)
     }
 
-    /// Opens a stream with what follows its header.
+    /// Opens a stream with the key part that follows its header.
     pub(super) fn open(
         wrapped: &[u8; WRAPPED_BYTES],
         key: Option<&Key>,

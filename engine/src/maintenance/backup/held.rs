@@ -27,7 +27,7 @@ impl HeldStorage {
         Ok(Self { target, data })
     }
 
-    /// Writes what was held back. Both superblocks agree by now, so any part of them that survives
+    /// Writes the sectors that were held back. Both superblocks agree by now, so any part of them that survives
     /// a power failure suffices.
     pub(super) fn release(&self) -> Result<()> {
         self.data.file.write_at(0, &self.data.front())?;

@@ -19,7 +19,7 @@ const MAX_COMMIT_BYTES: usize = isize::MAX as usize;
 impl Database {
     /// Writes all commits after `version`, up to the newest one, to `into`.
     ///
-    /// [`restore_commits`](Self::restore_commits) reads the stream: it holds what happened since
+    /// [`restore_commits`](Self::restore_commits) reads the stream: it holds the commits since
     /// the backup whose report says `version`. The commits come from the feed, so the database
     /// should store one ([`Options::feed_commits`](crate::Options::feed_commits)) that reaches back
     /// that far. `progress` counts commits and is called at the beginning, at the end and at least
@@ -28,9 +28,9 @@ impl Database {
     /// Memory is bounded by the largest commit and a few frames of 256 KiB.
     ///
     /// # Errors
-    /// [`Error::TruncatedFeed`] if commits after `version` are no longer kept, so that a full
+    /// [`Error::TruncatedFeed`] if commits after `version` are no longer retained, so that a full
     /// backup is required. [`Error::InvalidArgument`] if there are no commits after `version`, or
-    /// if it is 0. Errors of reading the database and of the sink. What was written by then is not
+    /// if it is 0. Errors of reading the database and of the sink. The output until then is not
     /// a valid backup.
     ///
     /// ```

@@ -18,7 +18,7 @@ pub(crate) struct FrameReader<'a> {
     at: usize,
     previous_crc: u32,
     cipher: Option<FrameCipher>,
-    /// Totals of what was read so far, except `items`.
+    /// Totals so far, except `items`.
     totals: Totals,
     end: Option<Totals>,
     /// Offset of the current frame in the stream.

@@ -31,7 +31,7 @@ use crate::transaction::{Durability, WriteTransaction};
 ///
 /// The database is complete or does not exist: its superblocks are written last, after everything
 /// was compared with the totals of the backup and verified. After an error or a cancellation the
-/// target is empty again. What a killed process or a power failure leaves behind does not open as a
+/// target is empty again. A restore that a killed process or a power failure cut off does not open as a
 /// database and has to be removed.
 ///
 /// `progress` is called at the beginning, before the verification, and at least once for every

@@ -27,7 +27,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// Errors of reading the database, and [`Error::Io`](crate::Error::Io) and
-    /// [`Error::StorageFull`](crate::Error::StorageFull) of the sink. What was written by then is
+    /// [`Error::StorageFull`](crate::Error::StorageFull) of the sink. The output until then is
     /// not a valid backup.
     ///
     /// ```
@@ -137,7 +137,7 @@ fn save_collection(
     Ok(())
 }
 
-/// Writes what precedes the records of a collection; returns a cursor over the records.
+/// Writes the frames that precede the records of a collection; returns a cursor over the records.
 pub(super) fn begin_collection<W: Write>(
     snapshot: &Snapshot,
     info: &CollectionInfo,
@@ -151,7 +151,7 @@ pub(super) fn begin_collection<W: Write>(
     Ok(tree.with_expired().cursor(KeyRange::all(), Direction::Forward))
 }
 
-/// Writes what precedes a record's value.
+/// Writes the fields that precede a record's value.
 pub(super) fn write_head<W: Write>(cursor: &Cursor, writer: &mut FrameWriter<W>) -> Result<()> {
     writer.write_counted(cursor.key())?;
     let expires_at = cursor.expires_at();

@@ -96,7 +96,7 @@ pub(super) fn collections(salvage: &mut Salvage<'_>, root: Option<Child>, as_of:
     Ok((list, outcome))
 }
 
-/// What the readable catalog leaves, old ones included, say about a name with a given id.
+/// The entries of readable catalog leaves, old ones included, for a name with a given id.
 struct Seen {
     collection: Collection,
     /// Generation of the newest leaf with the entry.

@@ -28,17 +28,17 @@ impl Salvage<'_> {
             && let Some(child) = self.found_root(found)
             && self.is_whole(Some(child), found.generation)?
         {
-            self.settle(found.generation);
+            self.exclude_later(found.generation);
             return Ok((Some(child), found.generation));
         }
         if self.is_whole(own.0, own.1)? {
-            self.settle(own.1);
+            self.exclude_later(own.1);
         }
         Ok(own)
     }
 
     /// Excludes blocks of later checkpoints, which were never finished.
-    fn settle(&mut self, generation: u64) {
+    fn exclude_later(&mut self, generation: u64) {
         self.last_generation = generation;
         if self
             .index
@@ -88,7 +88,7 @@ impl Salvage<'_> {
     /// end can tell.
     pub(super) fn learn_free_space(&mut self, superblock: &Superblock) {
         if let Ok(space) = Space::load(&self.pager, superblock) {
-            self.free = space.free.extents().into_iter().chain(space.kept()).collect();
+            self.free = space.free.extents().into_iter().chain(space.unreleased()).collect();
             self.free.sort_unstable();
         }
         // A crash leaves blocks there with the generation of the next checkpoint, the same

@@ -1,4 +1,4 @@
-//! Applies the log's records on top of what the blocks gave.
+//! Applies the log's records on top of the records that the blocks gave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -28,7 +28,7 @@ fn operations(log: &SalvagedLog) -> impl Iterator<Item = Operation<'_>> {
     payloads.flat_map(Operations::new).map_while(Result::ok)
 }
 
-/// Room that the longest key in the log needs.
+/// Length of the longest key in the log.
 pub(super) fn longest_key(log: &SalvagedLog) -> usize {
     let lengths = operations(log).map(|operation| match operation {
         Operation::Set { key, expires, .. } | Operation::SetOutOfLine { key, expires, .. } => {
@@ -311,7 +311,7 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    /// Commits the rest and updates the report.
+    /// Commits the remaining records and updates the report.
     fn finish(mut self, salvage: &mut Salvage<'_>) -> Result<()> {
         self.flush()?;
         for (id, lost) in std::mem::take(&mut self.lost) {

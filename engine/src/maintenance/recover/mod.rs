@@ -120,7 +120,7 @@ pub fn recover(
     let has_log = source.exists(LOG_FILE)?;
     let log = has_log.then(|| source.open(LOG_FILE, false)).transpose()?;
     let data = match &log {
-        // What the log holds is worth having without the rest.
+        // The log's records are worth having without the tree's.
         Some(log) if !source.exists(DATA_FILE)? && !is_empty(&**log)? => MemoryStorage::new().open(DATA_FILE, true)?,
         _ => source.open(DATA_FILE, false)?,
     };
@@ -160,7 +160,7 @@ fn check_empty(target: &dyn Storage) -> Result<()> {
     Ok(())
 }
 
-/// Reads what is left of the log, and tells whether there is one.
+/// Reads the intact records of the log, and tells whether there is one.
 fn read_log(files: &Files, superblock: Option<&Superblock>) -> (SalvagedLog, LogState) {
     let is_used = superblock.is_none_or(|superblock| superblock.log_half_bytes > 0);
     match &files.log {

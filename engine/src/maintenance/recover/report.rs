@@ -47,7 +47,7 @@ pub enum Completeness {
     Cancelled,
 }
 
-/// What led to the records.
+/// The source of recovered records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecoveredRoot {
     /// The superblock of this checkpoint.
@@ -80,7 +80,7 @@ pub enum LogState {
     Damaged,
 }
 
-/// What the log contributed.
+/// The log's part in a recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecoveredLog {
     /// Condition of the log.
@@ -136,9 +136,9 @@ pub struct LostRecord {
 pub struct RecoverReport {
     /// Quality of the result.
     pub completeness: Completeness,
-    /// What led to the records.
+    /// The source of the records.
     pub root: RecoveredRoot,
-    /// What the log contributed.
+    /// The log's part in it.
     pub log: RecoveredLog,
     /// Collections of the new database, ordered by name.
     pub collections: Vec<RecoveredCollection>,
@@ -153,7 +153,7 @@ pub struct RecoverReport {
     /// Referenced blocks that could not be read, and sectors that the storage could not read in the
     /// scan.
     pub unreadable_blocks: u64,
-    /// What was wrong with the first hundred of these blocks.
+    /// The faults of the first hundred of these blocks.
     pub problems: Vec<Error>,
 }
 

@@ -226,7 +226,7 @@ impl Scan {
             number: node.block_number(),
         });
         self.samples.take(header.owner, node);
-        // The new database may need room for the record's expiry hint.
+        // The new database may need space for the record's expiry hint.
         let expires = |index| node.is_leaf() && node.record(index).expires != 0;
         let hint_bytes = |index| if expires(index) { HINT_BYTES } else { 0 };
         let keys = (0..node.len()).map(|index| node.prefix_len() + node.suffix(index).len() + hint_bytes(index));

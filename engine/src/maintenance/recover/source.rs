@@ -62,7 +62,7 @@ impl Source {
     }
 
     fn load(&mut self, offset: u64, needed: usize) {
-        // Only sequential reads are likely to want what follows.
+        // Only sequential reads are likely to want the bytes that follow.
         let continues = (self.at..=self.at + self.window.len() as u64).contains(&offset);
         let wanted = if continues {
             WINDOW_BYTES

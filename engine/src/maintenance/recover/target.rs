@@ -81,7 +81,7 @@ pub(super) fn finish(database: Database, control: &mut Control<'_>) -> Flow<()> 
     Ok(())
 }
 
-/// Room that a key needs: a record that expires has a hint, which is longer than the key.
+/// Bytes that a key needs: a record that expires has a hint, which is longer than the key.
 pub(super) fn stored_key_bytes(key: &[u8], expires: u64) -> usize {
     key.len() + if expires == 0 { 0 } else { HINT_BYTES }
 }
@@ -131,8 +131,8 @@ impl LostKeys {
 
     pub(super) fn report(self, collection: Option<&str>, report: &mut RecoverReport) {
         report.lost_record_count += self.keys.len() as u64 + self.more;
-        let room = MAX_LOST.saturating_sub(report.lost_records.len());
-        let records = self.keys.into_iter().take(room).map(|key| LostRecord {
+        let left = MAX_LOST.saturating_sub(report.lost_records.len());
+        let records = self.keys.into_iter().take(left).map(|key| LostRecord {
             collection: collection.map(str::to_owned),
             key,
         });
@@ -179,7 +179,7 @@ impl<'a> Writer<'a> {
         Ok(self.transaction.as_mut().expect("it was begun just now"))
     }
 
-    /// Commits the rest; returns the keys that were lost.
+    /// Commits the remaining records; returns the keys that were lost.
     pub(super) fn finish(mut self) -> Result<LostKeys> {
         self.flush()?;
         Ok(self.lost)

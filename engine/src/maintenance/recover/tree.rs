@@ -17,7 +17,7 @@ const CACHE_BYTES: usize = 1 << 20;
 
 /// Receives the records of a tree, in the order of their leaves.
 pub(super) trait Sink {
-    /// Discards what older leaves said about these keys, because a newer leaf covers them.
+    /// Discards the records of older leaves under these keys, because a newer leaf covers them.
     fn clear(&mut self, range: &Range) -> Result<(), Error>;
     /// Takes a record with its expiry, 0 for none, and the checkpoint as of which it is known.
     fn put(&mut self, key: &[u8], value: &[u8], expires: u64, generation: u64) -> Result<(), Error>;
@@ -90,7 +90,7 @@ impl<'a> Salvage<'a> {
     /// Passes the records of a tree to `sink`.
     ///
     /// `root` is the tree's root as of the checkpoint `as_of`, unless the scan found a newer one.
-    /// Where the root does not lead to the leaves, the sink gets what the scan found.
+    /// Where the root does not lead to the leaves, the sink gets the leaves that the scan found.
     pub(super) fn tree(
         &mut self,
         owner: u32,
@@ -198,7 +198,7 @@ impl<'a> Salvage<'a> {
 
     /// Fills holes from the leaves that the scan found.
     ///
-    /// Leaves are applied oldest first, each replacing what older ones said about its keys, so no
+    /// Leaves are applied oldest first, each replacing the records of older ones in its range, so no
     /// list of covered keys is needed. Leaves in free space come before all others: they only stand
     /// in for lost leaves.
     fn fill(&mut self, owner: u32, holes: &Holes, after: u64, sink: &mut dyn Sink) -> Flow<()> {

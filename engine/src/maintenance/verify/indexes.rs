@@ -10,7 +10,7 @@ use crate::state::index::{entry_key, index_keys_of, index_of, split_entry_key};
 use crate::state::{Collection, IndexKeys, Version};
 use crate::tree::value;
 
-/// What is read of an indexed collection.
+/// A tree of an indexed collection.
 #[derive(Clone, Copy)]
 enum Part {
     /// The records.
@@ -33,12 +33,12 @@ pub(super) struct IndexCheck {
     /// Collections still to read, the next one last.
     scans: Vec<Scan>,
     cursor: Option<LayeredCursor>,
-    /// What expired before is not checked: it is removed step by step.
+    /// Records that expired before are not checked: it is removed step by step.
     now: u64,
 }
 
 impl IndexCheck {
-    /// Unless `is_sound`, it checks nothing: what cannot be read has been reported already.
+    /// Unless `is_sound`, it checks nothing: unreadable blocks have been reported already.
     pub(super) fn new(version: &Version, now: u64, is_sound: bool) -> Self {
         let mut scans = Vec::new();
         for (name, collection) in version.collections.iter().filter(|_| is_sound) {
@@ -176,7 +176,7 @@ impl IndexedRecords<'_> {
         Ok(())
     }
 
-    /// Checks that a record exists if index keys are kept apart for it.
+    /// Checks that a record exists if index keys are stored apart for it.
     fn check_apart(&self, key: &[u8], cell: &LeafCell<'_>) -> Result<()> {
         if self.expiry_of(self.records, key)? == Some(cell.expires) {
             return Ok(());

@@ -12,15 +12,15 @@ use counter::Counter;
 
 use crate::block::{BlockFile, BlockRef, Kind, PageId};
 use crate::error::Result;
+use crate::locks::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::locks::{Mutex, MutexGuard};
 use crate::node::{Limits, Node};
-use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Mutex, MutexGuard};
 
 mod counter;
 
 const SHARDS: usize = if cfg!(target_family = "wasm") { 1 } else { 16 };
 
-/// What a parent states about the node it refers to.
+/// A parent's description of the node it refers to.
 #[derive(Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub owner: u32,
@@ -49,7 +49,7 @@ impl Expected<'_> {
 pub(crate) enum Access {
     /// Cache it.
     Point,
-    /// Cache a leaf only if there is room: a scan must not empty the cache.
+    /// Cache a leaf only if it fits: a scan must not empty the cache.
     Scan,
 }
 
@@ -216,8 +216,8 @@ impl Pager {
         self.evict();
     }
 
-    /// Caches a page that was just written: an inner node always, a leaf only if there is room.
-    pub(crate) fn insert_if_room(&self, unit: u64, node: Node) {
+    /// Caches a page that was just written: an inner node always, a leaf only if it fits.
+    pub(crate) fn insert_if_space(&self, unit: u64, node: Node) {
         if !node.is_leaf() || self.used_bytes() + node.memory_bytes() <= self.cache_bytes {
             self.insert_clean(unit, Arc::new(node));
         }

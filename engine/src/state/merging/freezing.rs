@@ -68,7 +68,7 @@ impl Writer {
             self.merges.begun += 1;
         }
         if HAS_THREADS {
-            shared.lending.announce();
+            shared.merge_thread.announce();
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Installs what was merged since a transaction began in its state.
+    /// Installs trees merged since a transaction began in its state.
     pub(crate) fn catch_up(shared: &Shared, state: &mut Version) {
         let newest = shared.newest();
         state.moves = newest.moves;

@@ -127,7 +127,7 @@ impl Writer {
         merging.round_bytes = self.round_bytes(shared);
         self.merging = Some(merging);
         if self.is_tight(shared) {
-            self.write_twin(shared)?;
+            self.overwrite_older(shared)?;
         }
         Ok(())
     }

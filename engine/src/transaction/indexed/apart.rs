@@ -1,4 +1,4 @@
-//! Index keys that records keep apart from their leaf cells, which have no room for them.
+//! Index keys that records keep apart from their leaf cells, where they do not fit.
 //!
 //! Only here is it known which those are: a build may have added some since an optimistic
 //! transaction began.
@@ -78,7 +78,7 @@ impl WriteTransaction<'_> {
         } else {
             REF_BYTES
         };
-        let (own, apart): (&[u8], &[u8]) = if limits.has_room_for_index_keys(key.len(), bytes.len(), stored_len) {
+        let (own, apart): (&[u8], &[u8]) = if limits.fits_index_keys(key.len(), bytes.len(), stored_len) {
             (&bytes, &[])
         } else {
             (&[], &bytes)

@@ -16,7 +16,7 @@ pub(crate) struct StoredKeys {
     pub expires: u64,
 }
 
-/// Where records, and the entries of indexes, are kept.
+/// Where records, and the entries of indexes, are stored.
 pub(crate) trait Entries {
     /// Index keys of a record of the collection with this name and id; `None` if there is no record.
     /// A record that has expired and was not purged is one.

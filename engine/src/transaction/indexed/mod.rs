@@ -2,7 +2,7 @@
 //! indexed collections.
 //!
 //! In browsers this is part of a module that only databases with indexes load. The build finds the
-//! functions through which the rest of the engine reaches it by name, so they are never inlined.
+//! functions through which the other parts of the engine reach it by name, so they are never inlined.
 //!
 //! Every change of a record changes its entries in the indexes in the same commit. Which entries a
 //! record has is stored with it, so removing them calls no function of the program.

@@ -1,4 +1,4 @@
-//! What tests of damaged indexes need.
+//! Damages indexes, for tests.
 
 use crate::error::Result;
 use crate::range::{Direction, KeyRange};

@@ -165,7 +165,7 @@ impl TransactionScan {
         visible(self.overlay.as_ref()?.writes.get(&self.key)?, self.now)
     }
 
-    /// Moves to the next record; `false` at the end of the range. What it passes counts as read by
+    /// Moves to the next record; `false` at the end of the range. Records that it passes count as read by
     /// `transaction`, which must be the one that created it.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub(super) use overlay::{Overlay, index_keys, record};
 use overlay::{OwnedRange, visible};
 use reads::{Footprint, Footprints};
 
-/// Isolation level: what an optimistic transaction is protected from.
+/// Isolation level: the anomalies that an optimistic transaction is protected from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Isolation {
     /// The result is as if transactions ran one after the other: a commit fails if a later commit
@@ -63,14 +63,14 @@ pub struct Transaction {
     isolation: Isolation,
     overlays: SmallMap<String, Overlay>,
     structure: Vec<Structure>,
-    /// What has been written to unique indexes, and perhaps rolled back.
+    /// Keys written to unique indexes, and perhaps rolled back.
     unique: Vec<UniqueKey>,
     /// Number of provisional ids.
     provisional: u32,
     reads: Mutex<Reads>,
 }
 
-/// What was read. Behind a lock, since the reading methods take `&self`.
+/// The read set. Behind a lock, since the reading methods take `&self`.
 #[derive(Default)]
 struct Reads {
     footprints: Footprints,
@@ -419,7 +419,7 @@ impl Transaction {
         }
     }
 
-    /// Discards all writes since a savepoint of this transaction. What was read since then still
+    /// Discards all writes since a savepoint of this transaction. Reads since then still
     /// counts as read.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) {
         self.overlays.clone_from(&savepoint.overlays);
@@ -517,7 +517,7 @@ impl Transaction {
         reads::check(footprints, &later, name_of)
     }
 
-    /// What this transaction writes to collections of its snapshot.
+    /// Writes of this transaction to collections of its snapshot.
     fn written(&self) -> Footprints {
         let mut footprints = Footprints::default();
         for (name, overlay) in &self.overlays {
@@ -548,7 +548,7 @@ impl Transaction {
                 }
             }
         }
-        // What changes in the indexes is among the overlays, too.
+        // Changes of the indexes are among the overlays, too.
         for (name, overlay) in &self.overlays {
             if overlay.is_provisional {
                 Self::apply_declared(transaction, name, overlay)?;

@@ -134,7 +134,7 @@ impl Overlay {
         self.writes.put(key, Some(&payload), None);
     }
 
-    /// Clears what this transaction has cleared.
+    /// Clears the ranges that this transaction has cleared.
     pub(in crate::transaction) fn clear_in(&self, transaction: &mut WriteTransaction<'_>, name: &str) -> Result<()> {
         if self.emptied {
             transaction.clear_records(name, KeyRange::all())?;

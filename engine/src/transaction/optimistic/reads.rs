@@ -1,4 +1,4 @@
-//! What an optimistic transaction has seen, and whether later commits changed it.
+//! The read set of an optimistic transaction, and whether later commits changed it.
 
 use std::ops::Bound;
 

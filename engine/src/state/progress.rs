@@ -2,7 +2,7 @@
 
 /// Where a pass over all blocks continues: the trees ordered by name, then the catalog.
 #[derive(Clone, Default, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct PassPosition {
     pub name: String,
     pub key: Vec<u8>,
     pub is_in_catalog: bool,
@@ -13,7 +13,7 @@ pub(crate) struct Place {
 #[cfg(feature = "encryption")]
 #[derive(Default)]
 pub(crate) struct Reencryption {
-    pub place: Place,
+    pub position: PassPosition,
     /// Extents of values that were being staged when it began.
     pub staged: Vec<crate::pages::Extent>,
     /// None of them was left when the pass began.

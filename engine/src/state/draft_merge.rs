@@ -17,7 +17,7 @@ impl Writer {
     /// draft's spilled blocks: only a checkpoint makes them part of the database, and without one,
     /// freeing them undoes everything. After an error the state is unusable.
     #[inline(never)]
-    pub(crate) fn settle(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
+    pub(crate) fn merge_into_draft(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
         if !state.collections.summary().has_changes() {
             return Ok(());
         }
@@ -25,7 +25,7 @@ impl Writer {
         self.recall(shared)?;
         #[cfg(feature = "testing")]
         {
-            self.merges.settled += 1;
+            self.merges.in_draft += 1;
         }
         // Only once: nodes already written belong to the checkpoint that follows the newest
         // superblock.
@@ -35,7 +35,7 @@ impl Writer {
         self.merge_all(shared, state, draft)
     }
 
-    /// As [`settle`](Self::settle), where no checkpoint is under way. Writes nothing but blocks.
+    /// As [`merge_into_draft`](Self::merge_into_draft), where no checkpoint is under way. Writes nothing but blocks.
     pub(crate) fn merge_all(&self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
         // A snapshot of this version may still read the old blocks.
         state.moves += 1;
@@ -78,8 +78,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Frees what only the older superblock reaches, by overwriting it with the newest. The file
-    /// then needs room for two copies of its trees rather than three: that of the last checkpoint
+    /// Frees the extents that only the older superblock reaches, by overwriting it with the newest. The file
+    /// then needs space for two copies of its trees rather than three: that of the last checkpoint
     /// and the one about to be written.
     fn reclaim_quarantine(&mut self, shared: &Shared) -> Result<()> {
         let units = self.reclaimable_units(shared);

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::log;
 use crate::pages::DATA_FILE;
-use crate::pages::{AREA_BYTES, is_ours};
+use crate::pages::{AREA_BYTES, is_data_file};
 use crate::storage::StorageFile;
 
 /// Whether the file `name`, `data` or `log`, is a database's.
@@ -18,8 +18,8 @@ pub fn is_database_file(name: &str, file: &dyn StorageFile) -> Result<bool> {
     let mut front = vec![0; usize::try_from(len.min(AREA_BYTES)).unwrap_or_default()];
     file.read_at(0, &mut front)?;
     Ok(match name {
-        DATA_FILE => is_ours(&front, len),
-        _ => log::is_ours(&front),
+        DATA_FILE => is_data_file(&front, len),
+        _ => log::is_log_file(&front),
     })
 }
 

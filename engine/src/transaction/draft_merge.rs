@@ -11,7 +11,7 @@ impl WriteTransaction<'_> {
     /// Merges the memtables into the trees once they take most of the cache. Only the draft refers
     /// to the blocks written here, so dropping it still undoes everything. The log cannot describe
     /// them, so the commit will be a checkpoint.
-    pub(super) fn settle_if_large(&mut self) -> Result<()> {
+    pub(super) fn merge_if_large(&mut self) -> Result<()> {
         self.write_chunks()?;
         let bytes = self.memory_bytes;
         self.shared.pager.reserve(bytes);
@@ -19,16 +19,19 @@ impl WriteTransaction<'_> {
             return Ok(());
         }
         self.record = None;
-        self.settle()
+        self.merge_into_draft()
     }
 
     #[inline(never)]
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn merge_into_draft(&mut self) -> Result<()> {
         self.record = None;
         let result = self
             .finish_merging()
             .and_then(|()| self.release_spilled())
-            .and_then(|()| self.writer.settle(self.shared, &mut self.state, &mut self.draft));
+            .and_then(|()| {
+                self.writer
+                    .merge_into_draft(self.shared, &mut self.state, &mut self.draft)
+            });
         self.memory_bytes = 0;
         self.shared.pager.reserve(0);
         result.inspect_err(|error| self.failed = Some(error.clone()))
@@ -75,7 +78,7 @@ impl WriteTransaction<'_> {
         Ok(())
     }
 
-    /// Frees the room at the end of the log; returns whether there was any.
+    /// Frees the reserve at the end of the log; returns whether there was any.
     pub(super) fn cut_log(&mut self) -> Result<bool> {
         let cut = self.writer.cut_log(self.shared);
         // The recall may have ended a checkpoint of the merging thread.

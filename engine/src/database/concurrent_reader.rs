@@ -19,13 +19,13 @@ use crate::storage::Storage;
 /// Attempts to open while the writer makes checkpoints.
 const ATTEMPTS: usize = 50;
 
-/// What is needed to open the database again.
-pub(super) struct Reopen {
+/// Opens the database, and again for each refresh.
+pub(super) struct ConcurrentReader {
     storage: Arc<dyn Storage>,
     options: Options,
 }
 
-impl Reopen {
+impl ConcurrentReader {
     pub(super) fn new(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
         if !options.read_only {
             return Err(Error::InvalidArgument {
@@ -64,8 +64,10 @@ impl Database {
     /// As [`open`](Self::open), and [`Error::Stale`] if the writer makes checkpoints faster than
     /// the database can be opened; the handle then keeps its state.
     pub fn refresh(&mut self) -> Result<bool> {
-        let Some(reopen) = &self.reopen else { return Ok(false) };
-        let shared = reopen.open()?;
+        let Some(concurrent_reader) = &self.concurrent_reader else {
+            return Ok(false);
+        };
+        let shared = concurrent_reader.open()?;
         let before = self.version();
         self.shared = Arc::new(shared);
         Ok(self.version() != before)

@@ -7,15 +7,15 @@
 //! that holds the lock and needs the merge recalls it, and waits until the slice in progress ends.
 
 use super::Merging;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::locks::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::locks::{Condvar, Mutex, MutexGuard};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// What the thread returned.
+/// The merge as the thread returned it.
 pub(super) enum Returned {
     Merging(Box<Merging>),
-    /// A slice failed; what was merged since the last checkpoint must be undone.
+    /// A slice failed; the merge must be reset to the last checkpoint.
     Failed(Box<Merging>),
     /// The thread panicked.
     Lost,
@@ -31,7 +31,7 @@ struct State {
 /// Shared by the writer and the merging thread. Its lock is taken with or without the writer lock;
 /// no other lock is taken while it is held.
 #[derive(Default)]
-pub(crate) struct Lending {
+pub(crate) struct MergeThread {
     state: Mutex<State>,
     changed: Condvar,
     /// The writer waits for the merge.
@@ -44,7 +44,7 @@ pub(crate) struct Lending {
     mergers: AtomicUsize,
 }
 
-impl Lending {
+impl MergeThread {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,23 +124,23 @@ impl Lending {
     }
 }
 
-/// The merge while a thread has it. Dropping the loan returns it.
-pub(super) struct Loan<'s> {
-    lending: &'s Lending,
+/// The merge while a thread has it. Dropping the borrowed returns it.
+pub(super) struct BorrowedMerge<'s> {
+    merge_thread: &'s MergeThread,
     merging: Option<Box<Merging>>,
     pub has_failed: bool,
 }
 
-impl<'s> Loan<'s> {
-    pub(super) fn new(lending: &'s Lending, merging: Merging) -> Self {
+impl<'s> BorrowedMerge<'s> {
+    pub(super) fn new(merge_thread: &'s MergeThread, merging: Merging) -> Self {
         Self {
-            lending,
+            merge_thread,
             merging: Some(Box::new(merging)),
             has_failed: false,
         }
     }
 
-    /// Runs `work` on the merge. Meanwhile the merge is out of the loan, so that a panic loses it
+    /// Runs `work` on the merge. Meanwhile the merge is out of the borrowed, so that a panic loses it
     /// instead of returning it half-changed.
     pub(super) fn slice<T>(&mut self, work: impl FnOnce(&mut Merging) -> T) -> Option<T> {
         let mut merging = self.merging.take()?;
@@ -150,9 +150,9 @@ impl<'s> Loan<'s> {
     }
 }
 
-impl Drop for Loan<'_> {
+impl Drop for BorrowedMerge<'_> {
     fn drop(&mut self) {
-        self.lending.give_back(match self.merging.take() {
+        self.merge_thread.give_back(match self.merging.take() {
             None => Returned::Lost,
             Some(merging) if self.has_failed => Returned::Failed(merging),
             Some(merging) => Returned::Merging(merging),

@@ -1,4 +1,4 @@
-//! Detects whether a writer in another process overwrote what could not be read.
+//! Detects whether a writer in another process overwrote a block that could not be read.
 
 use super::Shared;
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ pub(crate) fn may_be_overtaken(error: &Error) -> bool {
 }
 
 impl Shared {
-    /// [`Error::Stale`] if the writer may have overwritten what was to be read, otherwise `error`.
+    /// [`Error::Stale`] if the writer may have overwritten the blocks in question, otherwise `error`.
     pub(crate) fn or_stale(&self, error: Error) -> Error {
         if !self.config.beside_writer || !may_be_overtaken(&error) {
             return error;

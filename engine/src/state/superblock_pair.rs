@@ -1,4 +1,4 @@
-//! The two superblocks and the two halves of the log: what they do beside checkpoints.
+//! The two superblocks and the two halves of the log: writes of them that are no checkpoint.
 
 #[cfg(feature = "encryption")]
 use super::Credentials;
@@ -18,13 +18,13 @@ impl Writer {
             return Ok(());
         };
         if !self.older_log.is_some_and(|older| log.needs_only_this_half(&older)) {
-            match self.write_twin(shared) {
+            match self.overwrite_older(shared) {
                 // The log stays in this half for now.
                 Err(Error::StorageFull { .. }) => return Ok(()),
                 written => written?,
             }
         }
-        // A power cut that lost the end of this half but kept the start of the other would look
+        // A power cut that lost the end of this half but left the start of the other would look
         // like damage.
         shared.flush.flush_appended(shared.pager.blocks.file())?;
         let generation = self.superblock.generation;
@@ -45,30 +45,30 @@ impl Writer {
     ) -> Result<()> {
         self.recall(shared)?;
         let old = self.superblock.encryption.replace(credentials.encryption.clone());
-        if let Err(error) = self.write_twin(shared) {
+        if let Err(error) = self.overwrite_older(shared) {
             self.superblock.encryption = old;
             return Err(error);
         }
         shared.set_credentials(Some(credentials));
         adopt(self);
-        self.write_twin(shared)
+        self.overwrite_older(shared)
     }
 
-    /// Writes the newest superblock once more, over the older one. What only the older one reached
-    /// is then free. After [`Error::StorageFull`] the newest superblock is intact.
-    pub(super) fn write_twin(&mut self, shared: &Shared) -> Result<()> {
-        let twin = Superblock {
+    /// Writes the newest superblock once more, over the older one. Extents that only the older one
+    /// reached are then free. After [`Error::StorageFull`] the newest superblock is intact.
+    pub(super) fn overwrite_older(&mut self, shared: &Shared) -> Result<()> {
+        let copy = Superblock {
             generation: self.superblock.generation + 1,
             ..self.superblock.clone()
         };
         let file = shared.pager.blocks.file();
-        if let Err(error) = twin.write(file) {
+        if let Err(error) = copy.write(file) {
             shared.flush.fail_unless_full(&error);
             return Err(error);
         }
         shared.flush.flush_alone(file)?;
         self.older_log = Some(self.superblock.log);
-        self.superblock = twin;
+        self.superblock = copy;
         let oldest = shared.published().oldest();
         let released = self.space.release(&shared.pager, self.superblock.generation, oldest);
         released.inspect_err(|error| shared.flush.fail(&error.message()))

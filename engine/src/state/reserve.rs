@@ -1,16 +1,16 @@
-//! Room for checkpoints and removals when the storage is full.
+//! The reserve: space for checkpoints and removals when the storage is full.
 //!
 //! Removing a record needs space before it frees any: pages are copied, and the replaced ones are
 //! free only after the second checkpoint. So a commit that stores something is admitted only if a
-//! merge of all memtables has room. If the storage refuses that, everything that no version needs
-//! any more is freed, by a checkpoint in that room. If that is not enough, the commit fails before
+//! merge of all memtables has the space that it needs. If the storage refuses that, everything that no version needs
+//! any more is freed, by a checkpoint in that space. If that is not enough, the commit fails before
 //! any of it is in the log.
 //!
-//! The room is zeros at the end of the log, of which the file system has allocated blocks; they are
+//! The reserve is zeros at the end of the log, of which the file system has allocated blocks; they are
 //! cut off when the storage has refused anything. With
 //! [`Options::reserve_bytes`](crate::Options::reserve_bytes) it is in the data file, which is longer
-//! than its content by the reserve and the room of a merge. A commit that only removes may use the
-//! reserve, and bypasses the log if that has no room.
+//! than its content by those bytes and the space of a merge. A commit that only removes may use the
+//! reserve, and bypasses the log if its half is full.
 
 use super::{Collection, Shared, Version, Writer};
 use crate::error::{Error, Result};
@@ -27,11 +27,11 @@ const CHECKPOINT_BLOCKS: u64 = 4;
 const ENTRY_NODES: u64 = 6;
 /// Values that wait to become free take at least this many bytes before they cause a checkpoint.
 const MIN_WAITING_BYTES: u64 = 8 << 20;
-/// What a checkpoint leaves is freed at once if it is at least this part of what may wait.
+/// Extents that a checkpoint retired are freed at once if they are at least this part of those that may wait.
 const RECLAIMED_WAITING: u64 = 4;
-/// A log that takes the room of so many nodes is worth emptying once the storage has refused any.
+/// A log as long as so many nodes is worth emptying once the storage has refused any.
 const LONG_LOG_NODES: u64 = 4;
-/// Maximum number of nodes that a round of a merge writes when room is scarce.
+/// Maximum number of nodes that a round of a merge writes when space is scarce.
 pub(super) const ROUND_NODES: u64 = 40;
 
 /// Most units that may wait for a checkpoint: half of the data, but not less than 8 MiB.
@@ -63,8 +63,8 @@ impl Writer {
         let Some(spare) = self.log.as_ref().and_then(|log| log.spare_bytes(&newest)) else {
             return Ok(());
         };
-        let room = self.space.free.roomy_units() << self.superblock.unit_shift;
-        let needed = self.needed_bytes(shared, state).saturating_sub(room);
+        let usable = self.space.free.usable_units() << self.superblock.unit_shift;
+        let needed = self.needed_bytes(shared, state).saturating_sub(usable);
         let needed = needed.min(u64::from(self.superblock.log_half_bytes) / 2);
         let lacking = (needed + record_bytes as u64).saturating_sub(spare);
         match &mut self.log {
@@ -93,14 +93,14 @@ impl Writer {
 
     /// Whether the memtables of a version can be merged in the file as it is, with enough left for
     /// the checkpoint after the next: nothing is freed before that one.
-    pub(crate) fn has_room(&self, shared: &Shared, state: &Version) -> bool {
+    pub(crate) fn has_space(&self, shared: &Shared, state: &Version) -> bool {
         let left = u64::from(shared.config.reserve_bytes / 2);
         left == 0 || self.lacking_bytes(shared, state, left) == 0
     }
 
     #[inline(never)]
     fn lacking_bytes(&self, shared: &Shared, state: &Version, reserve_bytes: u64) -> u64 {
-        (self.needed_bytes(shared, state) + reserve_bytes).saturating_sub(self.room_bytes(shared))
+        (self.needed_bytes(shared, state) + reserve_bytes).saturating_sub(self.available_bytes(shared))
     }
 
     /// Bytes needed for a checkpoint of a version.
@@ -108,7 +108,7 @@ impl Writer {
         self.merge_bytes(shared, state) + CHECKPOINT_BLOCKS * u64::from(self.superblock.node_bytes)
     }
 
-    /// Bytes needed to merge the memtables of a version: what their content adds to the trees, beside
+    /// Bytes needed to merge the memtables of a version: their content, which is added to the trees, beside
     /// two rounds where the merge can go in parts, and without a log at most the rewritten trees.
     fn merge_bytes(&self, shared: &Shared, state: &Version) -> u64 {
         let node_bytes = u64::from(self.superblock.node_bytes);
@@ -139,23 +139,24 @@ impl Writer {
     }
 
     /// Bytes available in the file as it is.
-    pub(super) fn room_bytes(&self, shared: &Shared) -> u64 {
+    pub(super) fn available_bytes(&self, shared: &Shared) -> u64 {
         let blocks = &shared.pager.blocks;
         let unit_bytes = blocks.unit_bytes() as u64;
         let free = &self.space.free;
         let len = blocks.file().len().unwrap_or(0);
-        len.saturating_sub(free.end() * unit_bytes) + free.roomy_units() * unit_bytes
+        len.saturating_sub(free.end() * unit_bytes) + free.usable_units() * unit_bytes
     }
 
-    /// Whether merges have to get by with the room that the file has.
+    /// Whether merges have to get by with the space that the file has.
     pub(super) fn has_limits(&self, shared: &Shared) -> bool {
         self.is_full || shared.config.reserve_bytes > 0
     }
 
     /// Whether the space that the older superblock keeps is needed.
     pub(super) fn is_tight(&self, shared: &Shared) -> bool {
-        let kept: u64 = self.space.kept().map(|extent| extent.units).sum();
-        self.has_limits(shared) && self.room_bytes(shared) < 2 * kept * shared.pager.blocks.unit_bytes() as u64
+        let unreleased: u64 = self.space.unreleased().map(|extent| extent.units).sum();
+        self.has_limits(shared)
+            && self.available_bytes(shared) < 2 * unreleased * shared.pager.blocks.unit_bytes() as u64
     }
 
     /// Units that only the older superblock reaches.
@@ -164,16 +165,16 @@ impl Writer {
         self.space.reclaimable_units(self.superblock.generation, oldest)
     }
 
-    /// Frees what only the older superblock reaches, by overwriting it with the newest.
+    /// Frees the extents that only the older superblock reaches, by overwriting it with the newest.
     pub(super) fn reclaim_older(&mut self, shared: &Shared) -> Result<()> {
-        match self.write_twin(shared) {
+        match self.overwrite_older(shared) {
             // Either the older superblock stays, or only the newest is left; nothing was freed.
             Err(Error::StorageFull { .. }) => Ok(()),
             written => written,
         }
     }
 
-    /// Frees what the last checkpoint left, where that is much of what may wait.
+    /// Frees the extents that the last checkpoint retired, where they are many of those that may wait.
     pub(super) fn reclaim_waiting(&mut self, shared: &Shared) -> Result<()> {
         if self.superblock.closed || self.reclaimable_units(shared) * RECLAIMED_WAITING < self.max_waiting {
             return Ok(());
@@ -181,11 +182,11 @@ impl Writer {
         self.reclaim_older(shared)
     }
 
-    /// Once the storage has refused room, frees everything that no version needs any more, and the log.
+    /// Once the storage is full, frees everything that no version needs any more, and the log.
     /// Returns whether there was anything to free.
     #[cold]
     #[inline(never)]
-    pub(crate) fn make_room(&mut self, shared: &Shared) -> Result<bool> {
+    pub(crate) fn reclaim_space(&mut self, shared: &Shared) -> Result<bool> {
         if shared.flush.failure().is_some() {
             return Ok(false);
         }
@@ -206,20 +207,20 @@ impl Writer {
         Ok(is_cut || is_behind || has_long_log || has_more)
     }
 
-    /// Cuts the data file behind its content, but for the reserve and the room that goes with it: on a
+    /// Cuts the data file behind its content, but for the reserve and the space of a merge: on a
     /// full storage the log needs it.
     pub(crate) fn cut_free_tail(&self, shared: &Shared) {
         let file = shared.pager.blocks.file();
         let end = self.space.free.end() * shared.pager.blocks.unit_bytes() as u64;
-        let room = match shared.config.reserve_bytes {
+        let reserved = match shared.config.reserve_bytes {
             0 => 0,
             _ => self.needed_bytes(shared, &shared.newest()),
         };
-        cut_whole_tail(file, end + room, shared.config.reserve_bytes);
+        cut_whole_tail(file, end + reserved, shared.config.reserve_bytes);
     }
 
-    /// Frees the room at the end of the log, and what only the older superblock reaches. Merges then
-    /// get by with what there is. Returns whether there was anything to free.
+    /// Frees the reserve at the end of the log, and the extents that only the older superblock reaches. Merges then
+    /// get by with the space that the file has. Returns whether there was anything to free.
     pub(crate) fn cut_log(&mut self, shared: &Shared) -> Result<bool> {
         self.recall(shared)?;
         self.is_full = true;

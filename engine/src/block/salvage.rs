@@ -60,7 +60,7 @@ impl Header {
     }
 
     /// Checks a whole block, starting with this header, against itself and returns its payload and
-    /// what a reference to it repeats. A sealed one has to stand at `unit`.
+    /// the checksum or stamp that a reference to it repeats. A sealed one has to stand at `unit`.
     pub(crate) fn payload(&self, block: &[u8], cipher: &Cipher, unit: u64) -> Result<(Vec<u8>, u32)> {
         let itself = BlockRef {
             unit,
