@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crate::error::Result;
 use crate::range::{Direction, KeyRange};
 
-mod build;
 mod cells;
 mod changes;
 mod cursor;
@@ -29,7 +28,6 @@ mod gaps;
 mod layered_cursor;
 mod layers;
 mod node;
-mod nodes;
 mod run;
 
 pub(crate) use changes::MergedChanges;
@@ -40,8 +38,7 @@ pub(crate) use layered_cursor::{LayeredCursor, MAX_PASSED};
 pub(crate) use layers::{Found, Layers, Records};
 
 use entry::{Former, is_out_of_line};
-use node::Node;
-use nodes::Nodes;
+use node::{Node, Nodes};
 use run::{Run, Runs};
 
 /// Whether changes without reads in between are sorted in bulk. Not in WebAssembly: there memtables

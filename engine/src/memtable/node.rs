@@ -1,12 +1,13 @@
-//! Nodes of a memtable and their changes: a counted B-tree that copies a shared node before a
-//! change.
+//! The nodes of a memtable: a counted B-tree that copies a shared node before a change, and is rebuilt from sorted
+//! entries where these are many.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::cells::{Cells, SLOTS};
-use super::{Below, Cut, Entry, Former};
+use super::run::Run;
+use super::{Below, Cut, Entry, Former, IS_SORTING};
 use crate::error::Result;
 use crate::node::common_prefix;
 
@@ -356,4 +357,190 @@ impl Node {
         }
         Ok(sum + node.weigh(0..node.before(cut), weigh)?)
     }
+}
+
+/// The nodes are rebuilt from the old and new entries if there are at most `REBUILT_RATIO` times as
+/// many old as new entries, and at least `MIN_REBUILT` new ones.
+const REBUILT_RATIO: usize = 4;
+const MIN_REBUILT: usize = 64;
+
+/// The nodes of a memtable. A clone takes constant time.
+#[derive(Clone, Default)]
+pub(super) struct Nodes {
+    pub root: Option<Arc<Node>>,
+    /// Number of entries.
+    pub len: usize,
+    /// Memory of the leaves.
+    pub bytes: usize,
+}
+
+impl Nodes {
+    /// Stores entries, given in key order. What a replaced entry knows about the layers below
+    /// stays.
+    pub(super) fn merge<'e>(
+        &mut self,
+        count: usize,
+        entries: impl Iterator<Item = (&'e [u8], Option<&'e [u8]>, Option<bool>)>,
+    ) {
+        if !IS_SORTING || count.saturating_mul(REBUILT_RATIO) < self.len || count < MIN_REBUILT {
+            for (key, payload, below) in entries {
+                self.put(key, payload, below);
+            }
+            return;
+        }
+        let mut builder = Builder::default();
+        let mut old = self.entries().peekable();
+        for (key, payload, below) in entries {
+            while let Some(entry) = old.next_if(|entry| entry.key < key) {
+                builder.push(entry);
+            }
+            let below = match old.next_if(|entry| entry.key == key) {
+                Some(entry) => entry.below.clone(),
+                None => below.map_or_else(Below::unknown, Below::known),
+            };
+            let below = &below;
+            builder.push(Entry { key, payload, below });
+        }
+        old.for_each(|entry| builder.push(entry));
+        *self = builder.finish();
+    }
+
+    /// Stores the changes of sorted runs, given oldest first.
+    pub(super) fn merge_runs(&mut self, runs: Vec<Run>) {
+        for run in runs {
+            let entries = (0..run.len()).filter_map(|index| run.entry(index));
+            self.merge(run.len(), entries.map(|(key, payload)| (key, payload, None)));
+        }
+    }
+
+    /// The entries in key order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let mut passed = 0;
+        let mut place: Option<(&Node, usize)> = None;
+        std::iter::from_fn(move || {
+            let (leaf, index) = match place {
+                Some((leaf, index)) if index < leaf.len() => (leaf, index),
+                _ if passed == self.len => return None,
+                _ => {
+                    let (leaf, index) = Node::leaf_at(self.root.as_ref()?, passed);
+                    (&**leaf, index)
+                }
+            };
+            place = Some((leaf, index + 1));
+            passed += 1;
+            leaf.entry(index)
+        })
+    }
+
+    /// See [`Memtable::put`].
+    pub(super) fn put(&mut self, key: &[u8], payload: Option<&[u8]>, below: Option<bool>) -> Option<Former> {
+        let root = self.root.get_or_insert_with(|| {
+            let leaf = Node::default();
+            self.bytes = leaf.memory_bytes();
+            Arc::new(leaf)
+        });
+        let changed = Arc::make_mut(root).put(key, payload, below);
+        if let Some((separator, right)) = changed.split {
+            *root = Arc::new(Node::root(Arc::clone(root), &separator, right));
+        }
+        self.len += usize::from(changed.former.is_none());
+        self.bytes = self.bytes.saturating_add_signed(changed.grown);
+        changed.former
+    }
+
+    /// Removes roots with a single child.
+    pub(super) fn shorten(&mut self) {
+        if self.len == 0 {
+            *self = Self::default();
+        }
+        while let Some(only) = self.root.as_ref().and_then(|root| root.only_child()) {
+            self.root = Some(Arc::clone(only));
+        }
+    }
+}
+
+/// Maximum number of cells in a built node, and of bytes in a built leaf. Both leave space for the
+/// next few changes.
+const BUILT_SLOTS: usize = SLOTS - SLOTS / 8;
+const BUILT_BYTES: usize = LEAF_BYTES - LEAF_BYTES / 8;
+
+/// The nodes of one level, each with the separator before it. The first separator is unused.
+type Row = Vec<(Vec<u8>, Node)>;
+
+/// Builds nodes from entries pushed in key order.
+#[derive(Default)]
+pub(super) struct Builder {
+    leaves: Row,
+    cells: Cells,
+    lower: Vec<u8>,
+    /// Bytes of the last leaf's cells.
+    leaf_bytes: usize,
+    len: usize,
+    bytes: usize,
+}
+
+impl Builder {
+    pub(super) fn push(&mut self, entry: Entry<'_>) {
+        let cells = self.cells.len();
+        let added = entry.key.len() + entry.payload.map_or(0, <[u8]>::len);
+        if cells > 0 && (cells == BUILT_SLOTS || self.cells.cell_bytes() + added > BUILT_BYTES) {
+            let last = self.cells.key(cells - 1);
+            let lower = entry.key[..=common_prefix(last, entry.key)].to_vec();
+            self.end_leaf(lower);
+        }
+        if self.cells.len() == 0 {
+            self.cells = Cells::with_capacity(BUILT_SLOTS, self.leaf_bytes);
+        }
+        let end = self.cells.len();
+        self.cells.insert(end, entry.key, entry.payload, entry.below.clone());
+        self.len += 1;
+    }
+
+    fn end_leaf(&mut self, next: Vec<u8>) {
+        self.leaf_bytes = self.cells.cell_bytes();
+        let leaf = Node::leaf(std::mem::take(&mut self.cells));
+        self.bytes += leaf.memory_bytes();
+        self.leaves.push((std::mem::replace(&mut self.lower, next), leaf));
+    }
+
+    pub(super) fn finish(mut self) -> Nodes {
+        if self.cells.len() > 0 {
+            self.end_leaf(Vec::new());
+        }
+        let mut row = self.leaves;
+        while row.len() > 1 {
+            row = above(row);
+        }
+        Nodes {
+            root: row.pop().map(|(_, root)| Arc::new(root)),
+            len: self.len,
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// Builds the level above.
+fn above(row: Row) -> Row {
+    // Spread as evenly as possible, so that no node has a single child.
+    let nodes = row.len().div_ceil(BUILT_SLOTS);
+    let mut left = row.len();
+    let mut row = row.into_iter();
+    (0..nodes)
+        .map(|node| {
+            let count = left.div_ceil(nodes - node);
+            left -= count;
+            let mut lower = Vec::new();
+            let mut cells = Cells::default();
+            let mut children = Vec::with_capacity(count);
+            for (index, (separator, child)) in row.by_ref().take(count).enumerate() {
+                if index == 0 {
+                    lower = separator;
+                } else {
+                    cells.insert(index - 1, &separator, None, Below::unknown());
+                }
+                children.push(child);
+            }
+            (lower, Node::inner(cells, children))
+        })
+        .collect()
 }

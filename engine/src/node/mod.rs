@@ -26,15 +26,14 @@
 //! insert can break it. A cell is the suffix followed by the payload of [`cell`]. In an inner node
 //! the key of cell 0 is the lower fence itself and is stored empty.
 
-use links::Links;
+use std::cmp::Ordering;
 
 use crate::block::{BlockRef, REF_BYTES};
+use links::Links;
 
 pub(crate) mod cell;
-mod edit;
 mod limits;
 mod links;
-mod search;
 mod validate;
 
 pub(crate) use cell::{Child, LeafCell, ValuePlace};
@@ -411,3 +410,194 @@ pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests;
+
+impl Node {
+    /// Inserts a cell before position `index`; `false` if it does not fit. `key` must lie within
+    /// the fences.
+    pub(crate) fn insert(&mut self, index: usize, key: &[u8], payload: &[u8]) -> bool {
+        let is_first_child = index == 0 && !self.is_leaf();
+        let suffix = if is_first_child { &[] } else { &key[self.prefix_len()..] };
+        let needed = SLOT_BYTES + suffix.len() + payload.len();
+        if self.gap() < needed {
+            if self.gap() + self.garbage() < needed {
+                return false;
+            }
+            self.compact();
+        }
+        self.push_heap(payload);
+        let offset = self.push_heap(suffix);
+        let slot = Slot {
+            offset,
+            suffix_len: suffix.len(),
+            head: head_of(suffix),
+        };
+        let at = HEADER_BYTES + index * SLOT_BYTES;
+        let end = self.slots_end();
+        self.bytes.copy_within(at..end, at + SLOT_BYTES);
+        self.bytes[at..at + SLOT_BYTES].copy_from_slice(&slot.encode());
+        self.put_u16(2, self.len() + 1);
+        true
+    }
+
+    /// Replaces the payload of cell `index`; `false`, with nothing changed, if it does not fit.
+    pub(crate) fn replace_payload(&mut self, index: usize, payload: &[u8]) -> bool {
+        let slot = self.slot(index);
+        let old_len = self.payload(index).len();
+        let start = self.bytes.len() - slot.offset + slot.suffix_len;
+        if payload.len() <= old_len {
+            self.bytes[start..start + payload.len()].copy_from_slice(payload);
+            self.put_u16(6, self.garbage() + old_len - payload.len());
+            return true;
+        }
+        let needed = slot.suffix_len + payload.len();
+        let freed = slot.suffix_len + old_len;
+        if self.gap() < needed && self.gap() + self.garbage() + freed < needed {
+            return false;
+        }
+        let suffix = self.suffix(index).to_vec();
+        self.put_u16(6, self.garbage() + freed);
+        if self.gap() < needed {
+            // The compaction must not copy the old cell, so its slot is removed first.
+            let at = HEADER_BYTES + index * SLOT_BYTES;
+            self.remove_slot(at);
+            self.compact();
+            let end = self.slots_end();
+            self.bytes.copy_within(at..end, at + SLOT_BYTES);
+            self.put_u16(2, self.len() + 1);
+        }
+        self.push_heap(payload);
+        let offset = self.push_heap(&suffix);
+        let at = HEADER_BYTES + index * SLOT_BYTES;
+        let moved = Slot { offset, ..slot };
+        self.bytes[at..at + SLOT_BYTES].copy_from_slice(&moved.encode());
+        true
+    }
+
+    /// Replaces the reference to child `index`; its key stays. No reader may descend through the
+    /// node yet.
+    pub(crate) fn set_child(&mut self, index: usize, child: Child) {
+        let slot = self.slot(index);
+        let start = self.bytes.len() - slot.offset + slot.suffix_len;
+        self.bytes[start..start + Child::BYTES].copy_from_slice(&child.encode());
+        if child.has_overflow {
+            self.mark_overflow();
+        }
+    }
+
+    fn remove_slot(&mut self, at: usize) {
+        let end = self.slots_end();
+        self.bytes.copy_within(at + SLOT_BYTES..end, at);
+        self.put_u16(2, self.len() - 1);
+    }
+
+    /// Appends to the heap; returns the offset from the end of the page.
+    pub(super) fn push_heap(&mut self, bytes: &[u8]) -> usize {
+        let heap = self.heap_bytes() + bytes.len();
+        let start = self.bytes.len() - heap;
+        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+        self.put_u16(4, heap);
+        heap
+    }
+
+    /// Compacts the live cells, so that the dead bytes join the gap.
+    fn compact(&mut self) {
+        let old = self.clone();
+        self.put_u16(4, 0);
+        self.put_u16(6, 0);
+        let lower_at = self.push_heap(old.lower_fence());
+        let upper_at = self.push_heap(old.upper_fence().unwrap_or_default());
+        self.put_u16(16, lower_at);
+        self.put_u16(18, upper_at);
+        for index in 0..old.len() {
+            let slot = old.slot(index);
+            self.push_heap(old.payload(index));
+            let offset = self.push_heap(old.at_end(slot.offset, slot.suffix_len));
+            let at = HEADER_BYTES + index * SLOT_BYTES;
+            self.bytes[at..at + SLOT_BYTES].copy_from_slice(&Slot { offset, ..slot }.encode());
+        }
+    }
+}
+
+impl Node {
+    /// Position of the first cell whose key is not less than `key`, and whether it equals `key`. In
+    /// an inner node, cell 0 counts as less than or equal to everything the node covers.
+    pub(crate) fn lower_bound(&self, key: &[u8]) -> (usize, bool) {
+        // Keys are only looked up in nodes whose fences cover them (I6), so they share the prefix.
+        debug_assert!(
+            key.starts_with(self.prefix()),
+            "the node's fences cover the keys that are looked up in it"
+        );
+        let suffix = key.get(self.prefix_len()..).unwrap_or_default();
+        let head = head_of(suffix);
+        let slots = &self.bytes[HEADER_BYTES..HEADER_BYTES + self.len() * SLOT_BYTES];
+        let slots = slots.as_chunks::<SLOT_BYTES>().0;
+        // In an inner node, cell 0 has no key.
+        let first = usize::from(!self.is_leaf()).min(slots.len());
+        let slots = &slots[first..];
+        let below = slots.partition_point(|slot| Slot::decode(*slot).head < head);
+        let at_least = &slots[below..];
+        let is_same = |slot: &[u8; SLOT_BYTES]| Slot::decode(*slot).head == head;
+        let same = match at_least {
+            [slot, ..] if !is_same(slot) => 0,
+            // Usually heads differ.
+            [_, next, ..] if is_same(next) => at_least.partition_point(is_same),
+            _ => at_least.len().min(1),
+        };
+        let word = word_of(suffix);
+        let found = at_least[..same].binary_search_by(|slot| {
+            let slot = Slot::decode(*slot);
+            compare(self.at_end(slot.offset, slot.suffix_len), suffix, word)
+        });
+        match found {
+            Ok(index) => (first + below + index, true),
+            Err(index) => (first + below + index, false),
+        }
+    }
+
+    /// As [`lower_bound`](Self::lower_bound), in a leaf whose fences need not cover the key.
+    pub(crate) fn lower_bound_outside(&self, key: &[u8]) -> (usize, bool) {
+        let start = &key[..key.len().min(self.prefix_len())];
+        match start.cmp(self.prefix()) {
+            Ordering::Less => (0, false),
+            Ordering::Equal => self.lower_bound(key),
+            Ordering::Greater => (self.len(), false),
+        }
+    }
+
+    /// Index of the child of an inner node that covers `key`.
+    pub(crate) fn child_index(&self, key: &[u8]) -> usize {
+        match self.lower_bound(key) {
+            (index, true) => index,
+            (index, false) => index.saturating_sub(1),
+        }
+    }
+}
+
+const WORD_BYTES: usize = 8;
+
+/// Compares a stored suffix with one whose word is known.
+#[inline]
+fn compare(stored: &[u8], suffix: &[u8], word: u64) -> Ordering {
+    word_of(stored).cmp(&word).then_with(|| {
+        if stored.len().max(suffix.len()) <= WORD_BYTES {
+            // They differ in trailing zeros, if at all.
+            stored.len().cmp(&suffix.len())
+        } else {
+            stored.cmp(suffix)
+        }
+    })
+}
+
+/// As [`head_of`], with eight bytes.
+#[inline]
+fn word_of(suffix: &[u8]) -> u64 {
+    if let Some(first) = suffix.first_chunk() {
+        return u64::from_be_bytes(*first);
+    }
+    let head = u64::from(head_of(suffix)) << 32;
+    match suffix.last_chunk::<HEAD_BYTES>() {
+        // The last four bytes, without those already in the head.
+        Some(last) => head | (u64::from(u32::from_be_bytes(*last)) << (8 * (WORD_BYTES - suffix.len())) & 0xFFFF_FFFF),
+        None => head,
+    }
+}

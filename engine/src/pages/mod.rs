@@ -3,7 +3,6 @@
 mod buffer;
 mod cache;
 mod checkpoint;
-mod copies;
 mod draft;
 mod extents;
 pub(crate) mod free_map;
@@ -14,12 +13,11 @@ mod superblock;
 pub(crate) use buffer::BlockBuffer;
 pub(crate) use cache::{Access, Expected, Pager};
 pub(crate) use checkpoint::{FreeMapWriter, WRITE_BYTES, by_address, cut_tail, cut_whole_tail, probe_root, seal};
-pub(crate) use copies::{Copies, read_copies};
 pub(crate) use draft::Draft;
 pub(crate) use extents::{Extent, FreeExtents, is_limit_error};
 pub(crate) use free_space::FreeSpace;
 pub(crate) use space::{Age, Quarantine, Space};
 pub(crate) use superblock::{
-    AREA_BYTES, CLAIM_OFFSET, DATA_FILE, Encryption, Found, SLOT_BYTES, Superblock, is_data_file, read_all, unlock,
-    unlock_source,
+    AREA_BYTES, CLAIM_OFFSET, Copies, DATA_FILE, Encryption, Found, SLOT_BYTES, Superblock, is_data_file, read_all,
+    read_copies, unlock, unlock_source,
 };

@@ -3,22 +3,19 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use crate::state::{CollectionInfo, Config, Entry, Index, Shared, Version};
-mod clients;
-mod cursor;
-mod cursor_records;
-mod index;
-
 use crate::error::{Error, Result};
 use crate::memtable::{Found, Records};
 use crate::node::{Child, Node};
 use crate::pages::Pager;
 use crate::range::{Direction, KeyRange};
-use crate::state::Collection;
-use crate::state::expiry;
-use crate::tree::Pages;
-use crate::tree::read;
+use crate::state::{CLIENTS, Collection, CollectionInfo, Config, Entry, Index, Shared, Version, expiry};
 use crate::tree::value::{self, ValuePart};
+use crate::tree::{Pages, read};
+
+mod cursor;
+mod cursor_records;
+mod index;
+
 pub use cursor::Cursor;
 pub use cursor_records::CursorRecords;
 pub(crate) use cursor_records::Steps;
@@ -497,5 +494,42 @@ impl Tree {
             tree: self.clone(),
             is_plain: !self.has_hints(),
         }
+    }
+}
+
+impl Snapshot {
+    /// Returns the bytes that [`WriteTransaction::remember_client`](crate::WriteTransaction::remember_client)
+    /// last stored for a client. O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn client(&self, client: &[u8]) -> Result<Option<Vec<u8>>> {
+        let Some(collection) = self.hidden(CLIENTS) else {
+            return Ok(None);
+        };
+        let (shared, _) = self.parts();
+        let Some(found) = collection.records(&shared.pager).find(client)? else {
+            return Ok(None);
+        };
+        let mut what = Vec::new();
+        value::read(&shared.pager.blocks, collection.id, &found.record(), &mut what)?;
+        Ok(Some(what))
+    }
+
+    /// Returns the names of all clients with stored data, in order. O(n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn clients(&self) -> Result<Vec<Vec<u8>>> {
+        let Some(collection) = self.hidden(CLIENTS) else {
+            return Ok(Vec::new());
+        };
+        let (shared, _) = self.parts();
+        let mut cursor = collection.cursor(&KeyRange::all(), Direction::Forward);
+        let mut clients = Vec::new();
+        while cursor.advance(&collection.records(&shared.pager))? {
+            clients.push(cursor.key().to_vec());
+        }
+        Ok(clients)
     }
 }

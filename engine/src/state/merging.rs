@@ -10,18 +10,16 @@
 //! trees and the frozen memtables.
 
 use super::merge_thread::{BorrowedMerge, Returned};
-use super::{Shared, Version, Writer};
+use super::writer::{Checkpoint, Prepared};
+use super::{Shared, Summary, Version, Writer};
+use crate::block::PageId;
 use crate::error::{Error, Result};
-use crate::log::Position;
-use crate::memtable::{Memtable, MemtableCursor};
+use crate::log::{Log, Position};
+use crate::memtable::{Layers, Memtable, MemtableCursor, MergedChanges};
+use crate::node::LeafCell;
 use crate::pages::{Draft, Extent, FreeSpace};
-use crate::tree::Editor;
 use crate::tree::merge::{Change, Changes, Merge};
-
-mod freezing;
-mod sealing;
-
-use sealing::Sealing;
+use crate::tree::{Editor, value};
 
 /// In WebAssembly only the writer merges.
 const HAS_THREADS: bool = !cfg!(target_family = "wasm");
@@ -51,6 +49,9 @@ const MIN_ROUND_BYTES: u64 = 1 << 20;
 const MIN_ROUND_NODES: usize = 8;
 /// Rounds of fewer nodes do not pack nodes with their neighbours.
 const TIGHT_ROUND_NODES: usize = 64;
+/// Space given up by the last checkpoint is reclaimed if it is at least this part of the used
+/// space.
+const RECLAIMED_PART: u64 = 16;
 
 /// The entries of a memtable as changes to a tree.
 pub(super) struct MemtableChanges {
@@ -113,6 +114,14 @@ pub(crate) struct Merging {
     paused: Option<Pause>,
     /// The checkpoint being made.
     sealing: Option<Sealing>,
+}
+
+/// A checkpoint of a merge.
+struct Sealing {
+    state: Version,
+    prepared: Prepared,
+    /// Whether the superblock is durable, once it was written.
+    outcome: Option<Result<()>>,
 }
 
 /// A collection of a frozen version.
@@ -270,6 +279,122 @@ impl Merging {
     }
 }
 
+// Freezing the newest version, and giving its merge up.
+impl Writer {
+    /// Freezes the newest version. No version may be frozen already.
+    #[inline(never)]
+    pub(super) fn freeze(&mut self, shared: &Shared) -> Result<()> {
+        debug_assert!(self.frozen().is_none(), "one version is frozen at a time");
+        self.switch_log(shared)?;
+        // Otherwise, versions staged for a flush that has since ended would be absorbed into a copy
+        // of the active memtables.
+        shared.publish_durable();
+        let newest = shared.newest().version;
+        shared.published().relayout(newest, Version::absorb);
+        let target = (*shared.newest()).clone();
+        shared.published().relayout(newest, |version| {
+            version.change(Summary::has_active, |layers| {
+                layers.frozen = std::mem::take(&mut layers.active);
+            });
+        });
+        self.space.freeze();
+        let log = self.log.as_ref();
+        let unlogged = std::mem::take(&mut self.unlogged);
+        // If the log leads from the last checkpoint to this version, it also leads there from any
+        // state in between.
+        let has_log = log.is_some_and(|log| !log.checkpoint_first) && !unlogged && !self.trees_are_ahead;
+        // Those of which a partial checkpoint may hold part come first.
+        let (mut order, mut whole) = (Vec::new(), Vec::new());
+        for (_, collection) in target.collections.selected(Summary::has_active) {
+            let part = Part {
+                id: collection.id,
+                entries: collection.layers.active.len(),
+                is_partial: has_log && self.has_durable_tree(collection),
+            };
+            if part.is_partial { &mut order } else { &mut whole }.push(part);
+        }
+        order.append(&mut whole);
+        self.merging = Some(Merging {
+            log: log.map_or(self.superblock.log, Log::position),
+            frozen: Frozen {
+                log_fill: log.map_or(0, Log::fill),
+                unlogged,
+            },
+            entries: order.iter().map(|part| part.entries).sum(),
+            merged: 0,
+            order,
+            working: target.clone(),
+            target,
+            next: 0,
+            run: None,
+            draft: Draft::default(),
+            written: 0,
+            round_bytes: self.round_bytes(shared),
+            is_stalled: false,
+            paused: None,
+            sealing: None,
+        });
+        #[cfg(feature = "testing")]
+        {
+            self.merges.begun += 1;
+        }
+        if HAS_THREADS {
+            shared.merge_thread.announce();
+        }
+        Ok(())
+    }
+
+    /// Abandons the merge: frozen entries that are not merged become part of the active memtables
+    /// again.
+    ///
+    /// # Errors
+    /// Errors from reading the index of a long value that was replaced; nothing has changed then.
+    #[inline(never)]
+    pub(crate) fn thaw(&mut self, shared: &Shared) -> Result<()> {
+        self.recall(shared)?;
+        let Some(mut merging) = self.merging.take() else {
+            return Ok(());
+        };
+        let mut replaced = Vec::new();
+        let mut newest = (*shared.newest()).clone();
+        newest.absorb();
+        for (_, collection) in newest.collections.selected(Summary::has_frozen) {
+            for reference in collection.layers.replaced() {
+                let references = value::references(&shared.pager.blocks, collection.id, &LeafCell::decode(reference));
+                match references {
+                    Ok(references) => replaced.extend(references.iter().map(Extent::of)),
+                    Err(error) => {
+                        self.merging = Some(merging);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        #[cfg(feature = "testing")]
+        {
+            self.merges.abandoned += 1;
+        }
+        let taken = merging.reset();
+        self.give_back(shared, taken);
+        self.unlogged |= merging.frozen.unlogged;
+        self.space.thaw();
+        self.space.commit(std::iter::empty(), replaced.into_iter());
+        shared.published().relayout(merging.target.version, |version| {
+            version.absorb();
+            version.change(Summary::has_frozen, Layers::thaw);
+        });
+        Ok(())
+    }
+
+    /// Installs trees merged since a transaction began in its state.
+    pub(crate) fn catch_up(shared: &Shared, state: &mut Version) {
+        let newest = shared.newest();
+        state.moves = newest.moves;
+        state.install(&newest, |layers| &layers.frozen);
+    }
+}
+
+// The pace of the merge: by commits, by the merging thread, in idle time.
 impl Writer {
     /// Fill of the newest version's active memtables, of the log's half, or of the space that waits for the next
     /// checkpoint, whichever is fullest.
@@ -578,6 +703,205 @@ impl Writer {
         }
         self.advance(shared, Goal::Part(FULL))?;
         self.seal(shared, true, closing)
+    }
+}
+
+// The checkpoints of a merge: prepared under the writer lock, flushed with or without it, and then adopted.
+impl Merging {
+    /// Makes the prepared checkpoint durable.
+    pub(super) fn seal(&mut self, shared: &Shared) {
+        if let Some(sealing) = &mut self.sealing {
+            sealing.outcome = Some(sealing.prepared.seal(shared));
+        }
+    }
+}
+
+impl Writer {
+    /// Makes the checkpoint of a paused merge: of the part that is merged, or, at its end, of the
+    /// frozen version.
+    pub(super) fn seal(&mut self, shared: &Shared, is_end: bool, closing: bool) -> Result<()> {
+        let Some(mut merging) = self.begin_seal(shared, is_end, closing)? else {
+            return Ok(());
+        };
+        merging.seal(shared);
+        self.end_seal(shared, merging)
+    }
+
+    /// Writes everything of that checkpoint but its superblock, and takes the merge out of the
+    /// writer. On failure the merge goes back to the last checkpoint.
+    #[inline(never)]
+    pub(super) fn begin_seal(&mut self, shared: &Shared, is_end: bool, closing: bool) -> Result<Option<Merging>> {
+        let Some(mut merging) = self.merging.take() else {
+            return Ok(None);
+        };
+        let is_partial = !is_end;
+        let (mut state, log) = if is_partial {
+            (self.partial_state(&merging), self.superblock.log)
+        } else {
+            (merging.working.clone(), merging.log)
+        };
+        debug_assert!(
+            merging.draft.released.is_empty(),
+            "between two checkpoints each tree is merged once"
+        );
+        state.moves = shared.newest().moves + 1;
+        let checkpoint = Checkpoint {
+            log,
+            closing,
+            part_of: is_partial.then_some(merging.target.version),
+        };
+        match self.prepare(shared, &mut state, &merging.draft, &checkpoint) {
+            Ok(prepared) => {
+                merging.sealing = Some(Sealing {
+                    state,
+                    prepared,
+                    outcome: None,
+                });
+                Ok(Some(merging))
+            }
+            Err(error) => {
+                let taken = merging.reset();
+                self.give_back(shared, taken);
+                self.merging = Some(merging);
+                Err(error)
+            }
+        }
+    }
+
+    /// The version of the newest checkpoint with the trees as far as they are merged. They hold
+    /// some of the frozen version's changes and the log all of them: replay applies those once
+    /// more, with the same outcome.
+    fn partial_state(&self, merging: &Merging) -> Version {
+        let mut state = (*self.durable).clone();
+        for part in merging.order.iter().filter(|part| part.is_partial) {
+            if let Some((_, merged)) = merging.working.collections.by_id(part.id)
+                && let Some((_, collection)) = state.collections.by_id_mut(part.id)
+            {
+                collection.root = merged.root;
+                collection.changed_at = collection.changed_at.max(merged.changed_at);
+            }
+        }
+        state
+    }
+
+    /// Adopts the checkpoint whose superblock was written. A merge that is not over returns to the
+    /// writer.
+    #[inline(never)]
+    pub(super) fn end_seal(&mut self, shared: &Shared, mut merging: Merging) -> Result<()> {
+        let Some(mut sealing) = merging.sealing.take() else {
+            self.merging = Some(merging);
+            return Ok(());
+        };
+        let is_partial = sealing.prepared.checkpoint.is_partial();
+        let mut draft = std::mem::take(&mut merging.draft);
+        let install = |version: &mut Version| merging.install(version);
+        let outcome = sealing.outcome.unwrap_or_else(|| sealing.prepared.seal(shared));
+        let completed = self.complete(
+            shared,
+            &sealing.state,
+            &mut draft,
+            sealing.prepared,
+            outcome,
+            Some((merging.target.version, &install)),
+        );
+        merging.draft = draft;
+        if let Err(error) = completed {
+            let taken = merging.reset();
+            self.give_back(shared, taken);
+            self.merging = Some(merging);
+            return Err(error);
+        }
+        if !is_partial {
+            self.continue_log(shared, merging.frozen.unlogged);
+            return self.reclaim_waiting(shared);
+        }
+        merging.target = merging.working.clone();
+        merging.written = 0;
+        merging.round_bytes = self.round_bytes(shared);
+        self.merging = Some(merging);
+        if self.is_tight(shared) {
+            self.overwrite_older(shared)?;
+        }
+        Ok(())
+    }
+}
+
+// Merges of a transaction or of replay, in one go.
+impl Writer {
+    /// Merges the memtables of all collections of `state` into their trees. The new nodes are the
+    /// draft's spilled blocks: only a checkpoint makes them part of the database, and without one,
+    /// freeing them undoes everything. After an error the state is unusable.
+    #[inline(never)]
+    pub(crate) fn merge_into_draft(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
+        if !state.collections.summary().has_changes() {
+            return Ok(());
+        }
+        // The nodes written here belong to the next checkpoint, so none may be under way.
+        self.recall(shared)?;
+        #[cfg(feature = "testing")]
+        {
+            self.merges.in_draft += 1;
+        }
+        // Only once: nodes already written belong to the checkpoint that follows the newest
+        // superblock.
+        if draft.spilled.is_empty() {
+            self.reclaim_quarantine(shared)?;
+        }
+        self.merge_all(shared, state, draft)
+    }
+
+    /// As [`merge_into_draft`](Self::merge_into_draft), where no checkpoint is under way. Writes nothing but blocks.
+    pub(crate) fn merge_all(&self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
+        // A snapshot of this version may still read the old blocks.
+        state.moves += 1;
+        let generation = self.superblock.generation + 1;
+        let version = state.version;
+        for id in state.collections.select(Summary::has_changes) {
+            let Some((name, collection)) = state.collections.by_id_mut(id) else {
+                continue;
+            };
+            let Layers { fresh, active, frozen } = std::mem::take(&mut collection.layers);
+            for layers in [vec![frozen], vec![active, fresh]] {
+                let entries: usize = layers.iter().map(Memtable::most_entries).sum();
+                if entries == 0 {
+                    continue;
+                }
+                let mut root = collection.root;
+                let mut editor = Editor {
+                    pager: &shared.pager,
+                    draft: &mut *draft,
+                    free: &self.space.free,
+                    root: &mut root,
+                    owner: collection.id,
+                    generation,
+                    compression: shared.config.compression,
+                    limits: shared.config.limits,
+                };
+                let mut changes = MergedChanges::new(layers);
+                let merge = Merge::new(collection.root, entries).with_packing(collection.packing);
+                let merged = merge.run(&mut editor, &mut changes);
+                merged.map_err(|error| error.in_collection(name))?;
+                collection.root = root;
+                collection.changed_at = version;
+            }
+        }
+        // Nodes that one merge wrote and the next one replaced.
+        for extent in draft.released.drain(..) {
+            shared.pager.remove(PageId::disk(extent.start));
+            self.space.free.free(extent)?;
+        }
+        Ok(())
+    }
+
+    /// Frees the extents that only the older superblock reaches, by overwriting it with the newest. The file
+    /// then needs space for two copies of its trees rather than three: that of the last checkpoint
+    /// and the one about to be written.
+    fn reclaim_quarantine(&mut self, shared: &Shared) -> Result<()> {
+        let units = self.reclaimable_units(shared);
+        if units * RECLAIMED_PART < self.space.used_units() {
+            return Ok(());
+        }
+        self.reclaim_older(shared)
     }
 }
 

@@ -1,10 +1,7 @@
 //! State of an open database: versions and their collections, the versions that readers pin, and
 //! the writer.
 
-mod change;
 mod collections;
-mod draft_merge;
-mod entry;
 pub(crate) mod expiry;
 pub(crate) mod feed;
 mod history;
@@ -20,11 +17,10 @@ mod superblock_pair;
 mod version;
 mod writer;
 
-pub(crate) use change::decode_changes;
-pub use change::{Change, Commit};
 pub(crate) use collections::{Collections, Summary};
-pub use entry::Entry;
 pub(crate) use feed::Feed;
+pub(crate) use feed::decode_changes;
+pub use feed::{Change, Commit};
 pub(crate) use history::{History, Missed};
 pub use index::{Index, IndexDefinition, IndexKeys, IndexProgress};
 pub(crate) use merging::Merging;
@@ -34,6 +30,6 @@ pub(crate) use progress::PassPosition;
 pub(crate) use progress::Reencryption;
 pub(crate) use published::Published;
 pub(crate) use shared::{Config, Credentials, Shared, check_name};
-pub use version::CollectionInfo;
 pub(crate) use version::{CLIENTS, Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
+pub use version::{CollectionInfo, Entry};
 pub(crate) use writer::Writer;

@@ -134,12 +134,18 @@ impl Shared {
         expires: Option<u64>,
     ) -> Result<()> {
         check_name(collection, self)?;
-        self.check_key(key)?;
-        if expires.is_some() {
-            self.check_key(&expiry::hint(0, key))?;
-        }
+        self.check_lengths(key, value_len, expires.is_some())
+    }
+
+    /// Checks the lengths of a record's key and value.
+    pub(crate) fn check_lengths(&self, key: &[u8], value_len: usize, expires: bool) -> Result<()> {
+        self.check_key_len(key.len())?;
         if value_len > MAX_VALUE_BYTES {
             return Err(Error::value_too_large(value_len, MAX_VALUE_BYTES));
+        }
+        if expires {
+            // A hint is the expiry followed by the key.
+            self.check_key_len(expiry::HINT_BYTES + key.len())?;
         }
         Ok(())
     }
@@ -197,10 +203,6 @@ impl Shared {
         let durable = self.flush.durable_version();
         self.published().publish(durable);
         self.notify();
-    }
-
-    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
-        self.check_key_len(key.len())
     }
 
     pub(crate) fn check_key_len(&self, len_bytes: usize) -> Result<()> {

@@ -20,7 +20,7 @@ impl WriteTransaction<'_> {
     /// [`Error::ValueTooLarge`](crate::Error::ValueTooLarge) leave the transaction unchanged;
     /// storage errors end it.
     pub fn remember_client(&mut self, client: &[u8], what: &[u8]) -> Result<()> {
-        self.check_lengths(client, what.len(), 0)?;
+        self.shared.check_lengths(client, what.len(), false)?;
         self.beside_commits(|transaction| {
             transaction.create_unchecked(CLIENTS)?;
             transaction.put_record(CLIENTS, client, what, 0).map(drop)

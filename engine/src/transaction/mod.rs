@@ -5,17 +5,12 @@
 
 mod batch;
 pub(crate) mod capture;
-mod catalog;
-mod clear;
 pub(crate) mod clients;
 mod commit;
-mod draft_merge;
-pub(crate) mod expiry;
 pub(crate) mod indexed;
 mod optimistic;
 mod records;
 mod replay;
-mod restore;
 mod staged;
 mod write;
 

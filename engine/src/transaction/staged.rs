@@ -210,7 +210,7 @@ impl WriteTransaction<'_> {
         let expires = stored_expiry(expires_at);
         // `append` checked the length.
         let value_len = staged.chunks.len() * CHUNK_BYTES + staged.rest.len();
-        self.check_lengths(key, value_len, expires)?;
+        self.shared.check_lengths(key, value_len, expires != 0)?;
         let owner = self.state.collections.get(collection).map(|entry| entry.id);
         if !std::ptr::eq(self.shared, &raw const *staged.shared) || owner != Some(staged.owner) {
             return Err(Error::InvalidArgument {

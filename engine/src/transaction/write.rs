@@ -1,21 +1,32 @@
-//! The exclusive write transaction: changes go straight into its own state and draft.
+//! The exclusive write transaction: changes of records, ranges and collections go straight into its own
+//! state and draft.
 
 use std::ops::Range;
 
 use super::capture::Capture;
 use super::{CommitInfo, WriteBatch};
 use crate::block::BlockRef;
-use crate::error::{Error, Result};
+use crate::error::{Error, Message, Result};
 use crate::locks::MutexGuard;
 use crate::log::{Log, Operation};
-use crate::memtable::{Found, Layers};
-use crate::node::cell::MAX_VALUE_BYTES;
+use crate::memtable::{Found, Layers, Memtable};
 use crate::node::{LeafCell, ValuePlace};
 use crate::pages::Draft;
+use crate::range::{Direction, KeyRange};
+use crate::state::expiry::{HINT_BYTES, all_hints, due_hints, hint, hints_of};
 use crate::state::feed::{FEED, chunk_version};
-use crate::state::{Entry, Shared, Version, Writer, expiry};
+use crate::state::{Collection, Entry, MAX_CODEC_BYTES, Shared, Version, Writer, check_name};
 use crate::tree::Editor;
 use crate::tree::value::{self, ValuePart};
+
+/// Ranges with more records are cut out of the tree, rather than removed record by record.
+const MAX_SINGLE_REMOVALS: u64 = 1000;
+
+/// If the removed keys are longer in total, the log names the range instead.
+const MAX_LOGGED_KEY_BYTES: usize = 1 << 10;
+
+/// Maximum length of the list of changes retained for other transactions if there is no log.
+const MAX_RECORD_BYTES: usize = 4 << 20;
 
 /// Starts capturing changes if somebody needs to learn of them.
 fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
@@ -24,9 +35,6 @@ fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
     }
     shared.feed().is_wanted().then(Capture::volatile)
 }
-
-/// Maximum length of the list of changes retained for other transactions if there is no log.
-const MAX_RECORD_BYTES: usize = 4 << 20;
 
 /// Encodes an expiry. 0 means none, so an expiry of 0 becomes 1: 1970 is past either way.
 pub(super) fn stored_expiry(expires_at: Option<u64>) -> u64 {
@@ -127,7 +135,7 @@ impl<'a> WriteTransaction<'a> {
         expires_at: Option<u64>,
     ) -> Result<()> {
         let expires = stored_expiry(expires_at);
-        self.check_lengths(key, value.len(), expires)?;
+        self.shared.check_lengths(key, value.len(), expires != 0)?;
         self.create(collection)?;
         self.store(collection, key, value, expires, &[], None)
     }
@@ -136,7 +144,7 @@ impl<'a> WriteTransaction<'a> {
     pub(super) fn replace(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
         self.check_unindexed(collection)?;
         // Arguments are checked before the collection is created.
-        self.check_lengths(key, value.len(), expires)?;
+        self.shared.check_lengths(key, value.len(), expires != 0)?;
         self.create(collection)?;
         self.put_record(collection, key, value, expires)
     }
@@ -332,18 +340,6 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    pub(super) fn check_lengths(&self, key: &[u8], value_len: usize, expires: u64) -> Result<()> {
-        self.shared.check_key(key)?;
-        if value_len > MAX_VALUE_BYTES {
-            return Err(Error::value_too_large(value_len, MAX_VALUE_BYTES));
-        }
-        if expires != 0 {
-            // A hint is the expiry followed by the key.
-            self.shared.check_key(&expiry::hint(expires, key))?;
-        }
-        Ok(())
-    }
-
     pub(super) fn find(&self, collection: &str, key: &[u8]) -> Result<Option<Found<'_>>> {
         self.check_usable()?;
         let Some(entry) = self.state.collections.get(collection) else {
@@ -386,7 +382,7 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// [`Error::KeyTooLarge`] leaves the transaction as it was; storage errors end it.
     pub fn discard(&mut self, collection: &str, key: &[u8]) -> Result<()> {
-        self.shared.check_key(key)?;
+        self.shared.check_key_len(key.len())?;
         if self.indexes(collection).is_empty() {
             self.discard_record(collection, key)
         } else {
@@ -587,6 +583,302 @@ impl<'a> WriteTransaction<'a> {
                 Err(error)
             }
         }
+    }
+}
+
+// Ranges, and all of a collection.
+impl WriteTransaction<'_> {
+    /// Removes all records of a range; returns how many there were, including expired ones. Copies
+    /// O(log n) pages. Of the pages it frees, it reads the inner nodes and those leaves that lead
+    /// to out-of-line values. Where the collection has indexes and the range is a part of it, it
+    /// visits every record's index keys.
+    ///
+    /// # Errors
+    /// Storage errors end the transaction.
+    pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
+        if self.indexes(collection).is_empty() {
+            self.clear_records(collection, range)
+        } else {
+            self.clear_indexed(collection, range)
+        }
+    }
+
+    /// As [`clear`](Self::clear), but leaves the indexes as they are.
+    pub(super) fn clear_records(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
+        self.check_usable()?;
+        let Some(entry) = self.state.collections.get(collection) else {
+            return Ok(0);
+        };
+        let (from, to) = entry.records(&self.shared.pager).positions(&range)?;
+        let removed = to - from;
+        if removed == 0 {
+            return Ok(0);
+        }
+        let (id, bounds) = (entry.id, range);
+        let operation = Operation::Clear {
+            collection: id,
+            lower: bounds.lower,
+            upper: bounds.upper,
+        };
+        if range.is_all() {
+            self.empty(collection)?;
+            self.log(collection, |_| operation);
+            return Ok(removed);
+        }
+        if removed <= MAX_SINGLE_REMOVALS {
+            let keys = self.remove_one_by_one(collection, &range)?;
+            if keys.iter().map(|key| key.len() + 8).sum::<usize>() > MAX_LOGGED_KEY_BYTES {
+                self.record(&operation);
+            } else {
+                // Replay applies these without searching the tree.
+                for key in &keys {
+                    self.record(&Operation::Delete { collection: id, key });
+                }
+            }
+            self.changed = true;
+            self.capture(id, collection, &operation);
+            self.merge_if_large()?;
+            return Ok(removed);
+        }
+        // Cuts the range out of the tree; the commit will be a checkpoint.
+        self.merge_into_draft()?;
+        self.edit(collection, |editor| editor.cut(&range))?;
+        self.log(collection, |_| operation);
+        self.record = None;
+        self.merge_if_large()?;
+        Ok(removed)
+    }
+
+    /// Removes the records of a range one by one in the fresh memtable; returns their keys.
+    #[inline(never)]
+    pub(super) fn remove_one_by_one(&mut self, collection: &str, range: &KeyRange<'_>) -> Result<Vec<Vec<u8>>> {
+        let mut keys = Vec::new();
+        if let Some(entry) = self.state.collections.get(collection) {
+            let mut cursor = entry.cursor(range, Direction::Forward);
+            while cursor.advance(&entry.records(&self.shared.pager))? {
+                keys.push(cursor.key().to_vec());
+            }
+        }
+        for key in &keys {
+            self.change(collection, key, None, None)?;
+        }
+        Ok(keys)
+    }
+
+    /// Removes all records of a collection.
+    #[inline(never)]
+    pub(super) fn empty(&mut self, collection: &str) -> Result<()> {
+        let Some(entry) = self.state.collections.get(collection) else {
+            return Ok(());
+        };
+        if !entry.layers.frozen.is_empty() {
+            // Otherwise the tree that it is merged into would have to be given up as well.
+            self.thaw()?;
+        }
+        let Some(entry) = self.entry_mut(collection) else {
+            return Ok(());
+        };
+        let layers = std::mem::take(&mut entry.layers);
+        entry.emptied_at = entry.changed_at;
+        self.memory_bytes -= layers.bytes();
+        self.edit(collection, |editor| {
+            let nothing = Memtable::default();
+            for (memtable, above) in [(&layers.fresh, &nothing), (&layers.active, &layers.fresh)] {
+                for entry in memtable.entries() {
+                    if let Some(reference) = entry.reference().filter(|_| above.get(entry.key).is_none()) {
+                        editor.retire_value(&LeafCell::decode(reference))?;
+                    }
+                }
+            }
+            editor.clear_all()
+        })?;
+        Ok(())
+    }
+}
+
+// Collections, and the codecs that they name.
+impl WriteTransaction<'_> {
+    /// Renames a collection; returns whether it existed.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if the new name is taken, [`Error::InvalidArgument`] for bad names.
+    pub fn rename_collection(&mut self, from: &str, to: &str) -> Result<bool> {
+        self.check_usable()?;
+        check_name(to, self.shared)?;
+        if from == to || !self.state.collections.contains_key(from) {
+            return Ok(self.state.collections.contains_key(from));
+        }
+        if self.state.collections.contains_key(to) {
+            return Err(Error::AlreadyExists {
+                what: ["the collection ", to].concat().into(),
+            });
+        }
+        if let Some(collection) = self.state.collections.remove(from) {
+            let id = collection.id;
+            self.add_renamed(to, collection);
+            self.log_as(to, from, |_| Operation::Rename {
+                collection: id,
+                name: to,
+            });
+        }
+        Ok(true)
+    }
+
+    /// Codec ids of a collection's keys and values; empty if none were recorded, `None` if the
+    /// collection does not exist.
+    #[must_use]
+    pub fn codecs(&self, collection: &str) -> Option<(String, String)> {
+        let found = self.state.collections.get(collection)?;
+        Some((found.key_codec.clone(), found.value_codec.clone()))
+    }
+
+    /// Records the codec ids of a collection, creating it if necessary.
+    ///
+    /// # Errors
+    /// [`Error::CodecMismatch`] if it already has others, [`Error::InvalidArgument`] for bad names
+    /// or ids.
+    pub fn set_codecs(&mut self, collection: &str, key_codec: &str, value_codec: &str) -> Result<()> {
+        if key_codec.len().max(value_codec.len()) > MAX_CODEC_BYTES {
+            return Err(Error::InvalidArgument {
+                what: Message::default()
+                    .text("a codec id has at most ")
+                    .number(MAX_CODEC_BYTES as u64)
+                    .text(" bytes")
+                    .end()
+                    .into(),
+            });
+        }
+        self.create(collection)?;
+        let entry = self.state.collections.get(collection).expect("it was just created");
+        let unset = entry.key_codec.is_empty() && entry.value_codec.is_empty();
+        if unset && !(key_codec.is_empty() && value_codec.is_empty()) {
+            let entry = self.entry_mut(collection).expect("it was just created");
+            key_codec.clone_into(&mut entry.key_codec);
+            value_codec.clone_into(&mut entry.value_codec);
+            self.log(collection, |collection| Operation::Codecs {
+                collection,
+                key_codec,
+                value_codec,
+            });
+        } else if entry.key_codec != key_codec || entry.value_codec != value_codec {
+            return Err(Error::codec_mismatch(
+                collection,
+                [&entry.key_codec, "/", &entry.value_codec].concat(),
+                [key_codec, "/", value_codec].concat(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Removes a collection with all its records; returns whether it existed.
+    ///
+    /// # Errors
+    /// Storage errors end the transaction.
+    pub fn drop_collection(&mut self, name: &str) -> Result<bool> {
+        self.check_usable()?;
+        let dropped = self.state.collections.contains_key(name);
+        if dropped {
+            if !self.indexes(name).is_empty() {
+                self.drop_indexes(name)?;
+            }
+            self.empty(name)?;
+            self.log(name, |collection| Operation::Drop { collection });
+            self.remove_collection(name)?;
+        }
+        Ok(dropped)
+    }
+
+    /// Removes an emptied collection and the hints for its records.
+    pub(super) fn remove_collection(&mut self, name: &str) -> Result<()> {
+        if let Some(entry) = self.state.collections.remove(name) {
+            let hints = hints_of(entry.id);
+            self.empty(&hints)?;
+            self.state.collections.remove(&hints);
+        }
+        Ok(())
+    }
+
+    pub(super) fn create(&mut self, name: &str) -> Result<()> {
+        self.check_usable()?;
+        // About to change, so it is where the next lookups begin.
+        if self.state.collections.get_mut(name).is_some() {
+            return Ok(());
+        }
+        check_name(name, self.shared)?;
+        self.create_unchecked(name)
+    }
+
+    pub(super) fn create_unchecked(&mut self, name: &str) -> Result<()> {
+        if self.state.collections.contains_key(name) {
+            return Ok(());
+        }
+        let id = self.writer.take_collection_id()?;
+        self.add_collection(id, name);
+        self.log(name, |collection| Operation::Create { collection, name });
+        Ok(())
+    }
+
+    pub(super) fn add_collection(&mut self, id: u32, name: &str) {
+        let collection = Collection::new(id, self.state.version + 1);
+        self.state.collections.insert(name.to_owned(), collection);
+    }
+
+    pub(super) fn add_renamed(&mut self, name: &str, mut collection: Collection) {
+        collection.changed_at = self.state.version + 1;
+        self.state.collections.insert(name.to_owned(), collection);
+    }
+
+    /// A collection, to change its catalog entry.
+    pub(super) fn entry_mut(&mut self, name: &str) -> Option<&mut Collection> {
+        let entry = self.state.collections.get_mut(name)?;
+        entry.changed_at = self.state.version + 1;
+        Some(entry)
+    }
+}
+
+// Hints for records that expire, and the removal of those that have.
+impl WriteTransaction<'_> {
+    /// Name of the collection with the hints for another one; creates it if necessary.
+    pub(super) fn create_hints(&mut self, collection: &str) -> Result<String> {
+        let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
+        let hints = hints_of(id);
+        self.create_unchecked(&hints)?;
+        Ok(hints)
+    }
+
+    pub(super) fn add_hint(&mut self, hints: &str, key: &[u8], expires: u64) -> Result<()> {
+        let cell = LeafCell {
+            version: self.state.version + 1,
+            ..LeafCell::new(0, ValuePlace::Inline(&[]))
+        };
+        self.put_cell(hints, &hint(expires, key), &cell, None)
+    }
+
+    /// Removes up to `limit` expired records from all collections; returns how many hints were due,
+    /// whether their records were removed or not. The transaction may have no other changes.
+    pub(crate) fn purge(&mut self, limit: usize) -> Result<usize> {
+        self.is_purge = true;
+        let mut due = 0;
+        for (hints, name) in all_hints(&self.state.collections) {
+            let Some(entry) = self.state.collections.get(&hints) else {
+                continue;
+            };
+            let entry = entry.clone();
+            for hint in due_hints(&self.shared.pager, &entry, self.now, limit - due)? {
+                due += 1;
+                let key = &hint[HINT_BYTES..];
+                if let Some(found) = self.find(&name, key)?
+                    && found.record().is_expired(self.now)
+                {
+                    self.delete(&name, key)?;
+                }
+                self.delete(&hints, &hint)?;
+            }
+            if due >= limit {
+                break;
+            }
+        }
+        Ok(due)
     }
 }
 

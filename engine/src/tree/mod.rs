@@ -15,7 +15,6 @@ pub(crate) mod editor;
 pub(crate) mod merge;
 pub(crate) mod read;
 pub(crate) mod relocate;
-mod retire;
 pub(crate) mod value;
 pub(crate) mod walk;
 

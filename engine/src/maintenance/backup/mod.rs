@@ -65,16 +65,14 @@ mod commits;
 mod encrypted;
 mod frame;
 mod header;
-mod held;
 mod incremental;
-mod pieces;
 mod read;
 mod restore;
 mod save;
 mod write;
 
-pub use pieces::BackupPieces;
 pub use restore::restore;
+pub use save::BackupPieces;
 
 /// Progress of a backup or a restore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,16 +9,6 @@
 
 use std::ops::Bound;
 
-mod apart;
-mod declaring;
-mod entries;
-#[cfg(feature = "testing")]
-mod testing;
-
-pub use declaring::SliceRecord;
-pub(crate) use entries::{Entries, StoredKeys};
-pub(super) use entries::{Indexed, lacking};
-
 use super::write::stored_expiry;
 use super::{Transaction, WriteTransaction};
 use crate::error::Result;
@@ -26,6 +16,13 @@ use crate::range::{Direction, KeyRange};
 use crate::state::index::{EntryRange, entry_key_len, index_keys_of, index_of};
 use crate::state::{Index, IndexKeys};
 use entries::{Before, not_unique};
+
+mod declaring;
+mod entries;
+
+pub use declaring::SliceRecord;
+pub(crate) use entries::{Entries, StoredKeys};
+pub(super) use entries::{Indexed, lacking};
 
 /// Index keys removed between two searches, when a range of records is removed.
 const REMOVED_AT_ONCE: usize = 1000;
@@ -100,7 +97,7 @@ impl WriteTransaction<'_> {
         keys: &IndexKeys,
     ) -> Result<bool> {
         let expires = stored_expiry(expires_at);
-        self.check_lengths(key, value.len(), expires)?;
+        self.shared.check_lengths(key, value.len(), expires != 0)?;
         let Some(entry) = self.state.collections.get(collection) else {
             Indexed { id: 0, indexes: &[] }.check_stated(collection, keys)?;
             return self.replace(collection, key, value, expires);
@@ -242,5 +239,40 @@ impl WriteTransaction<'_> {
                 _ => return Ok(()),
             }
         }
+    }
+}
+
+/// Damages indexes, for tests.
+#[cfg(feature = "testing")]
+impl WriteTransaction<'_> {
+    /// Id of a collection, its first index, and the key of its first record with index keys.
+    #[allow(clippy::type_complexity, reason = "only tests call it")]
+    pub(crate) fn first_indexed(&self, collection: &str) -> Result<Option<(u32, Index, Vec<u8>)>> {
+        let Some(entry) = self.state.collections.get(collection) else {
+            return Ok(None);
+        };
+        let Some(index) = entry.indexes().first() else {
+            return Ok(None);
+        };
+        let mut cursor = entry.cursor(&KeyRange::all(), Direction::Forward);
+        while cursor.advance(&entry.records(&self.shared.pager))? {
+            let has_own = cursor.record().is_some_and(|record| !record.index_keys.is_empty());
+            if has_own || !self.keys_apart(entry.id, cursor.key())?.is_empty() {
+                return Ok(Some((entry.id, index.clone(), cursor.key().to_vec())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a record's index keys away and leaves its entries in the indexes.
+    pub(crate) fn lose_keys(&mut self, collection: &str, id: u32, key: &[u8]) -> Result<()> {
+        let value = self.get(collection, key)?.unwrap_or_default();
+        self.set_apart(id, key, &[], 0)?;
+        self.store(collection, key, &value, 0, &[], None)
+    }
+
+    /// Stores index keys apart, whatever the record has.
+    pub(crate) fn keep_apart(&mut self, id: u32, key: &[u8], keys: &IndexKeys) -> Result<()> {
+        self.set_apart(id, key, &keys.encode(), 0)
     }
 }
