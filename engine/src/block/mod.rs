@@ -253,7 +253,6 @@ impl BlockFile {
     }
 
     /// Queries the length of the file and checks that it reaches the unit `end`.
-    #[inline(never)]
     fn check_end(&self, reference: &BlockRef, end: u64) -> Result<()> {
         let units = self.file.len()? >> self.unit_shift;
         self.known_units.store(units, Ordering::Relaxed);

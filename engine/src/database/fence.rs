@@ -136,7 +136,6 @@ impl Fence {
     }
 
     /// Checks the names of the files, and whether anything was found wrong before.
-    #[inline(never)]
     fn check_names(&self, state: &mut State, max_age_ms: u32) -> Result<()> {
         if let Some(error) = &state.lost {
             return Err(error.clone());

@@ -70,7 +70,6 @@ pub struct IndexRefusal {
 }
 
 impl IndexRefusal {
-    #[inline(never)]
     #[allow(clippy::unnecessary_box_returns, reason = "callers would each box it")]
     pub(super) fn new(collection: &str, index: &str, what: &'static str) -> Box<Self> {
         Box::new(Self {

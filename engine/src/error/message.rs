@@ -8,14 +8,12 @@ pub(crate) struct Message(String);
 
 impl Message {
     /// Appends a text.
-    #[inline(never)]
     pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         self.0.push_str(text);
         self
     }
 
     /// Appends a number in decimal.
-    #[inline(never)]
     pub(crate) fn number(&mut self, number: u64) -> &mut Self {
         self.text(&number.to_string())
     }
@@ -88,7 +86,6 @@ pub(crate) fn too_large(what: &str, len_bytes: usize, max_bytes: usize) -> Strin
 }
 
 /// Joins the parts of a message.
-#[inline(never)]
 pub(crate) fn join(parts: &[&str]) -> String {
     let mut message = Message::default();
     for part in parts {

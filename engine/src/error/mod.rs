@@ -20,7 +20,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of the engine. Corruption carries its place, invalid arguments the limit they exceed.
 #[non_exhaustive]
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// The storage refused a read, write, flush or resize.
     Io(Box<IoFailure>),
@@ -125,54 +125,6 @@ pub enum Error {
     IndexIncomplete(Box<IndexRefusal>),
     /// A write would give two records the same key in a unique index.
     NotUnique(Box<NotUnique>),
-}
-
-impl Clone for Error {
-    // Not derived: that would be inlined, and compiled into each crate of the WebAssembly module.
-    #[inline(never)]
-    fn clone(&self) -> Self {
-        match self {
-            Self::Io(what) => Self::Io(what.clone()),
-            Self::StorageFull { context } => Self::StorageFull {
-                context: context.clone(),
-            },
-            Self::Corrupt(what) => Self::Corrupt(what.clone()),
-            Self::CorruptBackup(what) => Self::CorruptBackup(what.clone()),
-            Self::NotADatabase { file } => Self::NotADatabase { file: file.clone() },
-            Self::VersionUnsupported { found, supported } => Self::VersionUnsupported {
-                found: *found,
-                supported: *supported,
-            },
-            Self::WrongKey { is_missing } => Self::WrongKey {
-                is_missing: *is_missing,
-            },
-            #[cfg(feature = "encryption")]
-            Self::NotEncrypted => Self::NotEncrypted,
-            Self::Locked { file } => Self::Locked { file: file.clone() },
-            Self::Evicted { file } => Self::Evicted { file: file.clone() },
-            Self::NotFound { what } => Self::NotFound { what: what.clone() },
-            Self::AlreadyExists { what } => Self::AlreadyExists { what: what.clone() },
-            Self::ReadOnly => Self::ReadOnly,
-            Self::Closed => Self::Closed,
-            Self::Poisoned { cause } => Self::Poisoned { cause: cause.clone() },
-            Self::KeyTooLarge(what) => Self::KeyTooLarge(what.clone()),
-            Self::ValueTooLarge(what) => Self::ValueTooLarge(what.clone()),
-            Self::InvalidArgument { what } => Self::InvalidArgument { what: what.clone() },
-            Self::Conflict(what) => Self::Conflict(what.clone()),
-            Self::SnapshotLost => Self::SnapshotLost,
-            Self::TooManyOpen(what) => Self::TooManyOpen(what.clone()),
-            Self::TruncatedFeed { horizon } => Self::TruncatedFeed {
-                horizon: horizon.clone(),
-            },
-            Self::Stale => Self::Stale,
-            Self::KeyOrderUnsupported { order } => Self::KeyOrderUnsupported { order: order.clone() },
-            Self::WrongBase(what) => Self::WrongBase(what.clone()),
-            Self::CodecMismatch(what) => Self::CodecMismatch(what.clone()),
-            Self::IndexMismatch(what) => Self::IndexMismatch(what.clone()),
-            Self::IndexIncomplete(what) => Self::IndexIncomplete(what.clone()),
-            Self::NotUnique(what) => Self::NotUnique(what.clone()),
-        }
-    }
 }
 
 /// Where damaged bytes were found.

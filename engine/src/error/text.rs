@@ -18,7 +18,6 @@ impl From<String> for Text {
 }
 
 impl From<&str> for Text {
-    #[inline(never)]
     fn from(text: &str) -> Self {
         Self::from(text.to_owned())
     }

@@ -133,7 +133,6 @@ struct Head {
 
 impl Head {
     /// Decodes the head; returns it with the offset of the value.
-    #[cfg_attr(target_family = "wasm", inline(never))]
     #[cfg_attr(not(target_family = "wasm"), inline)]
     fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let (meta, mut at) = get_varint(bytes)?;
@@ -161,7 +160,6 @@ impl Head {
 }
 
 /// The inline value at the front of `bytes` and its record's expiry; `None` if it is out of line.
-#[cfg_attr(target_family = "wasm", inline(never))]
 #[cfg_attr(not(target_family = "wasm"), inline)]
 pub(super) fn inline_value(bytes: &[u8]) -> Option<(&[u8], u64)> {
     let (meta, at) = get_varint(bytes)?;
@@ -285,7 +283,6 @@ pub(crate) fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Decodes the number at the front of `bytes`; returns it with its encoded length.
-#[cfg_attr(target_family = "wasm", inline(never))]
 #[cfg_attr(not(target_family = "wasm"), inline)]
 pub(crate) fn get_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     match *bytes {

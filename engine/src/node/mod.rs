@@ -182,7 +182,6 @@ impl Node {
 
     /// Turns the key of another cell of this leaf into that of cell `index`. Returns its payload's
     /// offset; `None`, with nothing changed, if there is no such cell.
-    #[cfg_attr(target_family = "wasm", inline(never))]
     #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(crate) fn step_to(&self, index: usize, key: &mut Vec<u8>) -> Option<usize> {
         let (header, rest) = self.bytes.split_first_chunk::<HEADER_BYTES>()?;
@@ -338,7 +337,6 @@ impl Node {
     }
 
     /// Stored suffix of cell `index`, and the bytes from its payload to the end of the page.
-    #[cfg_attr(target_family = "wasm", inline(never))]
     #[cfg_attr(not(target_family = "wasm"), inline)]
     fn cell(&self, index: usize) -> (&[u8], &[u8]) {
         let slot = self.slot(index);
@@ -346,7 +344,6 @@ impl Node {
         self.bytes[start..].split_at(slot.suffix_len)
     }
 
-    #[cfg_attr(target_family = "wasm", inline(never))]
     #[cfg_attr(not(target_family = "wasm"), inline)]
     fn slot(&self, index: usize) -> Slot {
         let at = HEADER_BYTES + index * SLOT_BYTES;
@@ -383,7 +380,6 @@ impl Slot {
 
 /// The first four bytes of a suffix as a number that compares like the bytes. Shorter suffixes are
 /// zero padded, so equal heads still require a full comparison.
-#[cfg_attr(target_family = "wasm", inline(never))]
 #[cfg_attr(not(target_family = "wasm"), inline)]
 fn head_of(suffix: &[u8]) -> u32 {
     match *suffix {

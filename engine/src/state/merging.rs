@@ -282,7 +282,6 @@ impl Merging {
 // Freezing the newest version, and giving its merge up.
 impl Writer {
     /// Freezes the newest version. No version may be frozen already.
-    #[inline(never)]
     pub(super) fn freeze(&mut self, shared: &Shared) -> Result<()> {
         debug_assert!(self.frozen().is_none(), "one version is frozen at a time");
         self.switch_log(shared)?;
@@ -349,6 +348,7 @@ impl Writer {
     ///
     /// # Errors
     /// Errors from reading the index of a long value that was replaced; nothing has changed then.
+    // Rare: in its callers it would make the compressed WebAssembly module longer.
     #[inline(never)]
     pub(crate) fn thaw(&mut self, shared: &Shared) -> Result<()> {
         self.recall(shared)?;
@@ -671,7 +671,6 @@ impl Writer {
     }
 
     /// Merges everything frozen and makes its checkpoint.
-    #[inline(never)]
     pub(crate) fn finish_merging(&mut self, shared: &Shared) -> Result<()> {
         self.advance(shared, Goal::Part(FULL))?;
         self.seal(shared, true, false)
@@ -690,7 +689,6 @@ impl Writer {
 
     /// Makes the newest version durable and visible. On failure nothing changes, except that the
     /// writer may be poisoned.
-    #[inline(never)]
     pub(crate) fn checkpoint_newest(&mut self, shared: &Shared, closing: bool) -> Result<()> {
         self.recall(shared)?;
         let newest = shared.newest().version;
@@ -729,7 +727,6 @@ impl Writer {
 
     /// Writes everything of that checkpoint but its superblock, and takes the merge out of the
     /// writer. On failure the merge goes back to the last checkpoint.
-    #[inline(never)]
     pub(super) fn begin_seal(&mut self, shared: &Shared, is_end: bool, closing: bool) -> Result<Option<Merging>> {
         let Some(mut merging) = self.merging.take() else {
             return Ok(None);
@@ -786,6 +783,7 @@ impl Writer {
 
     /// Adopts the checkpoint whose superblock was written. A merge that is not over returns to the
     /// writer.
+    // Rare: in its callers it would make the compressed WebAssembly module longer.
     #[inline(never)]
     pub(super) fn end_seal(&mut self, shared: &Shared, mut merging: Merging) -> Result<()> {
         let Some(mut sealing) = merging.sealing.take() else {
@@ -831,7 +829,6 @@ impl Writer {
     /// Merges the memtables of all collections of `state` into their trees. The new nodes are the
     /// draft's spilled blocks: only a checkpoint makes them part of the database, and without one,
     /// freeing them undoes everything. After an error the state is unusable.
-    #[inline(never)]
     pub(crate) fn merge_into_draft(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
         if !state.collections.summary().has_changes() {
             return Ok(());

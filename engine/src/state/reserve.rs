@@ -46,7 +46,6 @@ impl Writer {
     ///
     /// # Errors
     /// [`Error::StorageFull`] and [`Error::Io`] from the storage.
-    #[inline(never)]
     pub(crate) fn admit(&mut self, shared: &Shared, state: &Version, record_bytes: Option<usize>) -> Result<()> {
         let reserve_bytes = u64::from(shared.config.reserve_bytes);
         let admitted = match record_bytes {
@@ -98,7 +97,6 @@ impl Writer {
         left == 0 || self.lacking_bytes(shared, state, left) == 0
     }
 
-    #[inline(never)]
     fn lacking_bytes(&self, shared: &Shared, state: &Version, reserve_bytes: u64) -> u64 {
         (self.needed_bytes(shared, state) + reserve_bytes).saturating_sub(self.available_bytes(shared))
     }
@@ -185,7 +183,6 @@ impl Writer {
     /// Once the storage is full, frees everything that no version needs any more, and the log.
     /// Returns whether there was anything to free.
     #[cold]
-    #[inline(never)]
     pub(crate) fn reclaim_space(&mut self, shared: &Shared) -> Result<bool> {
         if shared.flush.failure().is_some() {
             return Ok(false);

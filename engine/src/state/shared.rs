@@ -184,7 +184,6 @@ impl Shared {
     }
 
     /// Checks that the names of the files still lead to them. If not, nothing more is written.
-    #[inline(never)]
     pub(crate) fn check_names(&self, max_age_ms: u32) -> Result<()> {
         let checked = self.pager.blocks.file().check_name(max_age_ms);
         checked.inspect_err(|error| self.flush.fail(&error.message()))

@@ -78,8 +78,6 @@ pub struct CollectionInfo {
 }
 
 impl Clone for Collection {
-    // Not derived: it would be inlined wherever a collection is cloned.
-    #[inline(never)]
     fn clone(&self) -> Self {
         // The copy becomes another state.
         Self {
@@ -91,7 +89,6 @@ impl Clone for Collection {
 
 impl Collection {
     /// The same state, to be read.
-    #[inline(never)]
     pub(crate) fn shared(&self) -> Self {
         Self {
             id: self.id,

@@ -177,7 +177,6 @@ impl WriteTransaction<'_> {
 
     /// Makes a checkpoint of all earlier commits and repeats the changes on top of it, so that the
     /// log can take them.
-    #[inline(never)]
     fn rebase(&mut self) -> Result<()> {
         let has_checkpoint = self.writer.durable.version == self.base;
         if has_checkpoint || self.writer.log.is_none() || !self.draft.spilled.is_empty() {
@@ -218,7 +217,6 @@ impl WriteTransaction<'_> {
 
     /// Frees everything that no version before this transaction needs any more, once the storage has
     /// refused space; returns whether there was anything to free.
-    #[inline(never)]
     pub(super) fn reclaim_space(&mut self) -> Result<bool> {
         let is_cut = self.cut_log()?;
         let is_behind = self.writer.durable.version != self.base;
@@ -283,7 +281,6 @@ impl WriteTransaction<'_> {
     /// Advances the merge in step with this commit; returns whether the commit is visible. A failed
     /// merge fails the commit only if that is not visible and nothing can become durable any more.
     /// Otherwise the next commit or checkpoint that must finish the merge reports the error.
-    #[inline(never)]
     fn pace(&mut self, is_visible: bool, version: u64) -> Result<bool> {
         let shared = self.shared;
         let paced = self.writer.pace(shared);
@@ -332,7 +329,6 @@ impl WriteTransaction<'_> {
         self.merge_into_draft()
     }
 
-    #[inline(never)]
     pub(super) fn merge_into_draft(&mut self) -> Result<()> {
         self.record = None;
         let result = self
@@ -360,6 +356,7 @@ impl WriteTransaction<'_> {
     }
 
     /// Abandons the merge in progress.
+    // Rare: in its callers it would make the compressed WebAssembly module longer.
     #[inline(never)]
     pub(super) fn thaw(&mut self) -> Result<()> {
         // The merging thread may have made a checkpoint meanwhile, or ended the merge. Then the
@@ -397,7 +394,6 @@ impl WriteTransaction<'_> {
     }
 
     /// Finishes the merge in progress.
-    #[inline(never)]
     pub(super) fn finish_merging(&mut self) -> Result<()> {
         let mut finished = self.before_checkpoint(Writer::finish_merging);
         if matches!(finished, Err(Error::StorageFull { .. })) && self.cut_log()? {

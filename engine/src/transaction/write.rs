@@ -177,7 +177,6 @@ impl<'a> WriteTransaction<'a> {
 
     /// Stores a record in an existing collection, without a search. `index_keys` must fit into the
     /// leaf; `below` is what is known about the layers below the fresh memtable.
-    #[inline(never)]
     pub(super) fn store(
         &mut self,
         collection: &str,
@@ -243,6 +242,7 @@ impl<'a> WriteTransaction<'a> {
 
     /// Writes a value to blocks of its own. If the storage is full, reclaims space and tries once
     /// more.
+    // Rare: in its callers it would make the compressed WebAssembly module longer.
     #[inline(never)]
     pub(super) fn edit_or_reclaim(
         &mut self,
@@ -650,7 +650,6 @@ impl WriteTransaction<'_> {
     }
 
     /// Removes the records of a range one by one in the fresh memtable; returns their keys.
-    #[inline(never)]
     pub(super) fn remove_one_by_one(&mut self, collection: &str, range: &KeyRange<'_>) -> Result<Vec<Vec<u8>>> {
         let mut keys = Vec::new();
         if let Some(entry) = self.state.collections.get(collection) {
@@ -666,7 +665,6 @@ impl WriteTransaction<'_> {
     }
 
     /// Removes all records of a collection.
-    #[inline(never)]
     pub(super) fn empty(&mut self, collection: &str) -> Result<()> {
         let Some(entry) = self.state.collections.get(collection) else {
             return Ok(());

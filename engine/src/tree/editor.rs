@@ -21,7 +21,6 @@ pub(crate) struct Editor<'a> {
 impl Editor<'_> {
     /// Retires the whole tree; returns the number of its records. Leaves are read only if they may
     /// hold out-of-line values.
-    #[inline(never)]
     pub(crate) fn clear_all(&mut self) -> Result<u64> {
         let Some(root) = self.root.take() else { return Ok(0) };
         let node = self.pager.root(&root, self.owner)?;
@@ -45,7 +44,6 @@ impl Editor<'_> {
     }
 
     /// Retires the subtree of one child of an inner node.
-    #[inline(never)]
     pub(super) fn retire_child(&mut self, node: &Node, index: usize) -> Result<()> {
         let child = node.child(index);
         if node.level() == 1 && !child.has_overflow {

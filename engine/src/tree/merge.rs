@@ -74,7 +74,6 @@ pub(crate) struct Merge {
 
 impl Merge {
     /// Merges everything in one pass.
-    #[inline(never)]
     pub(crate) fn run(mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes) -> Result<()> {
         while self.advance(editor, changes, usize::MAX)? {}
         self.finish(editor, changes)
@@ -135,7 +134,6 @@ impl Merge {
 
     /// Merges until the nodes read and the changes taken add up to about `budget` bytes. Returns
     /// `false` once everything is merged, which leaves only [`finish`](Self::finish) to call.
-    #[inline(never)]
     pub(crate) fn advance(
         &mut self,
         editor: &mut Editor<'_>,
@@ -421,7 +419,6 @@ impl Merge {
     }
 
     /// Merges the remaining changes, writes the cells held back, and hands the new root to the editor.
-    #[inline(never)]
     pub(crate) fn finish(mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes) -> Result<()> {
         while self.advance(editor, changes, usize::MAX)? {}
         let is_open = |level: &Level| level.cells.len() > 0;

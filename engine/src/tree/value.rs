@@ -100,7 +100,6 @@ fn clamped(range: &Range<u64>, len: usize) -> Range<usize> {
 }
 
 /// Reads part of a record's value: only the index and the chunks that overlap it.
-#[inline(never)]
 pub(crate) fn read_range(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>, range: &Range<u64>) -> Result<ValuePart> {
     let reference = match cell.place {
         ValuePlace::Inline(value) => return Ok(ValuePart::of(value, cell.version, range)),
@@ -206,7 +205,6 @@ impl Editor<'_> {
     }
 
     /// Writes a value to new extents.
-    #[inline(never)]
     pub(crate) fn write_value(&mut self, value: &[u8]) -> Result<BlockRef> {
         if value.len() <= CHUNK_BYTES {
             return self.write_value_block(Kind::ValueChunk, value);
@@ -256,7 +254,6 @@ impl Editor<'_> {
     }
 
     /// Retires the blocks of a record's value.
-    #[inline(never)]
     pub(crate) fn retire_value(&mut self, cell: &LeafCell<'_>) -> Result<()> {
         for reference in references(&self.pager.blocks, self.owner, cell)? {
             self.draft.retire_value_block(&reference, cell.version);
