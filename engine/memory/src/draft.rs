@@ -121,8 +121,8 @@ impl<I: OrderedIndex<Record>> Draft<I> {
         } else if entry.key_codec != key_codec || entry.value_codec != value_codec {
             return Err(Error::codec_mismatch(
                 collection,
-                [&entry.key_codec, "/", &entry.value_codec].concat(),
-                [key_codec, "/", value_codec].concat(),
+                format!("{}/{}", entry.key_codec, entry.value_codec),
+                format!("{key_codec}/{value_codec}"),
             ));
         }
         Ok(())
@@ -141,7 +141,7 @@ impl<I: OrderedIndex<Record>> Draft<I> {
         }
         if self.collections.contains_key(to) {
             return Err(Error::AlreadyExists {
-                what: ["the collection ", to].concat().into(),
+                what: format!("the collection {to}").into(),
             });
         }
         if let Some(collection) = self.collections.remove(from) {

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use twox_hash::XxHash64;
 
 use crate::cipher::{self, Cipher, CurrentCipher, NONCE_BYTES};
-use crate::error::{Error, Message, Result};
+use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
 mod buffers;
@@ -472,11 +472,7 @@ fn expand_in(mut block: Vec<u8>, reference: &BlockRef, buffers: &Buffers) -> Res
             raw.ok_or_else(|| damaged("a compressed block cannot be expanded"))
         }
         CODEC_RAW => Err(damaged("a raw block's lengths differ")),
-        codec => {
-            let mut what = Message::default();
-            what.text("a block has the unknown codec ").number(codec.into());
-            Err(damaged(&what.end()))
-        }
+        codec => Err(damaged(&format!("a block has the unknown codec {codec}"))),
     }
 }
 

@@ -7,7 +7,7 @@ use super::Options;
 use super::fence::Fence;
 use super::options::MAX_LOG_BYTES;
 use crate::block::{BlockFile, Compression, HEADER_BYTES};
-use crate::error::{Error, Message, Result};
+use crate::error::{Error, Result};
 use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
 use crate::node::{Child, Limits};
 use crate::pages::DATA_FILE;
@@ -225,7 +225,7 @@ fn check_created(file: &dyn StorageFile, superblock: &Superblock) -> Result<Vec<
     match read_all(file, DATA_FILE)? {
         Found::Superblocks(list) if list.first() == Some(superblock) => Ok(list),
         _ => Err(Error::io(
-            ["creating ", DATA_FILE].concat(),
+            format!("creating {DATA_FILE}"),
             "the storage does not return what was written to it",
         )),
     }
@@ -294,12 +294,10 @@ pub(crate) fn recover_from(
     // Without data the file may end inside the superblocks, as an interrupted creation leaves it.
     let has_data = used_end > Superblock::first_data_unit(superblock.unit_shift);
     if has_data && file_len < used_end << superblock.unit_shift {
-        let mut what = Message::default();
-        what.text("the file has ").number(file_len);
-        what.text(" bytes but its data reaches to ")
-            .number(used_end << superblock.unit_shift);
-        what.text("; it was truncated");
-        return Err(Error::corrupt(what.end()));
+        let end = used_end << superblock.unit_shift;
+        return Err(Error::corrupt(format!(
+            "the file has {file_len} bytes but its data reaches to {end}; it was truncated"
+        )));
     }
     let version = Arc::new(Version {
         version: superblock.version,
@@ -338,12 +336,11 @@ pub(crate) fn recover_from(
     apply_log(&shared, &mut replay, start.may_merge)?;
     let reached = shared.newest().version;
     if reached < superblock.log_reaches {
-        let mut what = Message::default();
-        what.text("the log ends at version ").number(reached);
-        what.text(", but the last checkpoint holds part of the commits up to version ")
-            .number(superblock.log_reaches);
-        what.text(": the end of the log is damaged or lost; recover what the files hold");
-        return Err(Error::corrupt(what.end()));
+        return Err(Error::corrupt(format!(
+            "the log ends at version {reached}, but the last checkpoint holds part of the commits up to version {}: the \
+             end of the log is damaged or lost; recover what the files hold",
+            superblock.log_reaches
+        )));
     }
     if let Some(log) = log {
         log::check_owner(&**log, &superblock.log_start(), &replay, reached)?;

@@ -5,15 +5,12 @@
 
 use std::fmt;
 
-mod conflict;
 mod details;
-mod message;
-mod text;
 
-pub use conflict::{Conflict, ConflictReason};
-pub use details::{BackupDamage, CodecMismatch, IndexRefusal, IoFailure, NotUnique, TooLarge, TooMany, WrongBase};
-pub(crate) use message::{Message, join, too_large};
-pub use text::Text;
+pub use details::{
+    BackupDamage, CodecMismatch, Conflict, ConflictReason, Corruption, IndexRefusal, IoFailure, NotUnique, Text,
+    TooLarge, TooMany, WrongBase,
+};
 
 /// Result of every fallible operation of the engine.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -127,32 +124,6 @@ pub enum Error {
     NotUnique(Box<NotUnique>),
 }
 
-/// Where damaged bytes were found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Corruption {
-    /// The fault, in one sentence.
-    pub what: String,
-    /// First allocation unit of the block, if known.
-    pub unit: Option<u64>,
-    /// Name of the collection, if known.
-    pub collection: Option<String>,
-    /// Lower and upper bound of the keys that the block covered, if known.
-    pub key_range: Option<(Vec<u8>, Option<Vec<u8>>)>,
-}
-
-impl Corruption {
-    /// Creates a corruption without a place.
-    #[must_use]
-    pub fn new(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            unit: None,
-            collection: None,
-            key_range: None,
-        }
-    }
-}
-
 impl Error {
     /// Creates a failure of the storage: the failed operation, with file and offset, and what the
     /// operating system or host says of it.
@@ -161,6 +132,16 @@ impl Error {
         Self::Io(Box::new(IoFailure {
             context: context.into(),
             source: source.into(),
+        }))
+    }
+
+    /// Creates a conflict in a collection, at a key, as far as they are known.
+    #[must_use]
+    pub fn conflict(collection: Option<&str>, key: Option<&[u8]>, reason: ConflictReason) -> Self {
+        Self::Conflict(Box::new(Conflict {
+            collection: collection.map(Into::into),
+            key: key.map(Into::into),
+            reason,
         }))
     }
 
@@ -298,13 +279,78 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message())
-    }
-}
-
-impl fmt::Display for Corruption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message())
+        match self {
+            Self::Io(failure) => write!(f, "{}: {}", failure.context, failure.source),
+            Self::StorageFull { context } => write!(
+                f,
+                "{context}: no space left; the transaction was undone, free some space and try again"
+            ),
+            Self::Corrupt(corruption) => corruption.fmt(f),
+            Self::CorruptBackup(damage) => write!(
+                f,
+                "corrupt backup: {}, at byte {}; nothing was restored, use another copy of it",
+                damage.what, damage.offset
+            ),
+            Self::NotADatabase { file } => write!(
+                f,
+                "{file} is not a Mangrove database; it was not changed, choose another path"
+            ),
+            Self::VersionUnsupported { found, supported } => write!(
+                f,
+                "the database has format version {found}, this build reads {supported}; use a build that reads it"
+            ),
+            #[cfg(feature = "encryption")]
+            Self::WrongKey { is_missing: false } => {
+                f.write_str("the key is not that of the database; it was not changed")
+            }
+            Self::WrongKey { .. } => f.write_str("the database is encrypted; open it with its key"),
+            #[cfg(feature = "encryption")]
+            Self::NotEncrypted => f.write_str("the database is not encrypted; open it without a key"),
+            Self::Locked { file } => write!(
+                f,
+                "{file} is open in another process, tab or handle; close it there first"
+            ),
+            Self::Evicted { file } => write!(f, "{file} was removed, renamed or replaced; open the database again"),
+            Self::NotFound { what } => write!(f, "{what} does not exist"),
+            Self::AlreadyExists { what } => write!(f, "{what} exists already"),
+            Self::ReadOnly => f.write_str("the database was opened read-only"),
+            Self::Closed => f.write_str("the database is closed"),
+            Self::SnapshotLost => f.write_str(
+                "the snapshot is lost with the tab that kept it, and the database has changed since; take a new one",
+            ),
+            Self::TooManyOpen(many) => write!(f, "there may be no more than {} {}", many.limit, many.what),
+            Self::Poisoned { cause } => write!(
+                f,
+                "writes are refused after an earlier failure ({cause}); reads continue, reopen the database to write"
+            ),
+            Self::KeyTooLarge(key) => write!(f, "the key {key}"),
+            Self::ValueTooLarge(value) => write!(f, "the value {value}"),
+            Self::InvalidArgument { what } => f.write_str(what),
+            Self::Conflict(conflict) => conflict.fmt(f),
+            Self::TruncatedFeed { horizon } => write!(
+                f,
+                "changes up to version {horizon} are no longer kept; start with a new snapshot"
+            ),
+            Self::Stale => f.write_str(
+                "the writer has overwritten what this reader had opened; refresh the database and read again",
+            ),
+            Self::KeyOrderUnsupported { order } => write!(
+                f,
+                "the database orders its keys by \"{order}\", which this version does not know; use the version that made it"
+            ),
+            Self::WrongBase(wrong) => write!(
+                f,
+                "the backup builds on version {}, the database has version {}; restore backups in their order",
+                wrong.base, wrong.version
+            ),
+            Self::CodecMismatch(codecs) => write!(
+                f,
+                "collection \"{}\" was written with codecs {}, not {}; open it with the former",
+                codecs.collection, codecs.stored, codecs.requested
+            ),
+            Self::IndexMismatch(refusal) | Self::IndexIncomplete(refusal) => refusal.fmt(f),
+            Self::NotUnique(records) => records.fmt(f),
+        }
     }
 }
 
@@ -318,5 +364,51 @@ mod tests {
     fn errors_are_two_words_long() {
         assert_eq!(size_of::<Error>(), 2 * size_of::<usize>());
         assert_eq!(size_of::<Result<()>>(), size_of::<Error>());
+    }
+
+    #[test]
+    fn messages_show_numbers_and_keys() {
+        let mut corruption = Corruption::new("a cell is wrong");
+        corruption.unit = Some(u64::MAX);
+        corruption.collection = Some("mail".to_owned());
+        corruption.key_range = Some((vec![0, 0xa7], Some(vec![0xff; 33])));
+        let until = "ff".repeat(32);
+        assert_eq!(
+            corruption.to_string(),
+            format!(
+                "corrupt database: a cell is wrong, unit 18446744073709551615, collection \"mail\", keys from 0x00a7 to 0x{until}..; \
+                 the file was not changed"
+            )
+        );
+        corruption.key_range = Some((Vec::new(), None));
+        assert!(corruption.to_string().contains(", keys from 0x to the end; "));
+        assert_eq!(
+            Error::key_too_large(2000, 1012).to_string(),
+            "the key has 2000 bytes, at most 1012 are allowed"
+        );
+    }
+
+    #[test]
+    fn conflicts_show_printable_keys() {
+        let changed =
+            |collection, key: Option<&[u8]>| Error::conflict(collection, key, ConflictReason::Changed).to_string();
+        let ending = "was changed by another commit; run the transaction again";
+        assert_eq!(
+            changed(Some("mail"), Some(b"a\n\xff")),
+            format!("key a\\n\\xff of collection \"mail\" {ending}")
+        );
+        assert_eq!(
+            changed(None, Some(&[b'x'; 33])),
+            format!("key {}… {ending}", "x".repeat(32))
+        );
+        assert_eq!(changed(None, None), format!("what the transaction read {ending}"));
+        let reason = ConflictReason::Version {
+            expected: None,
+            found: Some(7),
+        };
+        assert_eq!(
+            Error::conflict(Some("mail"), Some(b"k"), reason).to_string(),
+            "key k of collection \"mail\" has version 7, the check expects no entry; read it and try again"
+        );
     }
 }

@@ -65,7 +65,7 @@ impl State {
             // The system may have dropped the unflushed writes; a later successful flush would lie
             // (I10).
             Err(error) => {
-                self.failed.get_or_insert_with(|| error.message());
+                self.failed.get_or_insert_with(|| error.to_string());
             }
         }
     }
@@ -188,7 +188,7 @@ impl GroupFlush {
     /// As [`fail`](Self::fail), unless a write only ran out of space, and so has no effect.
     pub(crate) fn fail_unless_full(&self, error: &Error) {
         if !matches!(error, Error::StorageFull { .. }) {
-            self.fail(&error.message());
+            self.fail(&error.to_string());
         }
     }
 
@@ -290,7 +290,7 @@ impl GroupFlush {
         let mut state = self.lock();
         state.running = false;
         if let Err(error) = &result {
-            state.failed.get_or_insert_with(|| error.message());
+            state.failed.get_or_insert_with(|| error.to_string());
         }
         self.done.notify_all();
         result

@@ -7,7 +7,7 @@
 use super::replay::find_records;
 use super::{HALF_HEADER_BYTES, HalfHeader, Position, Replay, Tail, read_header, record, replay};
 use crate::cipher::Cipher;
-use crate::error::{Error, Message, Result};
+use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
 /// Bytes read at once when looking for any content.
@@ -93,13 +93,10 @@ pub(crate) fn check_owner(file: &dyn StorageFile, start: &LogStart, replay: &Rep
         }
         let reaches = durable_version(file, start, &header)?;
         if reaches > version {
-            let mut what = Message::default();
-            what.text("the file \"log\" has commits up to version ").number(reaches);
-            what.text(", but \"data\" leads to version ").number(version);
-            what.text(
-                " only: one of them is a copy from another time; put the right one back, or recover what they hold",
-            );
-            return Err(Error::corrupt(what.end()));
+            return Err(Error::corrupt(format!(
+                "the file \"log\" has commits up to version {reaches}, but \"data\" leads to version {version} only: one of \
+                 them is a copy from another time; put the right one back, or recover what they hold"
+            )));
         }
     }
     Ok(())

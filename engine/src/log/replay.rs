@@ -10,7 +10,7 @@
 
 use super::{HALF_HEADER_BYTES, HalfHeader, Position, read_header, record};
 use crate::cipher::Cipher;
-use crate::error::{Error, Message, Result};
+use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
 /// Bytes that the search for records after a broken one may check, as a multiple of the half:
@@ -187,11 +187,10 @@ fn continue_in(replay: &mut Replay<'_>, header: &HalfHeader) -> Result<()> {
 }
 
 fn damaged(at: Position) -> Error {
-    let mut what = Message::default();
-    what.text("the log is damaged at offset ").number(at.offset.into());
-    what.text(" of half ").number(at.half.into());
-    what.text(", in front of commits that were durable");
-    Error::corrupt(what.end())
+    let Position { offset, half, .. } = at;
+    Error::corrupt(format!(
+        "the log is damaged at offset {offset} of half {half}, in front of commits that were durable"
+    ))
 }
 
 /// Appends the records of one half from `replay.end` on.

@@ -84,9 +84,7 @@ impl Snapshot {
         let index = indexes.and_then(|indexes| indexes.iter().find(|index| index.definition.name == name));
         let (Some(records), Some(index)) = (&records, index) else {
             return Err(Error::NotFound {
-                what: ["the index \"", name, "\" of collection \"", collection, "\""]
-                    .concat()
-                    .into(),
+                what: format!("the index \"{name}\" of collection \"{collection}\"").into(),
             });
         };
         let entries = self.tree(&index_of(index.id)).filter(|_| index.is_complete());

@@ -10,7 +10,7 @@ use super::{Feed, History, MAX_NAME_BYTES, Published, Version, Writer, expiry};
 use crate::block::Compression;
 use crate::cipher::Key;
 use crate::clock::Clock;
-use crate::error::{Error, Result, too_large};
+use crate::error::{Error, Result, TooLarge};
 use crate::locks::{Condvar, Mutex, MutexGuard};
 use crate::log::GroupFlush;
 use crate::node::Limits;
@@ -186,7 +186,7 @@ impl Shared {
     /// Checks that the names of the files still lead to them. If not, nothing more is written.
     pub(crate) fn check_names(&self, max_age_ms: u32) -> Result<()> {
         let checked = self.pager.blocks.file().check_name(max_age_ms);
-        checked.inspect_err(|error| self.flush.fail(&error.message()))
+        checked.inspect_err(|error| self.flush.fail(&error.to_string()))
     }
 
     /// Waits until all commits up to `version` are durable, and makes them visible. Their records
@@ -221,8 +221,12 @@ pub(crate) fn check_name(name: &str, shared: &Shared) -> Result<()> {
     }
     let max = MAX_NAME_BYTES.min(shared.config.limits.max_key_bytes);
     if name.len() > max {
+        let too_large = TooLarge {
+            len_bytes: name.len(),
+            max_bytes: max,
+        };
         return Err(Error::InvalidArgument {
-            what: too_large("collection name", name.len(), max).into(),
+            what: format!("the collection name {too_large}").into(),
         });
     }
     Ok(())

@@ -119,7 +119,7 @@ impl Writer {
         self.superblock = copy;
         let oldest = shared.published().oldest();
         let released = self.space.release(&shared.pager, self.superblock.generation, oldest);
-        released.inspect_err(|error| shared.flush.fail(&error.message()))
+        released.inspect_err(|error| shared.flush.fail(&error.to_string()))
     }
 
     /// Leaves a database whose log is empty and may be missing, and whose two superblocks state the

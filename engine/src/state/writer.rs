@@ -212,7 +212,7 @@ impl Writer {
         sealed: Result<()>,
         install: Option<Install<'_>>,
     ) -> Result<()> {
-        sealed.inspect_err(|error| shared.flush.fail(&error.message()))?;
+        sealed.inspect_err(|error| shared.flush.fail(&error.to_string()))?;
         self.adopt(shared, state, draft, prepared, install);
         Ok(())
     }
@@ -412,7 +412,7 @@ impl Writer {
         shared.flush.checkpointed(state.version);
         let released = self.space.release(&shared.pager, generation, oldest);
         if let Err(error) = released {
-            shared.flush.fail(&error.message());
+            shared.flush.fail(&error.to_string());
         }
         self.max_waiting = max_waiting(&self.superblock, &self.space);
         // Commits since the checkpoint was prepared may have made the file longer.
@@ -433,7 +433,7 @@ impl Writer {
         if unlogged && log.has_space(0) {
             match log.append(&[], version, version, 0) {
                 Ok(()) | Err(Error::StorageFull { .. }) => {}
-                Err(error) => shared.flush.fail(&error.message()),
+                Err(error) => shared.flush.fail(&error.to_string()),
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use super::{ReadWrite, WriteTransaction};
 use crate::block::Kind;
-use crate::error::{Error, Message, Result};
+use crate::error::{Error, Result};
 use crate::log::{Operation, Operations, Replay};
 use crate::node::{LeafCell, ValuePlace};
 use crate::pages::Extent;
@@ -30,12 +30,11 @@ pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay<'_>, may_merge: boo
         }
         transaction.apply_record(&payload, true)?;
         if transaction.state.version != record.version {
-            let mut what = Message::default();
-            what.text("the log lacks commits before version ").number(record.version).text(
-                ", which were in a checkpoint that is lost; files that were copied while the database was written to look like \
-                 this: make copies with backup",
-            );
-            return Err(Error::corrupt(what.end()));
+            return Err(Error::corrupt(format!(
+                "the log lacks commits before version {}, which were in a checkpoint that is lost; files that were copied \
+                 while the database was written to look like this: make copies with backup",
+                record.version
+            )));
         }
         if may_merge && transaction.memory_bytes > shared.config.max_memtable_bytes() {
             transaction.merge_replayed()?;
@@ -120,11 +119,8 @@ impl<'a> WriteTransaction<'a> {
 
     fn name_of(&self, collection: u32) -> Result<String> {
         let found = self.state.collections.by_id(collection);
-        found.map(|(name, _)| name.clone()).ok_or_else(|| {
-            let mut what = Message::default();
-            what.text("the log names collection ").number(collection.into());
-            Error::corrupt(what.text(", which does not exist").end())
-        })
+        let missing = || Error::corrupt(format!("the log names collection {collection}, which does not exist"));
+        found.map(|(name, _)| name.clone()).ok_or_else(missing)
     }
 
     fn apply_operation(&mut self, operation: &Operation<'_>, reserves: bool) -> Result<()> {

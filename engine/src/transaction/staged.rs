@@ -67,7 +67,7 @@ impl StagedValue {
                 failed: None,
             }),
             None => Err(Error::NotFound {
-                what: ["the collection ", collection].concat().into(),
+                what: format!("the collection {collection}").into(),
             }),
         }
     }

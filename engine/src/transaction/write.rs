@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::capture::Capture;
 use super::{CommitInfo, WriteBatch};
 use crate::block::BlockRef;
-use crate::error::{Error, Message, Result};
+use crate::error::{Error, Result};
 use crate::locks::MutexGuard;
 use crate::log::{Log, Operation};
 use crate::memtable::{Found, Layers, Memtable};
@@ -708,7 +708,7 @@ impl WriteTransaction<'_> {
         }
         if self.state.collections.contains_key(to) {
             return Err(Error::AlreadyExists {
-                what: ["the collection ", to].concat().into(),
+                what: format!("the collection {to}").into(),
             });
         }
         if let Some(collection) = self.state.collections.remove(from) {
@@ -738,12 +738,7 @@ impl WriteTransaction<'_> {
     pub fn set_codecs(&mut self, collection: &str, key_codec: &str, value_codec: &str) -> Result<()> {
         if key_codec.len().max(value_codec.len()) > MAX_CODEC_BYTES {
             return Err(Error::InvalidArgument {
-                what: Message::default()
-                    .text("a codec id has at most ")
-                    .number(MAX_CODEC_BYTES as u64)
-                    .text(" bytes")
-                    .end()
-                    .into(),
+                what: format!("a codec id has at most {MAX_CODEC_BYTES} bytes").into(),
             });
         }
         self.create(collection)?;
@@ -761,8 +756,8 @@ impl WriteTransaction<'_> {
         } else if entry.key_codec != key_codec || entry.value_codec != value_codec {
             return Err(Error::codec_mismatch(
                 collection,
-                [&entry.key_codec, "/", &entry.value_codec].concat(),
-                [key_codec, "/", value_codec].concat(),
+                format!("{}/{}", entry.key_codec, entry.value_codec),
+                format!("{key_codec}/{value_codec}"),
             ));
         }
         Ok(())

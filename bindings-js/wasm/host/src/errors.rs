@@ -25,7 +25,7 @@ extern "C" {
 pub fn to_js(error: &Error) -> JsValue {
     let object = Plain::new();
     object.set_code(error.code());
-    object.set_message(&error.message());
+    object.set_message(&error.to_string());
     object.set_retryable(error.is_retryable());
     object.into()
 }

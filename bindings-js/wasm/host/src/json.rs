@@ -89,7 +89,7 @@ pub fn array(items: impl Iterator<Item = String>) -> String {
 pub fn problem(error: &Error) -> String {
     let mut object = Object::default()
         .text("code", error.code())
-        .text("message", &error.message());
+        .text("message", &error.to_string());
     if let Error::Corrupt(corruption) = error {
         if let Some(unit) = corruption.unit {
             object = object.number("page", unit);

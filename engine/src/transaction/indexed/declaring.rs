@@ -1,7 +1,7 @@
 //! Declaring, building and dropping indexes.
 
 use super::Indexed;
-use crate::error::{Error, Message, Result};
+use crate::error::{Error, Result};
 use crate::log::Operation;
 use crate::state::index::{MAX_INDEX_NAME_BYTES, encode_indexes, index_keys_of, index_of};
 use crate::state::{Index, IndexDefinition, IndexKeys, IndexProgress};
@@ -34,17 +34,12 @@ impl WriteTransaction<'_> {
         for (at, definition) in declared.iter().enumerate() {
             if definition.name.len() > MAX_INDEX_NAME_BYTES {
                 return Err(Error::InvalidArgument {
-                    what: Message::default()
-                        .text("an index's name has at most ")
-                        .number(MAX_INDEX_NAME_BYTES as u64)
-                        .text(" bytes")
-                        .end()
-                        .into(),
+                    what: format!("an index's name has at most {MAX_INDEX_NAME_BYTES} bytes").into(),
                 });
             }
             if declared[..at].iter().any(|other| other.name == definition.name) {
                 return Err(Error::InvalidArgument {
-                    what: ["the index ", &definition.name, " is declared twice"].concat().into(),
+                    what: format!("the index {} is declared twice", definition.name).into(),
                 });
             }
             let stored = self.indexes(collection).iter().map(|index| &index.definition);

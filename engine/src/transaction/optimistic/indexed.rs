@@ -249,9 +249,7 @@ impl Transaction {
         let indexes = self.indexes(collection);
         let index = indexes.into_iter().find(|index| index.definition.name == name);
         let index = index.ok_or_else(|| Error::NotFound {
-            what: ["the index \"", name, "\" of collection \"", collection, "\""]
-                .concat()
-                .into(),
+            what: format!("the index \"{name}\" of collection \"{collection}\"").into(),
         })?;
         if index.is_complete() {
             Ok(index)

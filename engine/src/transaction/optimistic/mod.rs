@@ -394,7 +394,7 @@ impl Transaction {
         }
         if self.has_collection(to) {
             return Err(Error::AlreadyExists {
-                what: ["the collection ", to].concat().into(),
+                what: format!("the collection {to}").into(),
             });
         }
         self.overlay(from);

@@ -73,7 +73,7 @@ impl Writer {
                     None,
                     &[key],
                 ),
-                None => (error.message(), None, None, &[]),
+                None => (error.to_string(), None, None, &[]),
             },
             Error::NotUnique(records) => {
                 let [stored, other] = &records.keys;
@@ -85,7 +85,7 @@ impl Writer {
                     &[stored, other],
                 )
             }
-            _ => (error.message(), None, None, &[]),
+            _ => (error.to_string(), None, None, &[]),
         };
         self.bytes.push(FAILED);
         self.bytes(error.code().as_bytes());
