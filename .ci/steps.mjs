@@ -78,6 +78,7 @@ export const STEPS = [
   { name: 'rustdoc', suite: 'quick', native: true, command: ['cargo', 'doc', '--no-deps', '--package', 'mangrove-engine', '--package', 'mangrove-memory'], env: { RUSTDOCFLAGS: '--deny warnings' } },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, suite: 'quick', command: ['tsc', '--noEmit', '--project', project] })),
   // Whether each deliberate mistake is still at one place of the sources; `npm run mutations:replication` makes them.
+  { name: 'tabs mutations places', suite: 'quick', cwd: KV, command: ['npm', 'run', '--silent', 'test:tabs:mutations', '--', '--check'] },
   { name: 'replication mutations places', suite: 'quick', cwd: REPLICATION, command: ['npm', 'run', '--silent', 'test:mutations', '--', '--check'] },
   // Warnings, such as an export without documentation, are errors.
   { name: 'docs reference', suite: 'quick', command: ['npm', 'run', '--silent', 'build', '--workspace', 'mangrove-reference'] },

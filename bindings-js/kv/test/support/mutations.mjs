@@ -3,12 +3,27 @@ import { spawn } from 'node:child_process';
 import process from 'node:process';
 import { build } from 'esbuild';
 
-/** The source with a mistake in it. `from` has to be there once: elsewhere the mistake would be another one. */
+const TOKEN = /[\w$#]+|[^\s\w$#]/g;
+const isWord = (token) => /^[\w$#]/.test(token);
+
+/** Finds code whatever its line breaks, indentation and trailing commas: a formatter changes these. */
+function patternOf(code) {
+  const tokens = code.match(TOKEN);
+  const between = (token, before) => {
+    if (before === undefined) return '';
+    if (/[)\]}]/.test(token)) return ',?\\s*';
+    return isWord(token) && isWord(before) ? '\\s+' : '\\s*';
+  };
+  return new RegExp(tokens.map((token, at) => `${between(token, tokens[at - 1])}${token.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&')}`).join(''), 'g');
+}
+
+/** The source with a mistake in it. `from`, code or an expression, has to be there once: elsewhere the mistake would be another one. */
 export function replaceOnce(source, from, to, name) {
-  const at = source.indexOf(from);
-  if (at < 0) throw new Error(`"${name}" no longer finds its original: ${from}`);
-  if (source.includes(from, at + 1)) throw new Error(`"${name}" finds its original more than once: ${from}`);
-  return source.slice(0, at) + to + source.slice(at + from.length);
+  const pattern = typeof from === 'string' ? patternOf(from) : new RegExp(from, `${from.flags}g`);
+  const found = source.match(pattern) ?? [];
+  if (found.length === 0) throw new Error(`"${name}" no longer finds its original: ${from}`);
+  if (found.length > 1) throw new Error(`"${name}" finds its original more than once: ${from}`);
+  return source.replace(pattern, typeof from === 'string' ? () => to : to);
 }
 
 /** Bundles files for Node, with `contents` in place of what is at `path`. */
