@@ -99,6 +99,9 @@ export const STEPS = [
   { name: 'clippy plain', suite: 'engine', native: true, command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--no-default-features', '--', '--deny', 'warnings'] },
   { name: 'clippy shuttle', suite: 'engine', native: true, command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
   { name: 'shuttle', suite: 'engine', native: true, command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
+  // Events are compiled in with the feature alone.
+  { name: 'clippy tracing', suite: 'engine', native: true, command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--all-targets', '--features', 'tracing', '--', '--deny', 'warnings'] },
+  { name: 'tracing', suite: 'engine', native: true, command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'tracing', '--test', 'tracing'] },
   ...(hasI686 ? [I686] : []),
   { name: 'crash', suite: 'engine', native: true, command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'crash'] },
   { name: 'crash indexes', suite: 'engine', native: true, command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'engine', 'indexes::crashes'] },

@@ -34,6 +34,9 @@
 //! # Ok::<(), mangrove_engine::Error>(())
 //! ```
 //!
+//! With the feature `tracing` it emits events: opening and what it had to fall back to, merges,
+//! checkpoints, switches of the log, and the fence between openings.
+//!
 //! Layers, each of which uses only those after it:
 //!
 //! - `maintenance`: verification, compaction, layout, salvage, backups
@@ -79,6 +82,7 @@ pub mod storage;
 #[doc(hidden)]
 #[path = "../testing/mod.rs"]
 pub mod testing;
+mod trace;
 mod transaction;
 mod tree;
 

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 /// Modules in order; each uses only those before it.
-const LAYERS: [&str; 18] = [
+const LAYERS: [&str; 19] = [
+    "trace",
     "locks",
     "clock",
     "error",

@@ -24,6 +24,7 @@ use crate::locks::{Mutex, MutexGuard};
 use crate::log::Tail;
 use crate::pages::{CLAIM_OFFSET, SLOT_BYTES, Superblock};
 use crate::storage::{NAME_AGE_MS, StorageFile, Watch};
+use crate::trace;
 
 const SECTOR_BYTES: usize = 512;
 const MAGIC: [u8; 8] = *b"MANGOPEN";
@@ -131,6 +132,7 @@ impl Fence {
         let error = Error::Locked {
             file: crate::pages::DATA_FILE.into(),
         };
+        trace::event!(WARN, "fence found another writer", is_open = state.is_open);
         state.lost = Some(error.clone());
         error
     }
@@ -171,6 +173,7 @@ impl Fence {
             claim[8..16].copy_from_slice(&self.session.to_le_bytes());
             self.put(state, at, &claim)?;
             state.claim_at = None;
+            trace::event!(DEBUG, "fence wrote its claim", session = self.session, offset = at);
             Self::check_tail(state)?;
         }
         Ok(())

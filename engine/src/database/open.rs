@@ -15,6 +15,7 @@ use crate::pages::{Encryption, Found, Pager, Space, Superblock, probe_root, read
 use crate::range::{Direction, KeyRange};
 use crate::state::{Collection, Collections, Config, Credentials, Shared, Version, Writer};
 use crate::storage::{Storage, StorageFile, Watch};
+use crate::trace;
 use crate::transaction::apply_log;
 use crate::tree::cursor::TreeCursor;
 use crate::tree::value;
@@ -70,6 +71,9 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         Found::Superblocks(list) => list,
     };
     unlock(&mut superblocks, options.key.as_ref())?;
+    if cfg!(feature = "tracing") {
+        warn_of_lost_slot(&superblocks);
+    }
     let mut log = open_log(storage, &superblocks[0], options)?;
     if let Some(log) = &log {
         log::check_presence(&**log, &superblocks[0].log_start())?;
@@ -94,7 +98,33 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         shared.lock_writer().begin_log(&shared)?;
         shared.flush.flush_alone(shared.pager.blocks.file())?;
     }
+    trace::event!(
+        INFO,
+        "opened",
+        version = shared.newest().version,
+        checkpoint_version = superblocks[0].version,
+        generation = superblocks[0].generation,
+        was_closed = superblocks[0].closed,
+        read_only = options.read_only,
+    );
     Ok(shared)
+}
+
+/// Tells of a slot without a superblock: its checkpoint may have been the newest.
+fn warn_of_lost_slot(superblocks: &[Superblock]) {
+    let newest = &superblocks[0];
+    let has_both = superblocks
+        .iter()
+        .any(|other| other.generation % 2 != newest.generation % 2);
+    // Creation writes one slot.
+    if !has_both && newest.generation > 1 {
+        trace::event!(
+            WARN,
+            "one superblock is lost, the other one is used",
+            generation = newest.generation,
+            version = newest.version,
+        );
+    }
 }
 
 /// Keeps a log whose data file is lost from being taken for that of a new database.
@@ -143,6 +173,12 @@ fn recover(
     start.may_merge = !options.read_only;
     let mut recovered = recover_from(file, log, newest, start, options);
     if start.may_merge && matches!(recovered, Err(Error::StorageFull { .. })) {
+        trace::event!(
+            WARN,
+            "opening found no space to merge the log, and keeps it in memory",
+            generation = newest.generation,
+            version = newest.version,
+        );
         start.may_merge = false;
         recovered = recover_from(file, log, newest, start, options);
     }
@@ -165,6 +201,14 @@ fn recover(
     if shared.newest().version < newest.version.max(newest.log_reaches) {
         return Err(error);
     }
+    trace::event!(
+        WARN,
+        "opened from the older superblock",
+        generation = older.generation,
+        damaged_generation = newest.generation,
+        version = shared.newest().version,
+        cause = error.to_string().as_str(),
+    );
     let mut writer = shared.lock_writer();
     if let Some(log) = &mut writer.log {
         log.checkpoint_first = true;

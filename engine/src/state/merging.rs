@@ -18,6 +18,7 @@ use crate::log::{Log, Position};
 use crate::memtable::{Layers, Memtable, MemtableCursor, MergedChanges};
 use crate::node::LeafCell;
 use crate::pages::{Draft, Extent, FreeSpace};
+use crate::trace;
 use crate::tree::merge::{Change, Changes, Merge};
 use crate::tree::{Editor, value};
 
@@ -333,6 +334,12 @@ impl Writer {
             paused: None,
             sealing: None,
         });
+        trace::event!(
+            DEBUG,
+            "merge began",
+            version = newest,
+            entries = self.merging.as_ref().map_or(0, |merging| merging.entries),
+        );
         #[cfg(feature = "testing")]
         {
             self.merges.begun += 1;
@@ -370,6 +377,7 @@ impl Writer {
                 }
             }
         }
+        trace::event!(DEBUG, "merge was abandoned", version = merging.target.version);
         #[cfg(feature = "testing")]
         {
             self.merges.abandoned += 1;
@@ -810,6 +818,12 @@ impl Writer {
             return Err(error);
         }
         if !is_partial {
+            trace::event!(
+                DEBUG,
+                "merge ended",
+                version = merging.target.version,
+                entries = merging.entries
+            );
             self.continue_log(shared, merging.frozen.unlogged);
             return self.reclaim_waiting(shared);
         }

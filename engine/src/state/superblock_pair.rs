@@ -6,6 +6,7 @@ use super::{Shared, Writer};
 use crate::error::{Error, Result};
 use crate::log::{Log, refusal};
 use crate::pages::{Superblock, cut_whole_tail};
+use crate::trace;
 
 impl Writer {
     /// Marks the database as open before its log gets a record: the log of a closed database may be
@@ -79,6 +80,7 @@ impl Writer {
         if let Some(log) = &mut self.log {
             log.switch(generation);
         }
+        trace::event!(DEBUG, "log switched halves", generation = generation);
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use crate::log::{Log, Position};
 use crate::memtable::{Layers, Memtable};
 use crate::node::Child;
 use crate::pages::{Age, Draft, Extent, FreeMapWriter, Quarantine, Space, Superblock, cut_tail, seal};
+use crate::trace;
 use crate::tree::Editor;
 use crate::tree::merge::Merge;
 
@@ -364,6 +365,15 @@ impl Writer {
             ..done.superblock
         };
         self.checkpoints += 1;
+        trace::event!(
+            DEBUG,
+            "checkpoint",
+            generation = generation,
+            version = self.superblock.version,
+            partial = done.checkpoint.is_partial(),
+            closing = done.checkpoint.closing,
+            file_bytes = self.superblock.file_units << self.superblock.unit_shift,
+        );
         #[cfg(feature = "testing")]
         {
             self.merges.partial += u64::from(done.checkpoint.is_partial());
