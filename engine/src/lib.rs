@@ -97,7 +97,9 @@ pub use cipher::system_random;
 pub use clock::Clock;
 #[cfg(feature = "encryption")]
 pub use database::SealedKey;
-pub use database::{Changes, Database, IndexBy, IndexedCollection, OpenFlush, Options, Stats, is_database_file};
+pub use database::{
+    AdvancedOptions, Changes, Database, IndexBy, IndexedCollection, OpenFlush, Options, Stats, is_database_file,
+};
 pub use error::{
     BackupDamage, CodecMismatch, Conflict, ConflictReason, Corruption, Error, IndexRefusal, IoFailure, NotUnique,
     Result, Text, TooLarge, TooMany, WrongBase,

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
-    BackupOutcome, BackupProgress, CollectionInfo, Database, Direction, Durability, Error, KeyRange, Options,
-    RestoreReport, Snapshot, restore,
+    AdvancedOptions, BackupOutcome, BackupProgress, CollectionInfo, Database, Direction, Durability, Error, KeyRange,
+    Options, RestoreReport, Snapshot, restore,
 };
 use proptest::prelude::*;
 
@@ -28,9 +28,12 @@ type Content = Vec<(CollectionInfo, Vec<(Vec<u8>, Vec<u8>)>)>;
 fn small() -> Options {
     Options {
         cache_bytes: 64 << 10,
-        unit_bytes: 512,
-        node_bytes: 512,
-        log_bytes: Some(8 << 10),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(8 << 10),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }
@@ -144,13 +147,19 @@ fn everything_comes_back() {
         &snapshot,
         &Options {
             cache_bytes: 64 << 10,
-            log_bytes: Some(0),
+            advanced: AdvancedOptions {
+                log_bytes: Some(0),
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         },
     );
     // These keys do not fit into the nodes of `small()`.
     let small = Options {
-        unit_bytes: 65536,
+        advanced: AdvancedOptions {
+            unit_bytes: 65536,
+            ..small().advanced
+        },
         ..small()
     };
     check_round_trip(&snapshot, &small);
@@ -176,7 +185,7 @@ fn a_database_without_commits_and_one_without_collections_come_back() {
 #[test]
 fn the_copy_keeps_the_id_by_default() {
     let mut options = small();
-    options.database_id = Some(7);
+    options.advanced.database_id = Some(7);
     let database = Database::open(Arc::new(MemoryStorage::new()), options.clone()).expect("memory works");
     let stream = backed_up(&database.snapshot());
     let id_of = |options: Options| {
@@ -187,7 +196,7 @@ fn the_copy_keeps_the_id_by_default() {
         report.expect("a sink works").database_id
     };
     assert_eq!(id_of(small()), 7);
-    options.database_id = Some(8);
+    options.advanced.database_id = Some(8);
     assert_eq!(id_of(options), 8);
 }
 

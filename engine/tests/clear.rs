@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mangrove_engine::testing::sim::SimStorage;
-use mangrove_engine::{Compression, Database, Direction, Durability, Error, KeyRange, Options, WriteTransaction};
+use mangrove_engine::{
+    AdvancedOptions, Compression, Database, Direction, Durability, Error, KeyRange, Options, WriteTransaction,
+};
 use proptest::prelude::*;
 use std::ops::{Bound, RangeBounds};
 
@@ -13,9 +15,12 @@ type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options(node_bytes: u32) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes,
         compression: Compression::None,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

@@ -4,12 +4,15 @@
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Change, Database, Durability, Error, Isolation, Options};
+use mangrove_engine::{AdvancedOptions, Change, Database, Durability, Error, Isolation, Options};
 
 fn open(storage: &MemoryStorage, feed_commits: u64) -> Database {
     let options = Options {
-        database_id: Some(1),
         feed_commits,
+        advanced: AdvancedOptions {
+            database_id: Some(1),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     Database::open(Arc::new(storage.clone()), options).expect("the storage works")

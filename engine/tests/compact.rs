@@ -14,20 +14,24 @@ use crate::common::{State, read_state};
 use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
 use mangrove_engine::testing::sim::{Fault, FaultKind, SimRng, SimStorage};
 use mangrove_engine::{
-    CompactEnd, CompactOptions, CompactProgress, CompactReport, Compression, Database, Durability, Error, Options,
+    AdvancedOptions, CompactEnd, CompactOptions, CompactProgress, CompactReport, Compression, Database, Durability,
+    Error, Options,
 };
 
 const UNIT: u64 = 512;
 
 fn small() -> Options {
     Options {
-        unit_bytes: UNIT as u32,
-        node_bytes: 1024,
         cache_bytes: 64 << 10,
-        log_bytes: Some(64 << 10),
         compression: Compression::None,
-        database_id: Some(7),
-        session: Some(1),
+        advanced: AdvancedOptions {
+            unit_bytes: UNIT as u32,
+            node_bytes: 1024,
+            log_bytes: Some(64 << 10),
+            database_id: Some(7),
+            session: Some(1),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }
@@ -140,7 +144,10 @@ fn space_of_removals_in_memtables_is_given_back() {
     let storage = SimStorage::new();
     let options = || Options {
         cache_bytes: 64 << 20,
-        log_bytes: Some(1 << 20),
+        advanced: AdvancedOptions {
+            log_bytes: Some(1 << 20),
+            ..small().advanced
+        },
         ..small()
     };
     let database = Database::open(shared(&storage), options()).expect("it opens");
@@ -504,9 +511,12 @@ fn shrunken_values_take_no_space_in_the_file() {
 #[test]
 fn an_old_snapshot_is_read_beside_younger_ones() {
     let options = Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works");

@@ -9,16 +9,19 @@ use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::testing::sim::SimRng;
-use mangrove_engine::{Compression, Database, Direction, Durability, Error, KeyRange, Options};
+use mangrove_engine::{AdvancedOptions, Compression, Database, Direction, Durability, Error, KeyRange, Options};
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn sample(compression: Compression) -> (Vec<u8>, Records) {
     let storage = MemoryStorage::new();
     let options = Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         compression,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(Arc::new(storage.clone()), options).expect("memory works");
@@ -211,15 +214,24 @@ fn options_decide_between_creating_and_refusing() {
     assert!(matches!(database.begin(), Err(Error::ReadOnly)));
     for bad in [
         Options {
-            unit_bytes: 1000,
+            advanced: AdvancedOptions {
+                unit_bytes: 1000,
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         },
         Options {
-            unit_bytes: 256,
+            advanced: AdvancedOptions {
+                unit_bytes: 256,
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         },
         Options {
-            node_bytes: 100,
+            advanced: AdvancedOptions {
+                node_bytes: 100,
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         },
         Options {
@@ -240,8 +252,11 @@ fn options_decide_between_creating_and_refusing() {
 fn records_beyond_the_limits_of_the_node_size_are_damage() {
     let storage = MemoryStorage::new();
     let options = Options {
-        unit_bytes: 512,
-        node_bytes: 2048,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 2048,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(Arc::new(storage.clone()), options).expect("memory works");
@@ -266,10 +281,13 @@ fn a_damaged_header_of_the_log_loses_nothing() {
     let storage = MemoryStorage::new();
     let open = |storage: &MemoryStorage| {
         let options = Options {
-            unit_bytes: 512,
-            node_bytes: 512,
             cache_bytes: 64 << 10,
-            log_bytes: Some(2 * HALF_BYTES as u32),
+            advanced: AdvancedOptions {
+                unit_bytes: 512,
+                node_bytes: 512,
+                log_bytes: Some(2 * HALF_BYTES as u32),
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         };
         Database::open(Arc::new(storage.clone()), options)
@@ -303,9 +321,12 @@ fn a_damaged_header_of_the_log_loses_nothing() {
 fn a_file_that_ends_too_early_is_not_opened() {
     let storage = MemoryStorage::new();
     let options = Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         compression: Compression::None,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(Arc::new(storage.clone()), options.clone()).expect("memory works");
@@ -350,8 +371,11 @@ fn a_file_that_ends_too_early_is_not_opened() {
 fn a_damaged_root_of_the_newest_checkpoint_loses_nothing() {
     let storage = MemoryStorage::new();
     let options = Options {
-        unit_bytes: 512,
-        node_bytes: 512,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(Arc::new(storage.clone()), options.clone()).expect("memory works");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::common::read_state;
 use mangrove_engine::testing::sim::{SimRng, SimStorage};
-use mangrove_engine::{Compression, Database, Durability, Error, Options};
+use mangrove_engine::{AdvancedOptions, Compression, Database, Durability, Error, Options};
 
 const HALF_BYTES: usize = 16 << 10;
 const HEADER_BYTES: usize = 1024;
@@ -18,13 +18,16 @@ type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options(session: u64) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: Some(2 * HALF_BYTES as u32),
         compression: Compression::None,
-        database_id: Some(7),
-        session: Some(session),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(2 * HALF_BYTES as u32),
+            database_id: Some(7),
+            session: Some(session),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use mangrove_engine::testing::sim::{SimRng, SimStorage};
-use mangrove_engine::{Database, Durability, Error, Options};
+use mangrove_engine::{AdvancedOptions, Database, Durability, Error, Options};
 
 const PAIRS: u32 = 3000;
 /// Records begin here in the first half of the log, which holds all of them.
@@ -12,11 +12,14 @@ const FIRST_RECORD: usize = 1024;
 
 fn options(session: u64) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
-        database_id: Some(7),
-        session: Some(session),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            database_id: Some(7),
+            session: Some(session),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::{Flavour, History, run};
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{SimRng, SimStorage};
-use mangrove_engine::{Database, Durability, Options};
+use mangrove_engine::{AdvancedOptions, Database, Durability, Options};
 
 /// Number of small commits measured.
 const COMMITS: u64 = 100;
@@ -35,7 +35,10 @@ fn a_small_durable_commit_costs_one_flush_and_its_record() {
 #[test]
 fn without_a_log_a_small_durable_commit_costs_two_flushes_and_its_path() {
     let options = Options {
-        log_bytes: Some(0),
+        advanced: AdvancedOptions {
+            log_bytes: Some(0),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let (bytes, flushes) = cost_of_commits(options);
@@ -83,7 +86,10 @@ fn cost_of_overwrites(is_text: bool) -> (u64, u64) {
     let storage = SimStorage::new();
     let options = Options {
         cache_bytes: 1 << 20,
-        log_bytes: Some(1 << 20),
+        advanced: AdvancedOptions {
+            log_bytes: Some(1 << 20),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(Arc::new(storage.clone()), options).expect("the storage works");
@@ -132,7 +138,10 @@ fn trees_are_packed_after_random_inserts_of_many_times_the_memtables() {
     const RECORDS: u64 = 60_000;
     let options = Options {
         cache_bytes: 512 << 10,
-        log_bytes: Some(512 << 10),
+        advanced: AdvancedOptions {
+            log_bytes: Some(512 << 10),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(Arc::new(SimStorage::new()), options).expect("the storage works");
@@ -161,7 +170,10 @@ fn large_transactions_leave_room_for_two_copies_of_the_trees() {
     let storage = SimStorage::new();
     let options = Options {
         cache_bytes: 4 << 20,
-        log_bytes: Some(64 << 10),
+        advanced: AdvancedOptions {
+            log_bytes: Some(64 << 10),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(Arc::new(storage.clone()), options).expect("the storage works");

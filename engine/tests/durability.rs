@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Scope, SimStorage};
-use mangrove_engine::{CompactOptions, Compression, Database, Durability, Error, KeyRange, Options};
+use mangrove_engine::{AdvancedOptions, CompactOptions, Compression, Database, Durability, Error, KeyRange, Options};
 
 use Durability::{None, Relaxed, Strict};
 
@@ -13,11 +13,14 @@ type Files = BTreeMap<String, Vec<u8>>;
 
 fn options() -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: Some(32 << 10),
-        database_id: Some(7),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(32 << 10),
+            database_id: Some(7),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }
@@ -82,7 +85,10 @@ fn each_mode_survives_what_it_promises() {
 fn without_a_log_relaxed_is_strict() {
     for (durability, survives) in [(Strict, (2, 2)), (Relaxed, (2, 2)), (None, (1, 1))] {
         let (storage, database) = begun(Options {
-            log_bytes: Some(0),
+            advanced: AdvancedOptions {
+                log_bytes: Some(0),
+                ..options().advanced
+            },
             ..options()
         });
         commit(&database, durability);
@@ -516,7 +522,10 @@ fn remains_of_a_log_do_not_follow_the_records_of_a_later_life() {
     log[end..end + len].fill(0);
     let storage = SimStorage::from_files(cut);
     let life = |session| Options {
-        session: Some(session),
+        advanced: AdvancedOptions {
+            session: Some(session),
+            ..options().advanced
+        },
         ..options()
     };
     let database = open(&storage, life(8)).expect("every image opens");
@@ -737,7 +746,10 @@ fn behind_a_damaged_checkpoint_everything_is_newer() {
 #[test]
 fn without_a_log_an_older_checkpoint_of_the_same_version_stands_for_a_damaged_one() {
     let unlogged = Options {
-        log_bytes: Some(0),
+        advanced: AdvancedOptions {
+            log_bytes: Some(0),
+            ..options().advanced
+        },
         ..options()
     };
     let (storage, database) = begun(unlogged.clone());
@@ -799,7 +811,10 @@ fn no_superblock_is_written_between_the_nodes_of_a_transaction() {
     let storage = SimStorage::new();
     let options = Options {
         cache_bytes: 512 << 10,
-        log_bytes: Some(1 << 20),
+        advanced: AdvancedOptions {
+            log_bytes: Some(1 << 20),
+            ..options().advanced
+        },
         ..options()
     };
     let database = open(&storage, options).expect("it is new");
@@ -848,8 +863,11 @@ fn no_superblock_is_written_between_the_nodes_of_a_transaction() {
 #[test]
 fn a_log_that_is_cut_for_room_keeps_what_the_older_superblock_needs() {
     let options = || Options {
-        log_bytes: Some(16 << 10),
         compression: Compression::None,
+        advanced: AdvancedOptions {
+            log_bytes: Some(16 << 10),
+            ..options().advanced
+        },
         ..options()
     };
     let version_in = |files: Files| {

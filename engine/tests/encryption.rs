@@ -8,8 +8,8 @@ use std::sync::Arc;
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, SimStorage};
 use mangrove_engine::{
-    CompactOptions, Completeness, Database, Direction, Durability, Error, IndexBy, Key, KeyRange, Options,
-    PassphraseCost, SealedKey, recover, restore,
+    AdvancedOptions, CompactOptions, Completeness, Database, Direction, Durability, Error, IndexBy, Key, KeyRange,
+    Options, PassphraseCost, SealedKey, recover, restore,
 };
 
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
@@ -21,12 +21,15 @@ pub(crate) const UNIT_BYTES: usize = 512;
 
 pub(crate) fn options(key: u8) -> Options {
     Options {
-        unit_bytes: UNIT_BYTES as u32,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: Some(64 << 10),
         feed_commits: 100,
         key: Some(Key::new([key; 32])),
+        advanced: AdvancedOptions {
+            unit_bytes: UNIT_BYTES as u32,
+            node_bytes: 512,
+            log_bytes: Some(64 << 10),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::common::{Flavour, History, check, options, read_state, run};
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{Fault, FaultKind, Keeps, Scope, SimOperation, SimRng, SimStorage};
-use mangrove_engine::{Cursor, Database, Direction, Durability, Error, KeyRange, Options, WriteBatch};
+use mangrove_engine::{AdvancedOptions, Cursor, Database, Direction, Durability, Error, KeyRange, Options, WriteBatch};
 
 fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
     Arc::new(storage.clone())
@@ -201,8 +201,11 @@ fn a_refused_commit_is_not_seen() {
 fn open_with_one_record() -> (SimStorage, Database) {
     let storage = SimStorage::new();
     let small = Options {
-        unit_bytes: 512,
-        node_bytes: 512,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(shared(&storage), small).expect("the storage works");
@@ -381,9 +384,12 @@ fn rest(cursor: &mut Cursor, keys: &mut Vec<Vec<u8>>) -> u32 {
 fn a_cursor_continues_after_a_failed_read() {
     let storage = SimStorage::new();
     let options = Options {
-        unit_bytes: 512,
-        node_bytes: 256,
         cache_bytes: 64 << 10,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 256,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(shared(&storage), options.clone()).expect("nothing fails yet");
@@ -536,8 +542,11 @@ fn a_refused_call_ends_the_transaction_however_far_making_room_came() {
         let prepare = || {
             let storage = SimStorage::new();
             let options = Options {
-                reserve_bytes,
-                log_bytes: Some(64 << 10),
+                advanced: AdvancedOptions {
+                    reserve_bytes,
+                    log_bytes: Some(64 << 10),
+                    ..options(Flavour::Large, 1).advanced
+                },
                 ..options(Flavour::Large, 1)
             };
             let database = Database::open(shared(&storage), options).expect("nothing fails yet");
@@ -719,7 +728,10 @@ fn a_failed_superblock_ends_writing_whatever_it_was_for() {
 fn a_failed_merge_is_not_tried_with_each_commit() {
     let storage = SimStorage::new();
     let options = Options {
-        log_bytes: Some(1 << 20),
+        advanced: AdvancedOptions {
+            log_bytes: Some(1 << 20),
+            ..options(Flavour::Tiny, 1).advanced
+        },
         ..options(Flavour::Tiny, 1)
     };
     let database = Database::open(shared(&storage), options).expect("the storage works");

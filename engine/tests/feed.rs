@@ -9,18 +9,22 @@ use std::time::Duration;
 
 use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{
-    Change, Changes, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, WriteTransaction,
+    AdvancedOptions, Change, Changes, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite,
+    WriteTransaction,
 };
 
 type Copy = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 fn open(storage: &SimStorage, feed_commits: u64, session: u64) -> Database {
     let options = Options {
-        unit_bytes: 512,
-        node_bytes: 512,
-        log_bytes: Some(32 << 10),
         feed_commits,
-        session: Some(session),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(32 << 10),
+            session: Some(session),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     Database::open(Arc::new(storage.clone()), options).expect("the storage works")
@@ -190,11 +194,14 @@ fn following_rebuilds_the_database() {
 fn a_kept_feed_survives_every_cut() {
     let run = |storage: &SimStorage| -> Result<(), Error> {
         let options = Options {
-            unit_bytes: 512,
-            node_bytes: 512,
-            log_bytes: Some(16 << 10),
             feed_commits: 1000,
-            session: Some(1),
+            advanced: AdvancedOptions {
+                unit_bytes: 512,
+                node_bytes: 512,
+                log_bytes: Some(16 << 10),
+                session: Some(1),
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         };
         let database = Database::open(Arc::new(storage.clone()), options)?;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mangrove_engine::storage::{Storage, StorageFile, Watch};
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
-use mangrove_engine::{Database, Durability, Error, Options};
+use mangrove_engine::{AdvancedOptions, Database, Durability, Error, Options};
 use proptest::prelude::*;
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
@@ -109,9 +109,12 @@ impl StorageFile for UnlockedFile {
 
 fn open(storage: &Unlocked) -> Result<Database, Error> {
     let options = Options {
-        log_bytes: Some(32 << 10),
-        node_bytes: 1024,
-        unit_bytes: 512,
+        advanced: AdvancedOptions {
+            log_bytes: Some(32 << 10),
+            node_bytes: 1024,
+            unit_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     Database::open(Arc::new(storage.clone()), options)
@@ -392,9 +395,12 @@ fn a_flush_of_the_host_acknowledges_nothing_after_another_opening() {
 #[test]
 fn a_record_that_does_not_count_is_no_other_writer() {
     let small = || Options {
-        log_bytes: Some(32 << 10),
-        node_bytes: 1024,
-        unit_bytes: 512,
+        advanced: AdvancedOptions {
+            log_bytes: Some(32 << 10),
+            node_bytes: 1024,
+            unit_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let simulated = SimStorage::new();

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Database, Durability, Error, Key, Options, recover};
+use mangrove_engine::{AdvancedOptions, Database, Durability, Error, Key, Options, recover};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -15,11 +15,14 @@ const COMMITS: u32 = 60;
 
 fn options(database_id: u128, is_encrypted: bool) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
-        log_bytes: Some(64 << 10),
-        database_id: Some(database_id),
         key: is_encrypted.then(|| Key::new([9; 32])),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(64 << 10),
+            database_id: Some(database_id),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }
@@ -378,7 +381,10 @@ fn a_log_that_went_another_way_is_missed() {
     let goes_on = |session: u64, commits: u32, is_checkpointed: bool| {
         let copy = MemoryStorage::from_files(storage.files());
         let options = Options {
-            session: Some(session),
+            advanced: AdvancedOptions {
+                session: Some(session),
+                ..options(7, false).advanced
+            },
             ..options(7, false)
         };
         let database = Database::open(Arc::new(copy.clone()), options).expect("memory works");

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Compression, Database, Durability, Error, Options};
+use mangrove_engine::{AdvancedOptions, Compression, Database, Durability, Error, Options};
 use twox_hash::XxHash64;
 
 const UNIT_BYTES: usize = 512;
@@ -21,11 +21,14 @@ const VALUE_BYTES: usize = 30;
 /// Without a log there is nothing to fall back on.
 fn options() -> Options {
     Options {
-        unit_bytes: UNIT_BYTES as u32,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: Some(0),
         compression: Compression::None,
+        advanced: AdvancedOptions {
+            unit_bytes: UNIT_BYTES as u32,
+            node_bytes: 512,
+            log_bytes: Some(0),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }
@@ -440,7 +443,10 @@ fn sign_log(log: &mut [u8]) {
 #[test]
 fn a_record_of_the_log_that_names_the_value_of_another_collection_is_refused() {
     let with_log = || Options {
-        log_bytes: Some(64 << 10),
+        advanced: AdvancedOptions {
+            log_bytes: Some(64 << 10),
+            ..options().advanced
+        },
         ..options()
     };
     let storage = MemoryStorage::new();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::common::read_state;
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
-use mangrove_engine::{CompactOptions, Compression, Database, Durability, Error, KeyRange, Options};
+use mangrove_engine::{AdvancedOptions, CompactOptions, Compression, Database, Durability, Error, KeyRange, Options};
 
 const RESERVE_BYTES: u32 = 16 << 10;
 
@@ -32,14 +32,16 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options(session: u64) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 128 << 10,
-        log_bytes: Some(32 << 10),
-        reserve_bytes: RESERVE_BYTES,
         compression: Compression::None,
-        database_id: Some(7),
-        session: Some(session),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(32 << 10),
+            reserve_bytes: RESERVE_BYTES,
+            database_id: Some(7),
+            session: Some(session),
+        },
         ..Options::default()
     }
 }
@@ -280,9 +282,12 @@ fn closing_leaves_no_free_tail_but_the_reserve() {
     let storage = SimStorage::new();
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
     let options = Options {
-        reserve_bytes,
-        database_id: Some(7),
-        session: Some(1),
+        advanced: AdvancedOptions {
+            reserve_bytes,
+            database_id: Some(7),
+            session: Some(1),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(shared, options.clone()).expect("it is new");
@@ -303,7 +308,10 @@ fn closing_leaves_no_free_tail_but_the_reserve() {
     let database = Database::open(
         shared,
         Options {
-            session: Some(2),
+            advanced: AdvancedOptions {
+                session: Some(2),
+                ..options.advanced
+            },
             ..options
         },
     )
@@ -320,11 +328,14 @@ fn leaves_of_text_fill_their_units_in_short_merges_too() {
         let storage = SimStorage::new();
         let shared: Arc<dyn Storage> = Arc::new(storage.clone());
         let options = Options {
-            reserve_bytes,
             cache_bytes: 4 << 20,
-            log_bytes: Some(4 << 20),
-            database_id: Some(7),
-            session: Some(1),
+            advanced: AdvancedOptions {
+                reserve_bytes,
+                log_bytes: Some(4 << 20),
+                database_id: Some(7),
+                session: Some(1),
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         };
         let database = Database::open(shared, options).expect("it is new");
@@ -358,10 +369,13 @@ fn leaves_of_text_fill_their_units_in_short_merges_too() {
 #[test]
 fn a_compaction_makes_room_for_the_next_commit() {
     let options = |session| Options {
-        reserve_bytes: 512 << 10,
         cache_bytes: 64 << 20,
-        database_id: Some(7),
-        session: Some(session),
+        advanced: AdvancedOptions {
+            reserve_bytes: 512 << 10,
+            database_id: Some(7),
+            session: Some(session),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let open = |storage: &SimStorage, session| {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::common::{History, State, check};
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Keeps, Scope, SimRng, SimStorage};
-use mangrove_engine::{Compression, Database, Durability, Error, Options};
+use mangrove_engine::{AdvancedOptions, Compression, Database, Durability, Error, Options};
 
 /// State of the log when its writes begin to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,14 +47,16 @@ fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
 
 fn options(scenario: &Scenario, session: u64) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: Some(2 * HALF_BYTES as u32),
-        reserve_bytes: scenario.reserve_bytes,
-        session: Some(session),
-        database_id: Some(7),
         compression: Compression::None,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(2 * HALF_BYTES as u32),
+            reserve_bytes: scenario.reserve_bytes,
+            session: Some(session),
+            database_id: Some(7),
+        },
         ..Options::default()
     }
 }

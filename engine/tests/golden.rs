@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::common::{State, digests, read_state};
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Compression, Database, Durability, IndexBy, IndexedCollection, Key, Options};
+use mangrove_engine::{AdvancedOptions, Compression, Database, Durability, IndexBy, IndexedCollection, Key, Options};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -119,17 +119,20 @@ fn key(case: Case) -> Option<Key> {
 
 fn options(case: Case, session: u64) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         compression: if case == Case::ClosedUncompressed {
             Compression::None
         } else {
             Compression::Lz4
         },
-        database_id: Some(0x0123_4567_89AB_CDEF_0011_2233_4455_6677),
-        session: Some(session),
-        log_bytes: Some(if case == Case::Unlogged { 0 } else { 8 << 10 }),
         key: key(case),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            database_id: Some(0x0123_4567_89AB_CDEF_0011_2233_4455_6677),
+            session: Some(session),
+            log_bytes: Some(if case == Case::Unlogged { 0 } else { 8 << 10 }),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

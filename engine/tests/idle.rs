@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
-use mangrove_engine::{Background, Database, Direction, Durability, KeyRange, Options};
+use mangrove_engine::{AdvancedOptions, Background, Database, Direction, Durability, KeyRange, Options};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -234,10 +234,13 @@ fn a_background_thread_that_sleeps_can_be_stopped() {
 #[test]
 fn a_merge_keeps_no_space_of_lost_commits_beside_it() {
     let options = |session| Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 256 << 10,
-        session: Some(session),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            session: Some(session),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let storage = SimStorage::new();

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mangrove_engine::storage::Storage;
 use mangrove_engine::{
-    Clock, Database, Direction, IndexBy, IndexDefinition, IndexedCollection, KeyRange, Options, Snapshot,
+    AdvancedOptions, Clock, Database, Direction, IndexBy, IndexDefinition, IndexedCollection, KeyRange, Options,
+    Snapshot,
 };
 
 pub(crate) const NAME: &str = "notes";
@@ -40,13 +41,16 @@ impl Time {
 /// Options with small nodes, so that trees are deep and merges frequent.
 pub(crate) fn options(time: &Time, session: u64) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: Some(32 << 10),
-        database_id: Some(7),
-        session: Some(session),
         clock: time.clock(),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(32 << 10),
+            database_id: Some(7),
+            session: Some(session),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mangrove_engine::storage::FsStorage;
-use mangrove_engine::{Background, Database, Durability, Options};
+use mangrove_engine::{AdvancedOptions, Background, Database, Durability, Options};
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
@@ -98,7 +98,10 @@ fn long_value(number: u64) -> Vec<u8> {
 fn die_writing(directory: &Path, keys: u64, commits: u64, cache_bytes: usize) {
     let options = Options {
         cache_bytes,
-        log_bytes: Some(8 << 20),
+        advanced: AdvancedOptions {
+            log_bytes: Some(8 << 20),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(Arc::new(FsStorage::new(directory)), options).expect("it is new");

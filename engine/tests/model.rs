@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::testing::shadow::{self, ShadowStorage};
-use mangrove_engine::{Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot, Tree};
+use mangrove_engine::{
+    AdvancedOptions, Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot, Tree,
+};
 use proptest::prelude::*;
 
 use crate::common::re_encrypt;
@@ -342,13 +344,13 @@ proptest! {
     #[test]
     fn tiny_nodes(steps in prop::collection::vec(step(), 1..40), node_bytes in prop::sample::select(vec![256_u32, 300, 512]), lz4 in any::<bool>()) {
         let compression = if lz4 { Compression::Lz4 } else { Compression::None };
-        run(&Options { unit_bytes: 512, node_bytes, cache_bytes: 256 << 10, compression, ..Options::default() }, steps);
+        run(&Options { cache_bytes: 256 << 10, compression, advanced: AdvancedOptions { unit_bytes: 512, node_bytes, ..AdvancedOptions::default() }, ..Options::default() }, steps);
     }
 
     #[test]
     fn encrypted_nodes(steps in prop::collection::vec(step(), 1..40), node_bytes in prop::sample::select(vec![300_u32, 512])) {
         let key = Some(mangrove_engine::Key::new([3; 32]));
-        run(&Options { unit_bytes: 512, node_bytes, cache_bytes: 256 << 10, key, ..Options::default() }, steps);
+        run(&Options { cache_bytes: 256 << 10, key, advanced: AdvancedOptions { unit_bytes: 512, node_bytes, ..AdvancedOptions::default() }, ..Options::default() }, steps);
     }
 
     #[test]
@@ -366,9 +368,12 @@ fn keys_and_values_at_their_limits() {
     {
         let options = Options {
             key: is_encrypted.then(|| mangrove_engine::Key::new([3; 32])),
-            node_bytes,
-            unit_bytes,
             cache_bytes: 1 << 20,
+            advanced: AdvancedOptions {
+                node_bytes,
+                unit_bytes,
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         };
         let database = Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mangrove_engine::storage::{Storage, StorageFile};
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, SimStorage};
-use mangrove_engine::{Database, Durability, Error, Isolation, Options, Submission};
+use mangrove_engine::{AdvancedOptions, Database, Durability, Error, Isolation, Options, Submission};
 
 use Durability::{Relaxed, Strict};
 
@@ -47,11 +47,14 @@ struct Host {
 
 fn options() -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: Some(32 << 10),
-        database_id: Some(7),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(32 << 10),
+            database_id: Some(7),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

@@ -10,15 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
-    Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Transaction,
+    AdvancedOptions, Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite,
+    Transaction,
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn database() -> Database {
     let options = Options {
-        unit_bytes: 512,
-        node_bytes: 256,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 256,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works")
@@ -697,7 +701,10 @@ fn a_range_that_another_commit_cleared_conflicts_with_keys_read_in_it() {
 #[test]
 fn a_commit_too_large_for_the_log_is_a_conflict() {
     let options = Options {
-        log_bytes: Some(16 << 10),
+        advanced: AdvancedOptions {
+            log_bytes: Some(16 << 10),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works");

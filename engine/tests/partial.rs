@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mangrove_engine::testing::sim::{Fault, FaultKind, Scope, SimRng, SimStorage};
-use mangrove_engine::{Clock, Database, Durability, Error, KeyRange, Options};
+use mangrove_engine::{AdvancedOptions, Clock, Database, Durability, Error, KeyRange, Options};
 
 const RECORDS: u64 = 6000;
 /// The first records of the tree get values out of line: each merge starts with them.
@@ -14,11 +14,14 @@ const HEAD: u64 = 40;
 
 fn options(session: u64) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
-        database_id: Some(7),
-        session: Some(session),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            database_id: Some(7),
+            session: Some(session),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::turn;
 use mangrove_engine::storage::FsStorage;
-use mangrove_engine::{Database, Durability, Options};
+use mangrove_engine::{AdvancedOptions, Database, Durability, Options};
 
 const CHILD: &str = "MANGROVE_TEST_KILL_DIRECTORY";
 const ROUNDS: u64 = 20;
@@ -19,8 +19,11 @@ const PER_COMMIT: u64 = 10;
 
 fn open(directory: &Path) -> Database {
     let options = Options {
-        node_bytes: 1024,
-        unit_bytes: 512,
+        advanced: AdvancedOptions {
+            node_bytes: 1024,
+            unit_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     Database::open(Arc::new(FsStorage::new(directory)), options).expect("it opens after every kill")

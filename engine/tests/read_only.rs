@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::turn;
 use mangrove_engine::storage::{FsStorage, Storage, StorageFile};
 use mangrove_engine::testing::sim::SimStorage;
-use mangrove_engine::{Database, Direction, Durability, Error, KeyRange, Options, Snapshot};
+use mangrove_engine::{AdvancedOptions, Database, Direction, Durability, Error, KeyRange, Options, Snapshot};
 
 const CHILD: &str = "MANGROVE_TEST_READ_ONLY_DIRECTORY";
 const KEYS: u64 = 200;
@@ -18,10 +18,13 @@ const KEYS: u64 = 200;
 fn options(read_only: bool) -> Options {
     Options {
         read_only,
-        node_bytes: 512,
-        unit_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: Some(32 << 10),
+        advanced: AdvancedOptions {
+            node_bytes: 512,
+            unit_bytes: 512,
+            log_bytes: Some(32 << 10),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

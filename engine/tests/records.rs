@@ -10,8 +10,8 @@ use std::time::Duration;
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
-    Background, Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Update,
-    WriteTransaction,
+    AdvancedOptions, Background, Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options,
+    ReadWrite, Update, WriteTransaction,
 };
 
 struct World {
@@ -31,9 +31,12 @@ impl World {
         let time = Arc::clone(&self.time);
         let storage: Arc<dyn Storage> = Arc::new(self.storage.clone());
         let options = Options {
-            unit_bytes: 512,
-            node_bytes: 512,
             clock: Clock::new(move || time.load(Ordering::Relaxed)),
+            advanced: AdvancedOptions {
+                unit_bytes: 512,
+                node_bytes: 512,
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         };
         Database::open(storage, options).expect("memory works")

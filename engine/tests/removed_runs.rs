@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
-    Clock, Database, Direction, Durability, Isolation, KeyRange, Options, ReadWrite as _, Snapshot, Transaction,
+    AdvancedOptions, Clock, Database, Direction, Durability, Isolation, KeyRange, Options, ReadWrite as _, Snapshot,
+    Transaction,
 };
 
 /// Value and expiry of each record, expired or not.
@@ -21,9 +22,12 @@ const BOTH: [Direction; 2] = [Direction::Forward, Direction::Reverse];
 fn open(time: &Arc<AtomicU64>, node_bytes: u32) -> Database {
     let time = Arc::clone(time);
     let options = Options {
-        unit_bytes: 512,
-        node_bytes,
         clock: Clock::new(move || time.load(Ordering::Relaxed)),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works")

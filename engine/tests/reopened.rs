@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use crate::common::read_state;
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Scope, SimOperation, SimRng, SimStorage};
-use mangrove_engine::{Database, Durability, Options};
+use mangrove_engine::{AdvancedOptions, Database, Durability, Options};
 
 fn options(log_bytes: Option<u32>, session: u64) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes,
-        database_id: Some(7),
-        session: Some(session),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes,
+            database_id: Some(7),
+            session: Some(session),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

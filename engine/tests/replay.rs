@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::common::read_state;
 use mangrove_engine::testing::sim::{SimRng, SimStorage};
-use mangrove_engine::{Compression, Database, Durability, Error, Options};
+use mangrove_engine::{AdvancedOptions, Compression, Database, Durability, Error, Options};
 
 const RECORDS: u64 = 4000;
 /// The first records of the tree have values out of line: a merge begins with them.
@@ -14,13 +14,16 @@ const HEAD: u64 = 40;
 
 fn options(cache_bytes: usize, session: u64) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes,
-        log_bytes: Some(8 << 20),
         compression: Compression::None,
-        database_id: Some(7),
-        session: Some(session),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(8 << 20),
+            database_id: Some(7),
+            session: Some(session),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }
@@ -160,7 +163,10 @@ fn what_is_admitted_beside_what_replay_merged_can_be_checkpointed() {
         let mut rng = SimRng::new(slack);
         let (storage, mut model) = died(&mut rng);
         let options = Options {
-            reserve_bytes: 16 << 10,
+            advanced: AdvancedOptions {
+                reserve_bytes: 16 << 10,
+                ..options(240 << 10, 3).advanced
+            },
             ..options(240 << 10, 3)
         };
         // No zeros behind the log give room.
@@ -196,7 +202,10 @@ fn what_is_admitted_beside_what_replay_merged_can_be_checkpointed() {
 #[test]
 fn a_log_that_is_full_when_it_is_read_takes_every_record() {
     let options = |session| Options {
-        log_bytes: Some(16 << 10),
+        advanced: AdvancedOptions {
+            log_bytes: Some(16 << 10),
+            ..options(1 << 20, session).advanced
+        },
         ..options(1 << 20, session)
     };
     let mut rng = SimRng::new(5);

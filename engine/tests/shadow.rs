@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::shadow::ShadowStorage;
 use mangrove_engine::testing::sim::{SimRng, SimStorage};
-use mangrove_engine::{Clock, Database, Durability, Options};
+use mangrove_engine::{AdvancedOptions, Clock, Database, Durability, Options};
 
 const RECORDS: u64 = 6000;
 const HEAD: u64 = 40;
@@ -17,12 +17,15 @@ fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
 
 fn options(session: u64) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
-        database_id: Some(7),
-        session: Some(1 + session),
         clock: Clock::new(|| 1000),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            database_id: Some(7),
+            session: Some(1 + session),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

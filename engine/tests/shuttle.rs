@@ -13,7 +13,8 @@ use std::sync::{Arc, OnceLock};
 use mangrove_engine::storage::{Storage, StorageFile};
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Keeps, SimStorage};
 use mangrove_engine::{
-    Compression, Database, Direction, Durability, Error, KeyRange, Options, Result, Snapshot, WriteTransaction,
+    AdvancedOptions, Compression, Database, Direction, Durability, Error, KeyRange, Options, Result, Snapshot,
+    WriteTransaction,
 };
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -91,13 +92,16 @@ impl StorageFile for InterleavedFile {
 
 fn options(log_bytes: u32) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
         compression: Compression::None,
-        database_id: Some(7),
-        session: Some(thread_rng().r#gen()),
-        log_bytes: Some(log_bytes),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            database_id: Some(7),
+            session: Some(thread_rng().r#gen()),
+            log_bytes: Some(log_bytes),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

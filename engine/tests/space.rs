@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Scope, SimRng, SimStorage};
-use mangrove_engine::{Compression, Database, Durability, Error, Options};
+use mangrove_engine::{AdvancedOptions, Compression, Database, Durability, Error, Options};
 
 const MIB: u64 = 1 << 20;
 
@@ -62,8 +62,11 @@ fn churn(usage: Use, len: usize, live: u64, total: u64, setting: Setting) {
     let context = format!("{usage:?} of {len} bytes, {setting:?}");
     let storage = SimStorage::new();
     let options = Options {
-        log_bytes: if setting.is_logged { None } else { Some(0) },
-        reserve_bytes: setting.reserve_bytes,
+        advanced: AdvancedOptions {
+            log_bytes: if setting.is_logged { None } else { Some(0) },
+            reserve_bytes: setting.reserve_bytes,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let open = || Database::open(Arc::new(storage.clone()), options.clone()).expect("there is room");
@@ -181,7 +184,10 @@ fn a_refused_value_leaves_its_room() {
         let context = format!("reserve {reserve_bytes}, staged {is_staged}");
         let storage = SimStorage::new();
         let options = Options {
-            reserve_bytes,
+            advanced: AdvancedOptions {
+                reserve_bytes,
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         };
         storage.set_capacity(Some(3_000_000));
@@ -255,10 +261,13 @@ fn a_full_storage_can_be_emptied_and_filled_again() {
 #[test]
 fn every_length_of_a_full_log_opens_again() {
     let options = |session| Options {
-        unit_bytes: 512,
-        node_bytes: 512,
-        log_bytes: Some(64 << 10),
-        session: Some(session),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(64 << 10),
+            session: Some(session),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let begun = SimStorage::new();
@@ -418,7 +427,10 @@ fn values_in_what_a_damaged_checkpoint_freed_stay() {
 
 fn without_log() -> Options {
     Options {
-        log_bytes: Some(0),
+        advanced: AdvancedOptions {
+            log_bytes: Some(0),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }
@@ -569,11 +581,14 @@ fn has_equal_superblocks(data: &[u8]) -> bool {
 #[test]
 fn a_merge_on_a_full_storage_goes_in_short_parts() {
     let options = Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 2 << 20,
-        log_bytes: Some(256 << 10),
         compression: Compression::None,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(256 << 10),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let mut copies = 0;

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
 use mangrove_engine::testing::sim::{Fault, FaultKind, Scope, SimStorage};
-use mangrove_engine::{Background, Database, Direction, Durability, KeyRange, Options, Result, Snapshot};
+use mangrove_engine::{
+    AdvancedOptions, Background, Database, Direction, Durability, KeyRange, Options, Result, Snapshot,
+};
 
 const KEYS: u64 = 300;
 const COMMITS: u64 = 200;
@@ -20,9 +22,12 @@ const COLLECTIONS: [&str; 2] = ["left", "right"];
 
 fn small_database() -> Database {
     let options = Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes: 64 << 10,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     Database::open(Arc::new(MemoryStorage::new()), options).expect("an empty storage can be opened")

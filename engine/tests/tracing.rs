@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile, Watch};
 use mangrove_engine::testing::sim::{SimRng, SimStorage};
-use mangrove_engine::{Compression, Database, Durability, Error, Options, Result};
+use mangrove_engine::{AdvancedOptions, Compression, Database, Durability, Error, Options, Result};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
@@ -179,7 +179,10 @@ fn a_merge_that_a_clear_gives_up_is_abandoned() {
 #[test]
 fn a_full_half_switches_the_log() {
     let options = Options {
-        log_bytes: Some(16 << 10),
+        advanced: AdvancedOptions {
+            log_bytes: Some(16 << 10),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = open_with(MemoryStorage::new(), options);
@@ -261,7 +264,10 @@ fn the_fence_tells_of_its_claim_and_of_another_writer() {
     let storage = Shared::default();
     let open = |session| {
         let options = Options {
-            session: Some(session),
+            advanced: AdvancedOptions {
+                session: Some(session),
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         };
         open_with(storage.clone(), options)
@@ -293,8 +299,11 @@ fn checkpointed() -> BTreeMap<String, Vec<u8>> {
 
 fn small() -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }
@@ -346,11 +355,14 @@ fn a_slot_without_a_superblock_is_told() {
 #[test]
 fn a_log_that_a_full_storage_cannot_merge_stays_in_memory() {
     let options = |cache_bytes| Options {
-        unit_bytes: 512,
-        node_bytes: 512,
         cache_bytes,
-        log_bytes: Some(8 << 20),
         compression: Compression::None,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(8 << 20),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let storage = SimStorage::new();

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::{Fault, FaultKind, SimRng, SimStorage};
 use mangrove_engine::{
-    Change, CompactOptions, Compression, Database, Durability, Error, Isolation, Options, StagedValue, ValuePart,
+    AdvancedOptions, Change, CompactOptions, Compression, Database, Durability, Error, Isolation, Options, StagedValue,
+    ValuePart,
 };
 
 /// Bytes of a chunk's content: with its header it fills 1 MiB.
@@ -466,8 +467,11 @@ fn a_full_storage_refuses_the_chunk_and_keeps_the_reserve() {
     for capacity in (5 << 20..9 << 20).step_by(300_000) {
         let storage = SimStorage::new();
         let options = Options {
-            reserve_bytes: 256 << 10,
-            log_bytes: Some(256 << 10),
+            advanced: AdvancedOptions {
+                reserve_bytes: 256 << 10,
+                log_bytes: Some(256 << 10),
+                ..options().advanced
+            },
             ..options()
         };
         let database = Database::open(Arc::new(storage.clone()), options.clone()).expect("it works");

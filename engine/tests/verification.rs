@@ -4,13 +4,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::{CompactOptions, Database, Durability, Options, ReadWrite, VerifyReport};
+use mangrove_engine::{AdvancedOptions, CompactOptions, Database, Durability, Options, ReadWrite, VerifyReport};
 
 fn options() -> Options {
     Options {
-        node_bytes: 512,
-        unit_bytes: 512,
         cache_bytes: 64 << 10,
+        advanced: AdvancedOptions {
+            node_bytes: 512,
+            unit_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

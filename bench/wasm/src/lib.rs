@@ -8,7 +8,9 @@ use std::sync::Arc;
 use fastrand::Rng;
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::testing::stages::{STAGES, Stages};
-use mangrove_engine::{Compression, Cursor, Database, Direction, Durability, KeyRange, Options, Result};
+use mangrove_engine::{
+    AdvancedOptions, Compression, Cursor, Database, Direction, Durability, KeyRange, Options, Result,
+};
 
 #[cfg(target_arch = "wasm32")]
 #[path = "../../../bindings-js/wasm/host/src/alloc.rs"]
@@ -83,9 +85,12 @@ impl Bench {
         rng.shuffle(&mut order);
         // WebAssembly has no source of random numbers for these.
         let options = Options {
-            database_id: Some(1),
-            session: Some(1),
             cache_bytes: count * CACHE_BYTES,
+            advanced: AdvancedOptions {
+                database_id: Some(1),
+                session: Some(1),
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         };
         let mut sorted: Vec<(Vec<u8>, Vec<u8>)> = records

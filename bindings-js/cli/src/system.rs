@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mangrove_cli::system::{Input, Kind, NewFile, Sharing, System};
 use mangrove_engine::storage::Storage;
-use mangrove_engine::{Error, Options, Result};
+use mangrove_engine::{AdvancedOptions, Error, Options, Result};
 use mangrove_host::{HostStorage, JsStorage, clock, from_js, log_bytes, property};
 use wasm_bindgen::prelude::*;
 
@@ -269,9 +269,12 @@ impl System for Hosted {
     fn options(&self) -> Options {
         let defaults = Options::default();
         Options {
-            session: Some(random() as u64),
-            log_bytes: Some(log_bytes(defaults.cache_bytes)),
             clock: clock(),
+            advanced: AdvancedOptions {
+                session: Some(random() as u64),
+                log_bytes: Some(log_bytes(defaults.cache_bytes)),
+                ..defaults.advanced
+            },
             ..defaults
         }
     }

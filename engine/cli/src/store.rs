@@ -207,12 +207,12 @@ impl Store {
         let place = Place::of(path)?;
         let storage = place.files(Sharing::Alone);
         let create = matches!(access, Access::Create | Access::CreateNew);
-        let options = Options {
+        let mut options = Options {
             create,
             exclusive: access == Access::CreateNew,
-            database_id: system().new_id(),
             ..key::options()?
         };
+        options.advanced.database_id = system().new_id();
         if !create {
             check_exists(&*storage, path)?;
         }

@@ -27,7 +27,7 @@ pub use indexed::{IndexBy, IndexedCollection};
 pub use key::SealedKey;
 pub(crate) use open::{Start, recover_from};
 pub use open_flush::OpenFlush;
-pub use options::Options;
+pub use options::{AdvancedOptions, Options};
 pub use recognize::is_database_file;
 pub use stats::Stats;
 

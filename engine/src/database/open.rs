@@ -219,10 +219,10 @@ fn recover(
 
 fn check(options: &Options) -> Result<()> {
     let invalid = |what: &str| Err(Error::InvalidArgument { what: what.into() });
-    if !options.unit_bytes.is_power_of_two() || !(512..=65536).contains(&options.unit_bytes) {
+    if !options.advanced.unit_bytes.is_power_of_two() || !(512..=65536).contains(&options.advanced.unit_bytes) {
         return invalid("unit_bytes must be a power of two from 512 to 65536");
     }
-    if !(256..=65536).contains(&options.node_bytes) {
+    if !(256..=65536).contains(&options.advanced.node_bytes) {
         return invalid("node_bytes must be from 256 to 65536");
     }
     if options.cache_bytes < MIN_CACHE_BYTES {
@@ -236,14 +236,14 @@ fn check(options: &Options) -> Result<()> {
 
 /// Writes the first superblock to slot B, and nothing else (invariant I9).
 fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
-    let unit_shift = options.unit_bytes.trailing_zeros() as u8;
-    let database_id = options.database_id.unwrap_or_else(random_id);
+    let unit_shift = options.advanced.unit_bytes.trailing_zeros() as u8;
+    let database_id = options.advanced.database_id.unwrap_or_else(random_id);
     let create_encryption = |key| Encryption::create(key, database_id);
     let salt = log::mix(database_id as u64, (database_id >> 64) as u64, session_of(options));
     let superblock = Superblock {
         unit_shift,
         compression: options.compression,
-        node_bytes: options.node_bytes,
+        node_bytes: options.advanced.node_bytes,
         database_id,
         generation: 1,
         version: 0,
@@ -281,7 +281,7 @@ fn random_id() -> u128 {
 }
 
 fn session_of(options: &Options) -> u64 {
-    options.session.unwrap_or_else(|| random_id() as u64)
+    options.advanced.session.unwrap_or_else(|| random_id() as u64)
 }
 
 /// How to recover from a superblock.
@@ -363,7 +363,7 @@ pub(crate) fn recover_from(
         limits,
         compression: superblock.compression,
         cache_bytes: options.cache_bytes,
-        reserve_bytes: match options.reserve_bytes {
+        reserve_bytes: match options.advanced.reserve_bytes {
             0 => 0,
             bytes => bytes.max(MIN_RESERVE_NODES * superblock.node_bytes),
         },

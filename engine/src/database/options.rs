@@ -4,8 +4,7 @@ use crate::block::Compression;
 use crate::cipher::Key;
 use crate::clock::Clock;
 
-/// Options for opening a database. `unit_bytes`, `node_bytes`, `compression`, `database_id` and
-/// `log_bytes` take effect only at creation.
+/// Options for opening a database. `compression` and most of `advanced` take effect only at creation.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Create the database if it does not exist. Default `true`.
@@ -16,16 +15,41 @@ pub struct Options {
     pub read_only: bool,
     /// Memory limit for cached nodes and memtables, in bytes. Default 32 MiB, at least 64 KiB.
     pub cache_bytes: usize,
+    /// Block compression. Default LZ4.
+    pub compression: Compression,
+    /// Keep a feed of the last N commits in the database; permanent once enabled. 0, the default,
+    /// leaves the setting as it is. A feed stores each commit's changes a second time, except those
+    /// of collections whose names begin with `mangrove:private/`, which no follower sees.
+    pub feed_commits: u64,
+    /// Decides which records have expired. Default: the system clock.
+    pub clock: Clock,
+    /// Key of an encrypted database. `None`, the default: it is not encrypted. Whether a database is
+    /// encrypted is decided at its creation. Needs the feature `encryption`.
+    pub key: Option<Key>,
+    /// Options of the storage engine. The defaults suit almost every program.
+    pub advanced: AdvancedOptions,
+}
+
+/// Options of the storage engine, for unusual storage and for hosts without an entropy source.
+/// `unit_bytes`, `node_bytes`, `database_id` and `log_bytes` take effect only at creation.
+///
+/// ```
+/// # use mangrove_engine::{AdvancedOptions, Options};
+/// let options = Options {
+///     advanced: AdvancedOptions {
+///         reserve_bytes: 1 << 20,
+///         ..AdvancedOptions::default()
+///     },
+///     ..Options::default()
+/// };
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct AdvancedOptions {
     /// Allocation unit: a power of two from 512 to 65,536 bytes. Default 4,096.
     pub unit_bytes: u32,
     /// Node size including its block header: 256 to 65,536 bytes. Default 16,384. Keys are limited
     /// to a quarter of it.
     pub node_bytes: u32,
-    /// Block compression. Default LZ4.
-    pub compression: Compression,
-    /// Identity of the database; `None`: a random one. Hosts without an entropy source in the
-    /// standard library (WebAssembly) must supply one.
-    pub database_id: Option<u128>,
     /// Maximum length of the log file: two halves of 4 KiB to 512 MiB, or 0 for no log, which makes
     /// every durable commit a checkpoint. `None`, the default, selects half of the cache, but at
     /// least 32 MiB, so that the log does not force a merge before the memtables have used up their
@@ -39,18 +63,12 @@ pub struct Options {
     /// would run out of space. The reserve is file length: it is worth nothing on storage that
     /// allocates blocks only for what is written (sparse files).
     pub reserve_bytes: u32,
+    /// Identity of the database; `None`: a random one. Hosts without an entropy source in the
+    /// standard library (WebAssembly) must supply one.
+    pub database_id: Option<u128>,
     /// Random number that distinguishes this open from others; `None`: from the system. Hosts
     /// without an entropy source must supply one.
     pub session: Option<u64>,
-    /// Keep a feed of the last N commits in the database; permanent once enabled. 0, the default,
-    /// leaves the setting as it is. A feed stores each commit's changes a second time, except those
-    /// of collections whose names begin with `mangrove:private/`, which no follower sees.
-    pub feed_commits: u64,
-    /// Decides which records have expired. Default: the system clock.
-    pub clock: Clock,
-    /// Key of an encrypted database. `None`, the default: it is not encrypted. Whether a database is
-    /// encrypted is decided at its creation. Needs the feature `encryption`.
-    pub key: Option<Key>,
 }
 
 /// Default length of the log.
@@ -60,7 +78,7 @@ pub(super) const MAX_LOG_BYTES: u32 = 1 << 30;
 impl Options {
     /// Length of both halves of the log of a new database.
     pub(super) fn log_bytes(&self) -> u32 {
-        self.log_bytes.unwrap_or_else(|| {
+        self.advanced.log_bytes.unwrap_or_else(|| {
             let bytes = (self.cache_bytes / 2).max(LOG_BYTES);
             u32::try_from(bytes).map_or(MAX_LOG_BYTES, |bytes| bytes.min(MAX_LOG_BYTES))
         })
@@ -74,16 +92,24 @@ impl Default for Options {
             exclusive: false,
             read_only: false,
             cache_bytes: 32 << 20,
-            unit_bytes: 4096,
-            node_bytes: 16384,
             compression: Compression::Lz4,
-            database_id: None,
-            log_bytes: None,
-            reserve_bytes: 0,
-            session: None,
             feed_commits: 0,
             clock: Clock::default(),
             key: None,
+            advanced: AdvancedOptions::default(),
+        }
+    }
+}
+
+impl Default for AdvancedOptions {
+    fn default() -> Self {
+        Self {
+            unit_bytes: 4096,
+            node_bytes: 16384,
+            log_bytes: None,
+            reserve_bytes: 0,
+            database_id: None,
+            session: None,
         }
     }
 }

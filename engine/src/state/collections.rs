@@ -434,7 +434,7 @@ mod tests {
     use super::*;
     use crate::memtable::Layers;
     use crate::storage::MemoryStorage;
-    use crate::{Database, Durability, Options};
+    use crate::{AdvancedOptions, Database, Durability, Options};
 
     /// What the model knows of a collection: its id, the number of its fresh entries, and `changed_at`.
     type Model = BTreeMap<String, (u32, usize, u64)>;
@@ -562,7 +562,10 @@ mod tests {
     /// Work of each commit of a round, in a database with `count` collections.
     fn work(count: usize, reserve_bytes: u32, mut commit: impl FnMut(&Database, usize)) -> Vec<usize> {
         let options = Options {
-            reserve_bytes,
+            advanced: AdvancedOptions {
+                reserve_bytes,
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         };
         let database = Database::open(Arc::new(MemoryStorage::new()), options).unwrap();

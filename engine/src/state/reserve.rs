@@ -8,7 +8,7 @@
 //!
 //! The reserve is zeros at the end of the log, of which the file system has allocated blocks; they are
 //! cut off when the storage has refused anything. With
-//! [`Options::reserve_bytes`](crate::Options::reserve_bytes) it is in the data file, which is longer
+//! [`AdvancedOptions::reserve_bytes`](crate::AdvancedOptions::reserve_bytes) it is in the data file, which is longer
 //! than its content by those bytes and the space of a merge. A commit that only removes may use the
 //! reserve, and bypasses the log if its half is full.
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arbitrary::{Arbitrary, Unstructured};
 
 use crate::block::Compression;
-use crate::database::{Database, Options};
+use crate::database::{AdvancedOptions, Database, Options};
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::Snapshot;
 use crate::testing::shadow::use_key;
@@ -140,17 +140,20 @@ pub fn operations(bytes: &[u8]) -> bool {
     let options = Options {
         #[cfg(feature = "encryption")]
         key: (size & 4 != 0).then(|| crate::cipher::Key::with_random([7; 32], repeatable)),
-        unit_bytes: 512,
-        node_bytes: [256, 300, 512, 1024][usize::from(size % 4)],
         cache_bytes: 64 << 10,
         compression: if is_compressed {
             Compression::Lz4
         } else {
             Compression::None
         },
-        database_id: Some(7),
-        log_bytes: Some(16 << 10),
-        session: Some(0),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: [256, 300, 512, 1024][usize::from(size % 4)],
+            database_id: Some(7),
+            log_bytes: Some(16 << 10),
+            session: Some(0),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     use_key(options.key.clone());
@@ -178,7 +181,7 @@ pub fn operations(bytes: &[u8]) -> bool {
 impl Run {
     fn open(&mut self) {
         let storage = Arc::new(self.storage.clone());
-        self.options.session = self.options.session.map(|session| session + 1);
+        self.options.advanced.session = self.options.advanced.session.map(|session| session + 1);
         let database = Database::open(storage, self.options.clone()).expect("what is written can be opened");
         let version = database.version();
         assert!(version >= self.acknowledged, "an acknowledged commit is lost");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::open::shorten;
 use crate::block::{self, BlockInfo, BlockRef, Compression, Kind};
-use crate::database::{Database, Options};
+use crate::database::{AdvancedOptions, Database, Options};
 use crate::error::Result;
 use crate::log::Position;
 use crate::node::{Child, LeafCell, Node, ValuePlace};
@@ -161,11 +161,14 @@ fn inner() -> Node {
 fn database(node_bytes: u32, compression: Compression, records: u32, large: usize) -> Result<Vec<u8>> {
     let storage = MemoryStorage::new();
     let options = Options {
-        unit_bytes: 512,
-        node_bytes,
         compression,
-        database_id: Some(7),
-        session: Some(7),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes,
+            database_id: Some(7),
+            session: Some(7),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let database = Database::open(Arc::new(storage.clone()), options)?;

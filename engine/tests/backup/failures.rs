@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Keeps, SimStorage};
-use mangrove_engine::{BackupOutcome, Database, Durability, Error, Options, Snapshot, restore};
+use mangrove_engine::{AdvancedOptions, BackupOutcome, Database, Durability, Error, Options, Snapshot, restore};
 
 use super::{backed_up, content_of, empty, go_on, noise, small, varied};
 
@@ -81,7 +81,10 @@ fn options_out_of_range_are_reported() {
     let stream = backed_up(&grown());
     let target = MemoryStorage::new();
     let options = Options {
-        unit_bytes: 3,
+        advanced: AdvancedOptions {
+            unit_bytes: 3,
+            ..small().advanced
+        },
         ..small()
     };
     let result = restore(&mut &stream[..], Arc::new(target.clone()), options, &mut go_on);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Database, Durability, Error, Options, restore};
+use mangrove_engine::{AdvancedOptions, Database, Durability, Error, Options, restore};
 use proptest::prelude::*;
 
 use super::{content_of, empty, go_on, small};
@@ -185,7 +185,10 @@ fn sealed_frames_of_a_plain_stream_are_refused() {
 #[test]
 fn commits_with_a_gap_between_them_are_refused() {
     let options = Options {
-        database_id: Some(u128::from_le_bytes(DATABASE_ID)),
+        advanced: AdvancedOptions {
+            database_id: Some(u128::from_le_bytes(DATABASE_ID)),
+            ..small().advanced
+        },
         ..small()
     };
     let database = Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works");

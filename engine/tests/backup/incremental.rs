@@ -7,7 +7,8 @@ use std::sync::Arc;
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{
-    BackupOutcome, BackupProgress, Clock, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, restore,
+    AdvancedOptions, BackupOutcome, BackupProgress, Clock, Database, Direction, Durability, Error, KeyRange, Options,
+    ReadWrite, restore,
 };
 
 use super::{backed_up, content_of, go_on, noise, restored, small};
@@ -15,7 +16,10 @@ use super::{backed_up, content_of, go_on, noise, restored, small};
 fn at(now: u64) -> Options {
     Options {
         clock: Clock::new(move || now),
-        database_id: Some(3),
+        advanced: AdvancedOptions {
+            database_id: Some(3),
+            ..small().advanced
+        },
         ..small()
     }
 }
@@ -207,7 +211,10 @@ fn mismatched_backups_are_refused_and_change_nothing() {
     assert_eq!(copy.version(), base);
     // Another database at the same version is no valid base.
     let other_options = Options {
-        database_id: Some(4),
+        advanced: AdvancedOptions {
+            database_id: Some(4),
+            ..at(0).advanced
+        },
         ..at(0)
     };
     let (_, other) = restored(&full, other_options.clone());

@@ -11,8 +11,8 @@ use mangrove_engine::testing::events::MergeEvents;
 use mangrove_engine::testing::shadow::{ShadowCounts, use_key};
 use mangrove_engine::testing::sim::{CrashPolicy, Held, SimRng, SimStorage};
 use mangrove_engine::{
-    Clock, CompactOptions, Compression, Database, Durability, Error, IndexBy, Key, KeyRange, Options, ReencryptOptions,
-    Snapshot, StagedValue, WriteTransaction, restore,
+    AdvancedOptions, Clock, CompactOptions, Compression, Database, Durability, Error, IndexBy, Key, KeyRange, Options,
+    ReencryptOptions, Snapshot, StagedValue, WriteTransaction, restore,
 };
 
 use crate::model::{History, Record, State, check, difference, records};
@@ -180,17 +180,20 @@ pub(crate) fn run_chain(seed: u64, counts: &mut Counts) {
     let now = Arc::new(AtomicU64::new(1_000_000));
     let time = Arc::clone(&now);
     let base = Options {
-        unit_bytes: 512,
-        node_bytes: [512, 512, 512, 1024][rng.below(4) as usize],
-        log_bytes: Some(match rng.below(4) {
-            _ if is_merging => [256 << 10, 1 << 20][rng.below(2) as usize],
-            size => [16 << 10, 48 << 10, 128 << 10, 1 << 20][size as usize],
-        }),
         compression: [Compression::None, Compression::Lz4][rng.below(2) as usize],
-        database_id: Some(7),
         clock: Clock::new(move || time.load(Ordering::Relaxed)),
         key: secret,
         feed_commits: if has_feed { 60 } else { 0 },
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: [512, 512, 512, 1024][rng.below(4) as usize],
+            log_bytes: Some(match rng.below(4) {
+                _ if is_merging => [256 << 10, 1 << 20][rng.below(2) as usize],
+                size => [16 << 10, 48 << 10, 128 << 10, 1 << 20][size as usize],
+            }),
+            database_id: Some(7),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     counts.chains += 1;
@@ -225,7 +228,10 @@ impl Chain<'_> {
         self.session += 1;
         Options {
             cache_bytes: [64 << 10, 64 << 10, 96 << 10, 160 << 10][self.rng.below(4) as usize],
-            session: Some(self.session),
+            advanced: AdvancedOptions {
+                session: Some(self.session),
+                ..self.base.advanced
+            },
             ..self.base.clone()
         }
     }

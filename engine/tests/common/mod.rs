@@ -11,8 +11,8 @@ use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::shadow;
 use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{
-    Compression, Database, Direction, Durability, Error, Key, KeyRange, Options, ReencryptEnd, ReencryptOptions,
-    Snapshot, StagedValue, WriteTransaction,
+    AdvancedOptions, Compression, Database, Direction, Durability, Error, Key, KeyRange, Options, ReencryptEnd,
+    ReencryptOptions, Snapshot, StagedValue, WriteTransaction,
 };
 
 /// Records by collection.
@@ -94,27 +94,29 @@ pub(crate) fn encrypted<T>(is_encrypted: bool, test: impl FnOnce() -> T) -> T {
 /// Returns options for opening; `session` distinguishes openings of the same files.
 pub(crate) fn options(flavour: Flavour, session: u64) -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: if flavour == Flavour::Batches { 256 } else { 512 },
         cache_bytes: 64 << 10,
-        log_bytes: Some(match flavour {
-            Flavour::Unlogged => 0,
-            Flavour::Merging => 256 << 10,
-            _ => 16 << 10,
-        }),
-        reserve_bytes: if matches!(flavour, Flavour::Batches | Flavour::Huge) {
-            8 << 10
-        } else {
-            0
-        },
-        session: Some(session),
         compression: if flavour == Flavour::Large {
             Compression::None
         } else {
             Compression::Lz4
         },
-        database_id: Some(7),
         key: IS_ENCRYPTED.get().then(|| Key::new([9; 32])),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: if flavour == Flavour::Batches { 256 } else { 512 },
+            log_bytes: Some(match flavour {
+                Flavour::Unlogged => 0,
+                Flavour::Merging => 256 << 10,
+                _ => 16 << 10,
+            }),
+            reserve_bytes: if matches!(flavour, Flavour::Batches | Flavour::Huge) {
+                8 << 10
+            } else {
+                0
+            },
+            session: Some(session),
+            database_id: Some(7),
+        },
         ..Options::default()
     }
 }

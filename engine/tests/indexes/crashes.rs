@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
-use mangrove_engine::{Database, Durability, Error, KeyRange, Options};
+use mangrove_engine::{AdvancedOptions, Database, Durability, Error, KeyRange, Options};
 
 use super::{NAME, Time, by_bytes, by_first, bytes, expected, first_byte, options, read_index, records, verify};
 
@@ -24,7 +24,10 @@ struct History {
 
 fn small(time: &Time, session: u64) -> Options {
     Options {
-        log_bytes: Some(16 << 10),
+        advanced: AdvancedOptions {
+            log_bytes: Some(16 << 10),
+            ..options(time, session).advanced
+        },
         ..options(time, session)
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::{Fault, FaultKind, SimStorage};
-use mangrove_engine::{Completeness, Compression, Database, Durability, Error, Options, RecoverPhase, recover};
+use mangrove_engine::{
+    AdvancedOptions, Completeness, Compression, Database, Durability, Error, Options, RecoverPhase, recover,
+};
 
 use super::{UNIT, check, count, grown, recovered, storage_of};
 use crate::common::{Flavour, State, options, read_state, without_empty};
@@ -42,8 +44,11 @@ fn codecs_long_keys_and_larger_units_come_back() {
     for unit_bytes in [512, 4096, 65536] {
         let memory = MemoryStorage::new();
         let large = Options {
-            unit_bytes,
-            node_bytes: 65536,
+            advanced: AdvancedOptions {
+                unit_bytes,
+                node_bytes: 65536,
+                ..AdvancedOptions::default()
+            },
             ..Options::default()
         };
         let database = Database::open(Arc::new(memory.clone()), large).expect("memory works");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::{
-    Clock, Completeness, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, recover,
+    AdvancedOptions, Clock, Completeness, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, recover,
 };
 
 use super::{Files, blocks};
@@ -28,7 +28,10 @@ fn expiring(in_log: u32) -> (MemoryStorage, Expiring) {
     let memory = MemoryStorage::new();
     let with_feed = Options {
         feed_commits: 10,
-        log_bytes: Some(1 << 20),
+        advanced: AdvancedOptions {
+            log_bytes: Some(1 << 20),
+            ..at(100).advanced
+        },
         ..at(100)
     };
     let database = Database::open(Arc::new(memory.clone()), with_feed).expect("memory works");

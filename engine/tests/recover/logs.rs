@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Completeness, Compression, Database, Durability, Error, LogState, Options, recover};
+use mangrove_engine::{
+    AdvancedOptions, Completeness, Compression, Database, Durability, Error, LogState, Options, recover,
+};
 
 use super::{Files, UNIT, blocks, recovered_files};
 use crate::common::{Flavour, State, options, read_state};
@@ -20,7 +22,10 @@ const HEADER_BYTES: usize = 1024;
 fn logged() -> (Files, Vec<State>) {
     let memory = MemoryStorage::new();
     let large_log = Options {
-        log_bytes: Some(1 << 20),
+        advanced: AdvancedOptions {
+            log_bytes: Some(1 << 20),
+            ..options(Flavour::Tiny, 1).advanced
+        },
         ..options(Flavour::Tiny, 1)
     };
     let database = Database::open(Arc::new(memory.clone()), large_log).expect("memory works");
@@ -86,9 +91,12 @@ fn commits_that_are_in_the_log_alone_come_back() {
 fn a_commit_that_unpacks_to_more_than_the_file_comes_back() {
     let memory = MemoryStorage::new();
     let large_log = Options {
-        log_bytes: Some(1 << 20),
         compression: Compression::Lz4,
         cache_bytes: 1 << 20,
+        advanced: AdvancedOptions {
+            log_bytes: Some(1 << 20),
+            ..options(Flavour::Tiny, 1).advanced
+        },
         ..options(Flavour::Tiny, 1)
     };
     let database = Database::open(Arc::new(memory.clone()), large_log).expect("memory works");

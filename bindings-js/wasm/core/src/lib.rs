@@ -32,7 +32,7 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use mangrove_engine::{Compression, Database, Options};
+use mangrove_engine::{AdvancedOptions, Compression, Database, Options};
 #[cfg(feature = "encryption")]
 use mangrove_host::secret::to_key;
 use mangrove_host::{HostStorage, JsStorage, keep_panic_message, log_bytes, to_js};
@@ -267,23 +267,25 @@ pub fn open(
         exclusive: flags & EXCLUSIVE != 0,
         read_only: flags & READ_ONLY != 0,
         cache_bytes,
-        unit_bytes: unit_bytes.unwrap_or(defaults.unit_bytes),
-        node_bytes: node_bytes.unwrap_or(defaults.node_bytes),
         compression: match flags & (LZ4 | UNCOMPRESSED) {
             LZ4 => Compression::Lz4,
             UNCOMPRESSED => Compression::None,
             _ => defaults.compression,
         },
-        database_id: Some(id),
-        session: Some(id as u64),
         feed_commits: feed_commits.into(),
-        log_bytes: Some(log_bytes(cache_bytes)),
         clock: mangrove_host::clock(),
-        reserve_bytes: storage.reserve_bytes().unwrap_or_default(),
         #[cfg(feature = "encryption")]
         key,
         #[cfg(not(feature = "encryption"))]
         key: None,
+        advanced: AdvancedOptions {
+            unit_bytes: unit_bytes.unwrap_or(defaults.advanced.unit_bytes),
+            node_bytes: node_bytes.unwrap_or(defaults.advanced.node_bytes),
+            database_id: Some(id),
+            session: Some(id as u64),
+            log_bytes: Some(log_bytes(cache_bytes)),
+            reserve_bytes: storage.reserve_bytes().unwrap_or_default(),
+        },
     };
     let storage = JsStorage::new(storage, flags & BESIDE_WRITER != 0);
     let database = Database::open(Arc::new(storage), options).map_err(|error| to_js(&error))?;

@@ -11,15 +11,18 @@ use common::{Reply, Request, declare, keys, message, op, put, set, use_index};
 use mangrove_bindings::protocol::{REPLY_BYTES, Writer};
 use mangrove_bindings::session::{Progress, Session};
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
-use mangrove_engine::{Database, Options};
+use mangrove_engine::{AdvancedOptions, Database, Options};
 
 fn options() -> Options {
     Options {
-        unit_bytes: 512,
-        node_bytes: 512,
-        log_bytes: Some(16 << 10),
         cache_bytes: 64 << 10,
-        database_id: Some(1),
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            log_bytes: Some(16 << 10),
+            database_id: Some(1),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     }
 }

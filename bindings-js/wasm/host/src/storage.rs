@@ -27,7 +27,7 @@ extern "C" {
     fn list(this: &HostStorage) -> std::result::Result<Vec<String>, JsValue>;
     #[wasm_bindgen(method, catch)]
     fn remove(this: &HostStorage, file: &str) -> std::result::Result<(), JsValue>;
-    /// [`Options::reserve_bytes`](mangrove_engine::Options::reserve_bytes) that suit it.
+    /// [`AdvancedOptions::reserve_bytes`](mangrove_engine::AdvancedOptions::reserve_bytes) that suit it.
     #[wasm_bindgen(method, getter, js_name = reserveBytes)]
     pub fn reserve_bytes(this: &HostStorage) -> Option<u32>;
     /// Whether others may write to the storage's files in spite of its lock. If so, the files are

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mangrove_engine::storage::StorageFile;
-use mangrove_engine::{BackupOutcome, Options, RecoverPhase, Result};
+use mangrove_engine::{AdvancedOptions, BackupOutcome, Options, RecoverPhase, Result};
 #[cfg(not(feature = "encryption"))]
 use mangrove_host::refuse_secret as to_key;
 #[cfg(feature = "encryption")]
@@ -64,11 +64,14 @@ fn options(opening: &[u8], new_id: bool) -> Result<Options> {
     let random = u128::from_le_bytes(*random);
     let defaults = Options::default();
     Ok(Options {
-        database_id: new_id.then_some(random),
-        session: Some(random as u64),
-        log_bytes: Some(log_bytes(defaults.cache_bytes)),
         clock: clock(),
         key: to_key(secret)?,
+        advanced: AdvancedOptions {
+            database_id: new_id.then_some(random),
+            session: Some(random as u64),
+            log_bytes: Some(log_bytes(defaults.cache_bytes)),
+            ..defaults.advanced
+        },
         ..defaults
     })
 }

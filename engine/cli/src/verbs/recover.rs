@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use mangrove_engine::{
-    Completeness, Error, LogState, Options, RecoverPhase, RecoverProgress, RecoverReport, RecoveredRoot,
-};
+use mangrove_engine::{Completeness, Error, LogState, RecoverPhase, RecoverProgress, RecoverReport, RecoveredRoot};
 use serde_json::{Value, json};
 
 use super::verify::describe;
@@ -129,10 +127,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut progress = Progress::default();
     let report = Vacancy::new(&arguments.target)?.fill(|target| {
-        let options = Options {
-            database_id: system().new_id(),
-            ..key::options()?
-        };
+        let mut options = key::options()?;
+        options.advanced.database_id = system().new_id();
         let report = mangrove_engine::recover(source, target, options, &mut |now| {
             progress.show(now);
             ControlFlow::Continue(())

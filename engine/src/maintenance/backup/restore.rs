@@ -117,8 +117,8 @@ fn run(
     options.read_only = false;
     // Starting a feed would take another commit, and the feed would contain only the restore.
     options.feed_commits = 0;
-    options.database_id = options.database_id.or(Some(header.database_id));
-    options.node_bytes = options.node_bytes.max(header.node_bytes);
+    options.advanced.database_id = options.advanced.database_id.or(Some(header.database_id));
+    options.advanced.node_bytes = options.advanced.node_bytes.max(header.node_bytes);
     let storage = Arc::new(HeldStorage::new(Arc::clone(target))?);
     let database = Database::open(Arc::clone(&storage) as Arc<dyn Storage>, options)?;
     // A single transaction has one version, and no more of it stays in memory than the cache holds.

@@ -66,7 +66,7 @@ pub(super) fn copy(
             continue;
         }
         let mut options = options.clone();
-        options.node_bytes = options.node_bytes.max(superblock.node_bytes);
+        options.advanced.node_bytes = options.advanced.node_bytes.max(superblock.node_bytes);
         control.enter(RecoverPhase::Copying)?;
         let database = target::create(target, options)?;
         if let Some(collections) = copy_version(&Arc::new(shared), &database, control)? {

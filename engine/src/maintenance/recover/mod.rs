@@ -212,12 +212,12 @@ fn run(
             unit_shift = log::unit_shift(&log, |shift| BlockFile::new(Arc::clone(&files.data), shift));
         }
         let longest_key = found.longest_key.max(log::longest_key(&log));
-        options.node_bytes = node_bytes_for(options.node_bytes, longest_key);
+        options.advanced.node_bytes = node_bytes_for(options.advanced.node_bytes, longest_key);
         unit_shift = unit_shift.or(Some(found.unit_shift));
         index = Some(found);
     }
     if let Some(superblock) = superblock {
-        options.node_bytes = options.node_bytes.max(superblock.node_bytes);
+        options.advanced.node_bytes = options.advanced.node_bytes.max(superblock.node_bytes);
     }
     let database = target::create(target, options)?;
     let unit_shift = unit_shift.expect("the superblock or the scan gave it");

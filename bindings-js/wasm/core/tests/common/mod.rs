@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mangrove_bindings::protocol::Writer;
 use mangrove_bindings::session::{Progress, Session};
 use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
-use mangrove_engine::{Database, Error, Options, Result};
+use mangrove_engine::{AdvancedOptions, Database, Error, Options, Result};
 
 /// Flag of an error: a collection and a key follow.
 const HAS_KEYS: u8 = 2;
@@ -267,7 +267,10 @@ pub fn keys(reply: &mut Reply) -> (bool, Vec<String>) {
 
 pub fn open(storage: FaultyStorage) -> Session {
     let options = Options {
-        database_id: Some(1),
+        advanced: AdvancedOptions {
+            database_id: Some(1),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     Session::new(Database::open(Arc::new(storage), options).expect("a database in memory opens"))
