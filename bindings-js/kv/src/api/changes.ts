@@ -51,7 +51,8 @@ export class ChangeList {
     this.#declare(target);
     const later = valid.then((output) => {
       const writer = new RequestWriter();
-      putSet(writer, target, keyBytes, output, expiresAt, target.indexes?.keysOf(key, output).slice());
+      const indexKeys = target.indexes?.keysOf(key, output).slice();
+      putSet(writer, target.index, keyBytes, encodeValue(target, output), expiresAt, indexKeys);
       return writer.view();
     });
     // It may reject before `ready` awaits it.
@@ -76,7 +77,7 @@ export class ChangeList {
       // Encode before writing: the caller's codec may throw, or add to this very batch.
       writer.truncate(start);
       const kept = indexKeys?.slice();
-      putSet(writer, target, encodeKey(target, key), value, expiresAt, kept);
+      putSet(writer, target.index, encodeKey(target, key), encodeValue(target, value), expiresAt, kept);
     }
     this.#length++;
   }
@@ -139,16 +140,15 @@ export class ChangeList {
   }
 }
 
-function putSet<K, V>(
+function putSet(
   writer: RequestWriter,
-  target: Target<K, V>,
+  collection: number,
   keyBytes: Uint8Array,
-  value: V,
+  valueBytes: Uint8Array,
   expiresAt: number,
   indexKeys: Uint8Array | undefined,
 ): void {
-  const valueBytes = encodeValue(target, value);
-  writer.u8(kindOf(indexKeys, expiresAt)).uv(target.index).bytes(keyBytes).bytes(valueBytes);
+  writer.u8(kindOf(indexKeys, expiresAt)).uv(collection).bytes(keyBytes).bytes(valueBytes);
   putRest(writer, expiresAt, indexKeys);
 }
 

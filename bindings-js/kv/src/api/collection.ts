@@ -1,6 +1,8 @@
 // Reading and writing one collection, in the database or in a transaction.
 import type { Commit, CommitIterator, Subscription, WatchOptions } from '../types/feed.ts';
-import type { Bounds, Collection, SetOptions, SignalOptions, Transaction, TransactionOptions, Writer } from '../types/index.ts';
+import type {
+  Bounds, Collection, RangeOptions, SetOptions, SignalOptions, StreamOptions, Transaction, TransactionOptions, Updater, WriteOptions, Writer,
+} from '../types/index.ts';
 import type { BuildIndexesOptions } from '../types/indexes.ts';
 import { abortable, attempt, checkFunction } from '../base/async.ts';
 import { MAINTENANCE, checkNames } from './names.ts';
@@ -12,20 +14,9 @@ import { NEWEST } from '../wire/collection-target.ts';
 import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
 import type { WriteScope } from './scope.ts';
-import { derive, promised, runPromised, verbsOf } from './task.ts';
-import type { Promised, Task } from './task.ts';
+import { promised, run } from './task.ts';
+import type { Task, Verbs } from './task.ts';
 import { WriteVerbs } from './write-verbs.ts';
-
-type Writes = 'setStream' | 'setMany' | 'delete' | 'deleteMany' | 'clear' | 'getOrInsert' | 'getOrInsertComputed' | 'update';
-
-/** Verbs of the database and of transactions. */
-export type Catalog = 'dropCollection' | 'renameCollection';
-
-type OfNewest = 'nextExpiry';
-
-export interface KvCollection<K, V, I = V> extends Promised<WriteVerbs<K, V, I>, OfNewest> {}
-
-export interface CollectionWriter<K, V, I> extends Promised<WriteVerbs<K, V, I>, Writes> {}
 
 /** Reads from `view` and writes through `scope`. */
 export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implements Writer<K, V, I> {
@@ -36,42 +27,53 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     super(target, view, new WriteVerbs<K, V, I>(target, view, scope, loadValueStream));
   }
 
-  // Written out, as it is called most.
   set(key: K, value: I, options?: SetOptions): Promise<void> {
-    try {
-      return sent(this.verbs, this.verbs.set(key, value, options), options?.signal);
-    } catch (error) {
-      return refused(this.verbs, error);
-    }
+    return write(this.verbs, (verbs) => verbs.set(key, value, options), options);
+  }
+
+  setStream(key: K, stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>, options?: StreamOptions): Promise<void> {
+    return write(this.verbs, (verbs) => verbs.setStream(key, stream, options), options);
+  }
+
+  setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): Promise<void> {
+    return write(this.verbs, (verbs) => verbs.setMany(entries, options), options);
+  }
+
+  delete(key: K, options?: WriteOptions): Promise<boolean> {
+    return write(this.verbs, (verbs) => verbs.delete(key, options), options);
+  }
+
+  deleteMany(keys: Iterable<K>, options?: WriteOptions): Promise<number> {
+    return write(this.verbs, (verbs) => verbs.deleteMany(keys, options), options);
+  }
+
+  clear(...args: [range?: RangeOptions<K> | undefined, options?: WriteOptions]): Promise<void> {
+    return write(this.verbs, (verbs) => verbs.clear(...args), args[1]?.signal ? args[1] : args[0]);
+  }
+
+  getOrInsert(key: K, value: I, options?: SetOptions): Promise<V> {
+    return write(this.verbs, (verbs) => verbs.getOrInsert(key, value, options), options);
+  }
+
+  getOrInsertComputed(key: K, compute: (key: K) => I | Promise<I>, options?: SetOptions): Promise<V> {
+    return write(this.verbs, (verbs) => verbs.getOrInsertComputed(key, compute, options), options);
+  }
+
+  update(key: K, fn: Updater<K, V, I>, options?: SetOptions): Promise<V | undefined> {
+    return write(this.verbs, (verbs) => verbs.update(key, fn, options), options);
   }
 }
 
 /** Carries a write out. The scope learns how it ends, or what kept it from being sent. */
-export function runWrite(face: Pick<CollectionWriter<unknown, unknown, unknown>, 'verbs'>, name: string, args: readonly unknown[], at: number): Promise<unknown> {
+export function write<V extends Verbs & { readonly scope: WriteScope }, T>(verbs: V, verb: (verbs: V) => Task<T>, options?: SignalOptions): Promise<T> {
+  const { scope } = verbs;
   try {
-    return sent(face.verbs, verbsOf<Task<unknown>>(face)[name]!(...args), (args[at] as SignalOptions | undefined)?.signal);
+    const outcome = abortable(promised(verbs.target.connection, verb(verbs)), options?.signal);
+    return scope.follow?.(outcome) ?? outcome;
   } catch (error) {
-    return refused(face.verbs, error);
+    return scope.follow?.({ error }) ?? Promise.reject(error);
   }
 }
-
-interface Writing {
-  readonly scope: WriteScope;
-  readonly target: Pick<Target<never, never>, 'connection'>;
-}
-
-function sent<T>({ scope, target }: Writing, task: Task<T>, signal: AbortSignal | undefined): Promise<T> {
-  const outcome = abortable(promised(target.connection, task), signal);
-  return scope.follow?.(outcome) ?? outcome;
-}
-
-function refused({ scope }: Writing, error: unknown): Promise<never> {
-  return scope.follow?.({ error }) ?? Promise.reject(error);
-}
-
-derive(CollectionWriter, ['setMany', 'delete', 'deleteMany'] satisfies Writes[], runWrite, 1);
-derive(CollectionWriter, ['clear'] satisfies Writes[], (face, name, args) => runWrite(face, name, args, (args[1] as SignalOptions | undefined)?.signal ? 1 : 0));
-derive(CollectionWriter, ['setStream', 'getOrInsert', 'getOrInsertComputed', 'update'] satisfies Writes[], runWrite, 2);
 
 /** A collection of the database, outside of transactions. */
 export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> implements Collection<K, V, I> {
@@ -85,6 +87,10 @@ export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> impleme
 
   get name(): string {
     return this.target.name;
+  }
+
+  nextExpiry(range?: Bounds<K> & SignalOptions): Promise<number | undefined> {
+    return run(this.verbs, (verbs) => verbs.nextExpiry(range), range);
   }
 
   buildIndexes(options?: BuildIndexesOptions): Promise<void> {
@@ -117,5 +123,3 @@ export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> impleme
     return subscribe(this.target, range, listener);
   }
 }
-
-derive(KvCollection, ['nextExpiry'] satisfies OfNewest[], runPromised, 0);

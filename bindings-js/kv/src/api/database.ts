@@ -15,8 +15,7 @@ import { asyncDispose, attempt, checkSignal, ignore } from '../base/async.ts';
 import { BatchState, KvBatch } from './batch.ts';
 import { ChangeList } from './changes.ts';
 import { checkCodec } from '../wire/codecs.ts';
-import { KvCollection, runWrite } from './collection.ts';
-import type { Catalog } from './collection.ts';
+import { KvCollection, write } from './collection.ts';
 import type { Connection } from '../wire/connection.ts';
 import { hold, report } from './events.ts';
 import { toIndexes } from './indexes.ts';
@@ -31,11 +30,9 @@ import { DEFAULT_COLLECTION, checkName, newTarget } from '../wire/collection-tar
 import type { Target } from '../wire/collection-target.ts';
 import { DatabaseScope } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
-import { derive, promised } from './task.ts';
-import type { Promised } from './task.ts';
+import { promised } from './task.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
 import { backup, verify } from './maintenance/backup-verify.ts';
-import type { WriteVerbs } from './write-verbs.ts';
 import type { ApiSyncFaces } from './synchronous.ts';
 
 /** Maximum number of expired entries that one commit purges. */
@@ -64,8 +61,6 @@ function toTarget<K, V, I>(connection: Connection, name: string, options: Collec
   const indexes = toIndexes<K, V>(options.indexes);
   return newTarget(connection, name, key, value, { expireIn, validate, indexes });
 }
-
-export interface KvDatabase<K, V, I> extends Promised<WriteVerbs<K, V, I>, Catalog> {}
 
 export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Database<K, V, I> {
   readonly path: string;
@@ -111,6 +106,14 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     const collection = new KvCollection<K2, V2, I2>(toTarget(this.#connection, name, options, this.#strictValues), this.#scope);
     collection.transact = this.transact;
     return collection;
+  }
+
+  dropCollection(name: string): Promise<boolean> {
+    return write(this.verbs, (verbs) => verbs.dropCollection(name));
+  }
+
+  renameCollection(from: string, to: string): Promise<boolean> {
+    return write(this.verbs, (verbs) => verbs.renameCollection(from, to));
   }
 
   collections(): Promise<string[]> {
@@ -289,5 +292,3 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     throw new KvError('KV_INVALID_ARGUMENT', 'the collection has to be a name or a collection of this database');
   }
 }
-
-derive(KvDatabase, ['dropCollection', 'renameCollection'] satisfies Catalog[], runWrite);

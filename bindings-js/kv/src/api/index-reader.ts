@@ -3,26 +3,19 @@ import type { Key } from '../codec/keys.ts';
 import { checkOneOf } from '../base/async.ts';
 import type { Names } from '../base/names.ts';
 import type { CommitIterator } from '../types/feed.ts';
-import type { Index, IndexEntry, IndexReadOptions, IndexWatchOptions, LiveIndex } from '../types/indexes.ts';
-import type { KvIterator } from '../types/range.ts';
+import type { IndexEntry, IndexEntryWithMeta, IndexRange, IndexReadOptions, IndexWatchOptions, LiveIndex } from '../types/indexes.ts';
+import type { KvIterator, WithMeta } from '../types/range.ts';
 import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
 import { CursorIterator } from './cursor.ts';
 import { watch } from './feed/follow.ts';
 import { IndexVerbs } from './index-verbs.ts';
 import { FOLLOW, checkNames } from './names.ts';
-import type { Scan } from './scan.ts';
 import { ReadVerbs } from './read-verbs.ts';
-import { derive, promised, runPromised, verbsOf } from './task.ts';
-import type { Promised } from './task.ts';
+import { promised, run } from './task.ts';
 
 const OPTIONS: Names<IndexReadOptions> = { whenIncomplete: 1 };
 const INDEX_WATCH: Names<IndexWatchOptions> = { ...FOLLOW, eq: 2 };
-
-type Lookups = 'get' | 'first' | 'last' | 'at' | 'count' | 'rank';
-type Scans = 'entries' | 'keys' | 'values';
-
-export interface KvIndex<K, V> extends Promised<IndexVerbs<K, V>, Lookups>, Pick<Index<K, V>, Scans> {}
 
 export class KvIndex<K, V> implements LiveIndex<K, V> {
   readonly name: string;
@@ -35,6 +28,44 @@ export class KvIndex<K, V> implements LiveIndex<K, V> {
     checkOneOf('whenIncomplete', whenIncomplete, ['wait', 'fail']);
     this.verbs = new IndexVerbs(target, view, name, true, whenIncomplete === 'wait');
     this.name = name;
+  }
+
+  get(indexKey: Key): Promise<V | undefined> {
+    return run(this.verbs, (verbs) => verbs.get(indexKey));
+  }
+
+  entries(options: IndexRange & WithMeta): KvIterator<IndexEntryWithMeta<K, V>, Key>;
+  entries(options?: IndexRange): KvIterator<IndexEntry<K, V>, Key>;
+  entries(options?: IndexRange & Partial<WithMeta>): KvIterator<unknown, Key> {
+    return new CursorIterator(this.verbs.entries(options));
+  }
+
+  keys(options?: IndexRange): KvIterator<K, Key> {
+    return new CursorIterator(this.verbs.keys(options));
+  }
+
+  values(options?: IndexRange): KvIterator<V, Key> {
+    return new CursorIterator(this.verbs.values(options));
+  }
+
+  first(options?: IndexRange): Promise<IndexEntry<K, V> | undefined> {
+    return run(this.verbs, (verbs) => verbs.first(options), options);
+  }
+
+  last(options?: IndexRange): Promise<IndexEntry<K, V> | undefined> {
+    return run(this.verbs, (verbs) => verbs.last(options), options);
+  }
+
+  at(index: number, options?: IndexRange): Promise<IndexEntry<K, V> | undefined> {
+    return run(this.verbs, (verbs) => verbs.at(index, options), options);
+  }
+
+  count(options?: IndexRange): Promise<number> {
+    return run(this.verbs, (verbs) => verbs.count(options), options);
+  }
+
+  rank(indexKey: Key, options?: IndexRange): Promise<number> {
+    return run(this.verbs, (verbs) => verbs.rank(indexKey, options), options);
   }
 
   watch(options?: IndexWatchOptions): CommitIterator<K, V> {
@@ -51,8 +82,3 @@ export class KvIndex<K, V> implements LiveIndex<K, V> {
     return this.entries();
   }
 }
-
-derive(KvIndex, ['get'] satisfies Lookups[], runPromised);
-derive(KvIndex, ['first', 'last', 'count'] satisfies Lookups[], runPromised, 0);
-derive(KvIndex, ['at', 'rank'] satisfies Lookups[], runPromised, 1);
-derive(KvIndex, ['entries', 'keys', 'values'] satisfies Scans[], (self, name, args) => new CursorIterator(verbsOf<Scan<unknown, unknown>>(self)[name]!(...args)));

@@ -56,11 +56,11 @@ export class IndexVerbs<K, V> {
     return options?.meta ? this.#scan('entries', options, names, Content.meta, this.#meta) : this.#scan('entries', options, names, Content.entries, this.#entry);
   }
 
-  keys(options?: IndexRange): Scan<unknown, Key> {
+  keys(options?: IndexRange): Scan<K, Key> {
     return this.#scan('keys', options, this.#read, Content.keys, (reader) => decodeKey(this.target.key, second(reader)));
   }
 
-  values(options?: IndexRange): Scan<unknown, Key> {
+  values(options?: IndexRange): Scan<V, Key> {
     return this.#scan('values', options, this.#read, ScanFlag.values, (reader) => {
       second(reader);
       return decodeValue(this.target.value, reader.bytes());
@@ -147,7 +147,7 @@ export class IndexVerbs<K, V> {
     return { write, read, loads: true };
   }
 
-  #scan(call: string, options: IndexRange | undefined, names: object, content: number, decode: DecodeItem<unknown>): Scan<unknown, Key> {
+  #scan<T>(call: string, options: IndexRange | undefined, names: object, content: number, decode: DecodeItem<T>): Scan<T, Key> {
     return {
       connection: this.target.connection,
       op: Op.indexScan,

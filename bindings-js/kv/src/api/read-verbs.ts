@@ -6,6 +6,7 @@ import { KvError } from '../base/errors.ts';
 import { ignore } from '../base/async.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
 import { Content } from '../wire/chunk.ts';
+import type { DecodeItem } from '../wire/chunk.ts';
 import { decodeKey, decodePart, decodeValue, encodeKey } from '../wire/codecs.ts';
 import type { Lookups } from '../wire/lookup.ts';
 import { BOUNDS, FOLLOW, META, PREFIXED, RANGE, READ, SIGNAL, checkIterable, checkNames } from './names.ts';
@@ -99,11 +100,11 @@ export class ReadVerbs<K, V> {
     return this.#entries('entries', options);
   }
 
-  keys(options?: RangeOptions<K>): Scan<unknown, K> {
+  keys(options?: RangeOptions<K>): Scan<K, K> {
     return this.#scan('keys', options, this.#read, 'keys');
   }
 
-  values(options?: RangeOptions<K>): Scan<unknown, K> {
+  values(options?: RangeOptions<K>): Scan<V, K> {
     return this.#scan('values', options, this.#read, 'values');
   }
 
@@ -113,7 +114,7 @@ export class ReadVerbs<K, V> {
 
   /** For `forEach`, which is an iteration of its own name in errors. */
   pairs(call: string, options: RangeOptions<K> | undefined): Scan<[K, V], K> {
-    return this.#scan(call, options, this.#read, 'entries') as Scan<[K, V], K>;
+    return this.#scan(call, options, this.#read, 'entries');
   }
 
   first(options?: RangeOptions<K>): Task<Pair<K, V>> {
@@ -129,7 +130,7 @@ export class ReadVerbs<K, V> {
   }
 
   count(options?: RangeOptions<K>): Task<number> {
-    return this.#unlessMisread(this.#count(this.#window('count', options)), options);
+    return this.#unlessMisread(this.#count(toWindow(this.target, 'count', options, this.#read)), options);
   }
 
   rank(key: K, options?: Bounds<K>): Task<number> {
@@ -163,15 +164,12 @@ export class ReadVerbs<K, V> {
     return lookups !== undefined && this.canWait && connection.due() !== undefined ? undefined : lookups;
   }
 
-  #window(call: string, options: Range<K> | undefined): Window {
-    return toWindow(this.target, call, options, this.#read);
-  }
-
   #entries(call: string, options: ScanOptions<K> | undefined, check?: () => void): Scan<unknown, K> {
     return this.#scan(call, options, this.canWait ? ENTRIES : SYNC_ENTRIES, options?.meta ? 'meta' : 'entries', check);
   }
 
-  #scan(call: string, options: RangeOptions<K> | undefined, names: object, content: keyof typeof Content, check = ignore): Scan<unknown, K> {
+  /** `content` decides what `T` is. */
+  #scan<T>(call: string, options: RangeOptions<K> | undefined, names: object, content: keyof typeof Content, check = ignore): Scan<T, K> {
     const { target, view } = this;
     return {
       connection: target.connection,
@@ -184,7 +182,7 @@ export class ReadVerbs<K, V> {
       writeSource: (writer) => writer.uv(view.id).uv(target.index),
       content: Content[content],
       signal: options?.signal,
-      decode: itemDecoder(target, content),
+      decode: itemDecoder(target, content) as DecodeItem<T>,
       isFast: isFast(target),
       misread: () => this.#misread(options),
       encodeSeek: (prefix) => encodeSeek(target, prefix),
@@ -197,7 +195,7 @@ export class ReadVerbs<K, V> {
 
   #at(call: string, index: number, options: RangeOptions<K> | undefined): Task<Pair<K, V>> {
     checkPosition(index);
-    const window = this.#window(call, options);
+    const window = toWindow(this.target, call, options, this.#read);
     const { range, reverse, offset, limit } = window;
     const isAll = offset === 0 && limit === Infinity;
     const found = index >= 0 ? this.#from(window, index) : isAll ? this.#find(range, !reverse, -index - 1) : this.#fromEnd(window, index);
@@ -267,7 +265,9 @@ export class ReadVerbs<K, V> {
     const list = Array.from(checkIterable('the keys', keys));
     const found = this.#lookups?.[name](this.target, this.view, list) ?? ASK;
     if (found !== ASK) return { found: found as T[] };
-    return ask(list.map((key) => encodeKey(this.target, key)));
+    const encoded: Uint8Array[] = [];
+    for (const key of list) encoded.push(encodeKey(this.target, key));
+    return ask(encoded);
   }
 
   /**

@@ -1,24 +1,17 @@
 // Reads one collection in one state: the newest version, a snapshot or a transaction.
-import type { IndexReadOptions, KvIterator, LiveIndex, RangeOptions, Reader, SignalOptions } from '../types/index.ts';
+import type { KeyPrefix } from '../codec/keys.ts';
+import type { Bounds, Entry, IndexReadOptions, KvIterator, LiveIndex, RangeOptions, Reader, SignalOptions, WithMeta } from '../types/index.ts';
 import { loadChunk } from '../base/load-chunk.ts';
 import { LazyPromise, attempt, checkFunction } from '../base/async.ts';
 import { CursorIterator } from './cursor.ts';
 import { KvIndex } from './index-reader.ts';
 import { ReadVerbs } from './read-verbs.ts';
 import type { LoadValueStream } from './read-verbs.ts';
-import type { Scan } from './scan.ts';
-import { derive, promised, runPromised, verbsOf } from './task.ts';
-import type { Promised } from './task.ts';
+import { promised, run } from './task.ts';
 import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
 
-type Lookups = 'getMany' | 'getEntry' | 'has' | 'hasMany';
-type Ranges = 'first' | 'last' | 'count' | 'at' | 'rank';
-type Scans = 'entries' | 'keys' | 'values' | 'prefix';
-
 export const loadValueStream: LoadValueStream = () => loadChunk(import('./value-stream.ts'));
-
-export interface CollectionReader<K, V> extends Promised<ReadVerbs<K, V>, Lookups | Ranges>, Pick<Reader<K, V>, Scans> {}
 
 export class CollectionReader<K, V> implements Reader<K, V> {
   /** @internal */
@@ -50,6 +43,62 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     return this.verbs.inParts('getStream', key, options);
   }
 
+  getMany(keys: Iterable<K>): Promise<(V | undefined)[]> {
+    return run(this.verbs, (verbs) => verbs.getMany(keys));
+  }
+
+  getEntry(key: K): Promise<Entry<K, V> | undefined> {
+    return run(this.verbs, (verbs) => verbs.getEntry(key));
+  }
+
+  has(key: K): Promise<boolean> {
+    return run(this.verbs, (verbs) => verbs.has(key));
+  }
+
+  hasMany(keys: Iterable<K>): Promise<boolean[]> {
+    return run(this.verbs, (verbs) => verbs.hasMany(keys));
+  }
+
+  entries(options: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
+  entries(options?: RangeOptions<K>): KvIterator<[K, V], K>;
+  entries(options?: RangeOptions<K> & Partial<WithMeta>): KvIterator<unknown, K> {
+    return new CursorIterator(this.verbs.entries(options));
+  }
+
+  keys(options?: RangeOptions<K>): KvIterator<K, K> {
+    return new CursorIterator(this.verbs.keys(options));
+  }
+
+  values(options?: RangeOptions<K>): KvIterator<V, K> {
+    return new CursorIterator(this.verbs.values(options));
+  }
+
+  prefix(prefix: KeyPrefix<K>, options: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
+  prefix(prefix: KeyPrefix<K>, options?: Omit<RangeOptions<K>, 'prefix'>): KvIterator<[K, V], K>;
+  prefix(prefix: KeyPrefix<K>, options?: RangeOptions<K> & Partial<WithMeta>): KvIterator<unknown, K> {
+    return new CursorIterator(this.verbs.prefix(prefix, options));
+  }
+
+  first(options?: RangeOptions<K>): Promise<[K, V] | undefined> {
+    return run(this.verbs, (verbs) => verbs.first(options), options);
+  }
+
+  last(options?: RangeOptions<K>): Promise<[K, V] | undefined> {
+    return run(this.verbs, (verbs) => verbs.last(options), options);
+  }
+
+  at(index: number, options?: RangeOptions<K>): Promise<[K, V] | undefined> {
+    return run(this.verbs, (verbs) => verbs.at(index, options), options);
+  }
+
+  count(options?: RangeOptions<K>): Promise<number> {
+    return run(this.verbs, (verbs) => verbs.count(options), options);
+  }
+
+  rank(key: K, options?: Bounds<K> & SignalOptions): Promise<number> {
+    return run(this.verbs, (verbs) => verbs.rank(key, options), options);
+  }
+
   get size(): Promise<number> {
     return new LazyPromise(() => this.count());
   }
@@ -69,8 +118,3 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     return this.entries();
   }
 }
-
-derive(CollectionReader, ['getMany', 'getEntry', 'has', 'hasMany'] satisfies Lookups[], runPromised);
-derive(CollectionReader, ['first', 'last', 'count'] satisfies Ranges[], runPromised, 0);
-derive(CollectionReader, ['at', 'rank'] satisfies Ranges[], runPromised, 1);
-derive(CollectionReader, ['entries', 'keys', 'values', 'prefix'] satisfies Scans[], (self, name, args) => new CursorIterator(verbsOf<Scan<unknown, unknown>>(self)[name]!(...args)));

@@ -2,37 +2,33 @@
 // promises.
 import { KvError } from '../base/errors.ts';
 import { isSuperseded } from '../base/superseded.ts';
+import type { Key, KeyPrefix } from '../codec/keys.ts';
 import type {
-  Collection, Durability, SetOptions, SyncCollection, SyncDatabase, SyncIndex, SyncReader, SyncSnapshot, SyncTransaction, SyncView, WriteOptions,
+  Bounds, Collection, Durability, Entry, Range, SetOptions, SyncCollection, SyncDatabase, SyncIndex, SyncReader, SyncSnapshot, SyncTransaction,
+  SyncUpdater, SyncView, WithMeta, WriteOptions,
 } from '../types/index.ts';
-import type { IndexEntry } from '../types/indexes.ts';
+import type { IndexEntry, IndexEntryWithMeta, SyncIndexRange } from '../types/indexes.ts';
 import { checkFunction, checkSignal, dispose } from '../base/async.ts';
 import { Op } from '../wire/opcodes.ts';
 import { IndexVerbs } from './index-verbs.ts';
 import { WRITE, checkNames } from './names.ts';
 import { ReadVerbs } from './read-verbs.ts';
-import type { Scan } from './scan.ts';
 import { DatabaseScope, TransactionScope, durabilityCode } from './scope.ts';
 import type { WriteScope } from './scope.ts';
 import { SnapshotView } from './snapshot-view.ts';
 import { SyncScan } from './sync-scan.ts';
-import { derive, immediate, runImmediate, verbsOf } from './task.ts';
-import type { Immediate } from './task.ts';
+import { immediate } from './task.ts';
+import type { Task, Verbs } from './task.ts';
 import type { Connection } from '../wire/connection.ts';
 import { NEWEST } from '../wire/collection-target.ts';
 import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
 import { WriteVerbs } from './write-verbs.ts';
 
-type Reads = 'getMany' | 'getEntry' | 'has' | 'hasMany' | 'first' | 'last' | 'count' | 'at' | 'rank';
-type Scans = 'entries' | 'keys' | 'values' | 'prefix';
-type Writes = 'setMany' | 'delete' | 'deleteMany' | 'clear' | 'getOrInsert' | 'getOrInsertComputed' | 'update';
-type IndexReads = 'get' | 'first' | 'last' | 'at' | 'count' | 'rank';
-type IndexScans = 'entries' | 'keys' | 'values';
-
-const scan = (face: Parameters<typeof verbsOf>[0], name: string, args: readonly unknown[]): unknown => new SyncScan(verbsOf<Scan<unknown, never>>(face)[name]!(...args));
-
-interface KvSyncIndex<K, V> extends Immediate<IndexVerbs<K, V>, IndexReads>, Pick<SyncIndex<K, V>, IndexScans> {}
+/** Carries a verb's task out. */
+function now<T>({ target }: Verbs, task: Task<T>): T {
+  return immediate(target.connection, task);
+}
 
 class KvSyncIndex<K, V> implements SyncIndex<K, V> {
   readonly name: string;
@@ -44,15 +40,48 @@ class KvSyncIndex<K, V> implements SyncIndex<K, V> {
     this.name = name;
   }
 
+  get(indexKey: Key): V | undefined {
+    return now(this.verbs, this.verbs.get(indexKey));
+  }
+
+  entries(options: SyncIndexRange & WithMeta): IterableIterator<IndexEntryWithMeta<K, V>>;
+  entries(options?: SyncIndexRange): IterableIterator<IndexEntry<K, V>>;
+  entries(options?: SyncIndexRange & Partial<WithMeta>): IterableIterator<unknown> {
+    return new SyncScan(this.verbs.entries(options));
+  }
+
+  keys(options?: SyncIndexRange): IterableIterator<K> {
+    return new SyncScan(this.verbs.keys(options));
+  }
+
+  values(options?: SyncIndexRange): IterableIterator<V> {
+    return new SyncScan(this.verbs.values(options));
+  }
+
+  first(options?: SyncIndexRange): IndexEntry<K, V> | undefined {
+    return now(this.verbs, this.verbs.first(options));
+  }
+
+  last(options?: SyncIndexRange): IndexEntry<K, V> | undefined {
+    return now(this.verbs, this.verbs.last(options));
+  }
+
+  at(index: number, options?: SyncIndexRange): IndexEntry<K, V> | undefined {
+    return now(this.verbs, this.verbs.at(index, options));
+  }
+
+  count(options?: SyncIndexRange): number {
+    return now(this.verbs, this.verbs.count(options));
+  }
+
+  rank(indexKey: Key, options?: SyncIndexRange): number {
+    return now(this.verbs, this.verbs.rank(indexKey, options));
+  }
+
   [Symbol.iterator](): IterableIterator<IndexEntry<K, V>> {
     return this.entries();
   }
 }
-
-derive(KvSyncIndex, ['get', 'first', 'last', 'at', 'count', 'rank'] satisfies IndexReads[], runImmediate);
-derive(KvSyncIndex, ['entries', 'keys', 'values'] satisfies IndexScans[], scan);
-
-interface KvSyncReader<K, V> extends Immediate<ReadVerbs<K, V>, Reads>, Pick<SyncReader<K, V>, Scans> {}
 
 class KvSyncReader<K, V> implements SyncReader<K, V> {
   /** @internal */
@@ -67,8 +96,63 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
   }
 
   get(key: K): V | undefined {
-    const { verbs } = this;
-    return immediate(verbs.target.connection, verbs.get(key));
+    return now(this.verbs, this.verbs.get(key));
+  }
+
+  getMany(keys: Iterable<K>): (V | undefined)[] {
+    return now(this.verbs, this.verbs.getMany(keys));
+  }
+
+  getEntry(key: K): Entry<K, V> | undefined {
+    return now(this.verbs, this.verbs.getEntry(key));
+  }
+
+  has(key: K): boolean {
+    return now(this.verbs, this.verbs.has(key));
+  }
+
+  hasMany(keys: Iterable<K>): boolean[] {
+    return now(this.verbs, this.verbs.hasMany(keys));
+  }
+
+  entries(options: Range<K> & WithMeta): IterableIterator<Entry<K, V>>;
+  entries(options?: Range<K>): IterableIterator<[K, V]>;
+  entries(options?: Range<K> & Partial<WithMeta>): IterableIterator<unknown> {
+    return new SyncScan(this.verbs.entries(options));
+  }
+
+  keys(options?: Range<K>): IterableIterator<K> {
+    return new SyncScan(this.verbs.keys(options));
+  }
+
+  values(options?: Range<K>): IterableIterator<V> {
+    return new SyncScan(this.verbs.values(options));
+  }
+
+  prefix(prefix: KeyPrefix<K>, options: Range<K> & WithMeta): IterableIterator<Entry<K, V>>;
+  prefix(prefix: KeyPrefix<K>, options?: Omit<Range<K>, 'prefix'>): IterableIterator<[K, V]>;
+  prefix(prefix: KeyPrefix<K>, options?: Range<K> & Partial<WithMeta>): IterableIterator<unknown> {
+    return new SyncScan(this.verbs.prefix(prefix, options));
+  }
+
+  first(options?: Range<K>): [K, V] | undefined {
+    return now(this.verbs, this.verbs.first(options));
+  }
+
+  last(options?: Range<K>): [K, V] | undefined {
+    return now(this.verbs, this.verbs.last(options));
+  }
+
+  at(index: number, options?: Range<K>): [K, V] | undefined {
+    return now(this.verbs, this.verbs.at(index, options));
+  }
+
+  count(options?: Range<K>): number {
+    return now(this.verbs, this.verbs.count(options));
+  }
+
+  rank(key: K, options?: Bounds<K>): number {
+    return now(this.verbs, this.verbs.rank(key, options));
   }
 
   index(name: string): SyncIndex<K, V> {
@@ -79,11 +163,6 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
     return this.entries();
   }
 }
-
-derive(KvSyncReader, ['getMany', 'getEntry', 'has', 'hasMany', 'first', 'last', 'count', 'at', 'rank'] satisfies Reads[], runImmediate);
-derive(KvSyncReader, ['entries', 'keys', 'values', 'prefix'] satisfies Scans[], scan);
-
-interface KvSyncCollection<K, V, I> extends Immediate<WriteVerbs<K, V, I>, Writes> {}
 
 class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCollection<K, V, I> {
   /** @internal */
@@ -98,12 +177,38 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
   }
 
   set(key: K, value: I, options?: SetOptions): this {
-    immediate(this.verbs.target.connection, this.verbs.set(key, value, options));
+    now(this.verbs, this.verbs.set(key, value, options));
     return this;
   }
-}
 
-derive(KvSyncCollection, ['setMany', 'delete', 'deleteMany', 'clear', 'getOrInsert', 'getOrInsertComputed', 'update'] satisfies Writes[], runImmediate);
+  setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): void {
+    now(this.verbs, this.verbs.setMany(entries, options));
+  }
+
+  delete(key: K, options?: WriteOptions): boolean {
+    return now(this.verbs, this.verbs.delete(key, options));
+  }
+
+  deleteMany(keys: Iterable<K>, options?: WriteOptions): number {
+    return now(this.verbs, this.verbs.deleteMany(keys, options));
+  }
+
+  clear(...args: [range?: Range<K> | undefined, options?: WriteOptions]): void {
+    now(this.verbs, this.verbs.clear(...args));
+  }
+
+  getOrInsert(key: K, value: I, options?: SetOptions): V {
+    return now(this.verbs, this.verbs.getOrInsert(key, value, options));
+  }
+
+  getOrInsertComputed(key: K, compute: (key: K) => I, options?: SetOptions): V {
+    return now(this.verbs, this.verbs.getOrInsertComputed(key, compute, options));
+  }
+
+  update(key: K, fn: SyncUpdater<K, V, I>, options?: SetOptions): V | undefined {
+    return now(this.verbs, this.verbs.update(key, fn, options));
+  }
+}
 
 /** A collection by a handle of either API, or by name. */
 type Reference<K, V, I> = Collection<K, V, I> | SyncCollection<K, V, I> | string;

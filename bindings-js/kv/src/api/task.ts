@@ -1,5 +1,5 @@
 // Verbs describe what they ask of the engine as tasks; a face is a class whose methods carry the
-// tasks of its verbs out, and whose type is derived from theirs.
+// tasks of its verbs out.
 import { abortable, checkSignal } from '../base/async.ts';
 import type { SignalOptions } from '../types/index.ts';
 import type { Connection } from '../wire/connection.ts';
@@ -78,47 +78,22 @@ export function immediate<T>(connection: Connection, task: Task<T>): T {
   }
 }
 
-/** The methods of an asynchronous face for the verbs `N` of `V`. */
-export type Promised<V, N extends keyof V> = { [P in N]: V[P] extends (...args: infer A) => Task<infer T> ? (...args: A) => Promise<T> : never };
-
-/** The same of a synchronous face. */
-export type Immediate<V, N extends keyof V> = { [P in N]: V[P] extends (...args: infer A) => Task<infer T> ? (...args: A) => T : never };
-
-interface Face {
-  readonly verbs: { readonly target: { readonly connection: Connection } };
+/** The verbs of a collection or an index. */
+export interface Verbs {
+  readonly target: { readonly connection: Connection };
 }
-
-/** Carries a verb out for a face. The options, if the verb has any, are the argument `at`. */
-type Run<F> = (face: F, name: string, args: readonly unknown[], at: number) => unknown;
 
 /**
- * Gives a face a method for each of the names. The stack of an error has ten frames: between the
- * caller and the verb are that method and `run`.
+ * Carries a verb out for an asynchronous face, whose caller may stop waiting. The stack of an error
+ * has ten frames, and has to lead to the caller: the method, this, and the function that names the
+ * verb are three.
  */
-export function derive<F extends Face>(face: { readonly prototype: F }, names: readonly string[], run: Run<F>, at = Infinity): void {
-  for (const name of names) {
-    const methods = {
-      [name](this: F, ...args: readonly unknown[]): unknown {
-        return run(this, name, args, at);
-      },
-    };
-    Object.defineProperty(face.prototype, name, { value: methods[name], writable: true, configurable: true });
-  }
-}
-
-/** A face's verbs by name, of which `T` is what one returns. */
-export function verbsOf<T>({ verbs }: Face): Record<string, (...args: readonly unknown[]) => T> {
-  return verbs as unknown as Record<string, (...args: readonly unknown[]) => T>;
-}
-
-export const runPromised: Run<Face> = (face, name, args, at) => {
+export function run<V extends Verbs, T>(verbs: V, verb: (verbs: V) => Task<T>, options?: SignalOptions): Promise<T> {
   try {
-    const signal = args.length > at ? (args[at] as SignalOptions | undefined)?.signal : undefined;
+    const signal = options?.signal;
     checkSignal(signal);
-    return abortable(promised(face.verbs.target.connection, verbsOf<Task<unknown>>(face)[name]!(...args)), signal);
+    return abortable(promised(verbs.target.connection, verb(verbs)), signal);
   } catch (error) {
     return Promise.reject(error);
   }
-};
-
-export const runImmediate: Run<Face> = (face, name, args) => immediate(face.verbs.target.connection, verbsOf<Task<unknown>>(face)[name]!(...args));
+}

@@ -6,8 +6,7 @@ import type {
   Collection, CommitInfo, Durability, Reader, Result, Savepoint, Transaction, TransactionOptions, WriteOptions, Writer,
 } from '../types/index.ts';
 import { LazyPromise, attempt, checkFunction, checkLimit, checkOneOf, checkSignal, dispose, ignore } from '../base/async.ts';
-import { CollectionWriter, runWrite } from './collection.ts';
-import type { Catalog } from './collection.ts';
+import { CollectionWriter, write } from './collection.ts';
 import type { Connection } from '../wire/connection.ts';
 import { Handle, weakly } from '../wire/handle.ts';
 import type { CallBack } from '../wire/per-key-queue.ts';
@@ -17,9 +16,6 @@ import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
 import { TransactionScope, durabilityCode } from './scope.ts';
 import type { OpenTransaction, Refused } from './scope.ts';
-import { derive } from './task.ts';
-import type { Promised } from './task.ts';
-import type { WriteVerbs } from './write-verbs.ts';
 
 const DEFAULT_TIMEOUT_MS = 60_000;
 const DEFAULT_RETRIES = 10;
@@ -209,8 +205,6 @@ function rolledBack(reason: unknown): KvError {
   return new KvError('KV_ROLLBACK', 'the transaction was rolled back', { cause: reason });
 }
 
-export interface KvTransaction<K, V, I> extends Promised<WriteVerbs<K, V, I>, Catalog> {}
-
 export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implements Transaction<K, V, I> {
   readonly #state: TransactionState;
   readonly #resolve: Resolve;
@@ -240,6 +234,14 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
   collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string, options?: object): Reader<K2, V2> & Writer<K2, V2, I2> {
     const state = this.#state;
     return new CollectionWriter<K2, V2, I2>(this.#resolve(collection, options), state, new TransactionScope(state));
+  }
+
+  dropCollection(name: string): Promise<boolean> {
+    return write(this.verbs, (verbs) => verbs.dropCollection(name));
+  }
+
+  renameCollection(from: string, to: string): Promise<boolean> {
+    return write(this.verbs, (verbs) => verbs.renameCollection(from, to));
   }
 
   savepoint(): Savepoint {
@@ -313,8 +315,6 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
     return this.#state.failed;
   }
 }
-
-derive(KvTransaction, ['dropCollection', 'renameCollection'] satisfies Catalog[], runWrite);
 
 /** Turns the failures that callers expect into results. */
 export function toResult<T>(outcome: Promise<{ readonly value: T; readonly version: number }>): Promise<Result<T>> {
