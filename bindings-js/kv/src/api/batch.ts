@@ -3,8 +3,8 @@ import { KvError } from '../base/errors.ts';
 import type { Batch, Collection, CommitInfo, Expiry, Result, WriteOptions } from '../types/index.ts';
 import { attempt, dispose } from '../base/async.ts';
 import { ChangeList } from './changes.ts';
-import { toExpiry } from './expiry.ts';
-import { EXPIRY, WRITE, checkNames } from './names.ts';
+import { EXPIRY, WRITE, toExpiry } from './arguments.ts';
+import { checkNames } from '../base/names.ts';
 import type { Target } from '../wire/collection-target.ts';
 import { toResult } from './transaction.ts';
 

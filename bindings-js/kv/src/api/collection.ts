@@ -5,7 +5,8 @@ import type {
 } from '../types/index.ts';
 import type { BuildIndexesOptions } from '../types/indexes.ts';
 import { abortable, attempt, checkFunction } from '../base/async.ts';
-import { MAINTENANCE, checkNames } from './names.ts';
+import { MAINTENANCE } from './arguments.ts';
+import { checkNames } from '../base/names.ts';
 import { subscribe, watch } from './feed/follow.ts';
 import { checkIndexName } from './indexes.ts';
 import { Op } from '../wire/opcodes.ts';
@@ -13,7 +14,7 @@ import { CollectionReader, loadValueStream } from './reader.ts';
 import { NEWEST } from '../wire/collection-target.ts';
 import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
-import type { WriteScope } from './scope.ts';
+import type { WriteScope } from './write-verbs.ts';
 import { promised, run } from './task.ts';
 import type { Task, Verbs } from './task.ts';
 import { WriteVerbs } from './write-verbs.ts';

@@ -6,7 +6,7 @@ import { KvError } from '../base/errors.ts';
 import { TextEncoder, crypto } from '../base/platform.ts';
 import type { Names } from '../base/names.ts';
 import type { Encryption, EncryptionKey, EncryptionPassphrase } from '../types/index.ts';
-import { checkNames } from './names.ts';
+import { checkNames } from '../base/names.ts';
 import type { CheckedOptions } from './options.ts';
 
 const KEY: Names<EncryptionKey> = { key: 1, passphrase: 1 };

@@ -10,7 +10,8 @@ import type { View } from '../wire/contracts.ts';
 import { CursorIterator } from './cursor.ts';
 import { watch } from './feed/follow.ts';
 import { IndexVerbs } from './index-verbs.ts';
-import { FOLLOW, checkNames } from './names.ts';
+import { FOLLOW } from './arguments.ts';
+import { checkNames } from '../base/names.ts';
 import { ReadVerbs } from './read-verbs.ts';
 import { promised, run } from './task.ts';
 

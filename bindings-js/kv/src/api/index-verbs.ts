@@ -12,7 +12,7 @@ import { Op, ScanFlag } from '../wire/opcodes.ts';
 import type { ByteRange, ReplyReader, RequestWriter } from '../wire/protocol.ts';
 import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
-import { META, RANGE, READ } from './names.ts';
+import { META, RANGE, READ } from './arguments.ts';
 import { compareBytes, encodeSeek, toWindow } from './range.ts';
 import type { Window } from './range.ts';
 import { checkOpen, checkPosition, clip, inOneState, readMeta } from './read-verbs.ts';

@@ -7,12 +7,11 @@ import { isWasmSource } from '../engine/wasm.ts';
 import { checkBoolean, checkCount, checkFunction, checkLimit, checkOneOf, checkSignal } from '../base/async.ts';
 import { checkCodec } from '../wire/codecs.ts';
 import type { EngineOptions } from '../wire/contracts.ts';
-import { checkWait } from './expiry.ts';
-import { COLLECTION, checkNames } from './names.ts';
+import { COLLECTION, checkWait, durabilityCode } from './arguments.ts';
+import { checkNames } from '../base/names.ts';
 import { toIndexes } from './indexes.ts';
 import { toValidate } from './schema.ts';
 import type { SchemaOptions } from './versions.ts';
-import { durabilityCode } from './scope.ts';
 
 const MAX_U32 = 0xffff_ffff;
 /** Browsers release the files of a page late. */

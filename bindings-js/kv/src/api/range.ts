@@ -4,7 +4,8 @@ import type { Bound, KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import type { Bounds, Range, WithMeta } from '../types/index.ts';
 import { checkBoolean, checkCount, checkLimit } from '../base/async.ts';
 import { checkBytes, keyPart } from '../wire/codecs.ts';
-import { checkNames, onlyBounds } from './names.ts';
+import { checkNames } from '../base/names.ts';
+import { onlyBounds } from './arguments.ts';
 import type { ByteRange } from '../wire/protocol.ts';
 import type { Target } from '../wire/collection-target.ts';
 

@@ -9,7 +9,8 @@ import { Content } from '../wire/chunk.ts';
 import type { DecodeItem } from '../wire/chunk.ts';
 import { decodeKey, decodePart, decodeValue, encodeKey } from '../wire/codecs.ts';
 import type { Lookups } from '../wire/lookup.ts';
-import { BOUNDS, FOLLOW, META, PREFIXED, RANGE, READ, SIGNAL, checkIterable, checkNames } from './names.ts';
+import { BOUNDS, FOLLOW, META, PREFIXED, RANGE, READ, SIGNAL, checkIterable } from './arguments.ts';
+import { checkNames } from '../base/names.ts';
 import { Op } from '../wire/opcodes.ts';
 import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
 import { encodeSeek, toWindow } from './range.ts';
@@ -47,18 +48,16 @@ export function checkPosition(index: number): void {
 export class ReadVerbs<K, V> {
   readonly target: Target<K, V>;
   readonly view: View;
+  /** Whether the face is asynchronous. */
+  readonly canWait: boolean;
   readonly #parts: LoadValueStream | undefined;
 
   /** Only an asynchronous face has `parts`. */
   constructor(target: Target<K, V>, view: View, parts?: LoadValueStream) {
     this.target = target;
     this.view = view;
+    this.canWait = parts !== undefined;
     this.#parts = parts;
-  }
-
-  /** Whether the face is asynchronous. */
-  get canWait(): boolean {
-    return this.#parts !== undefined;
   }
 
   get(key: K): Task<V | undefined> {

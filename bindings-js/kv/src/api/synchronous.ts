@@ -11,10 +11,11 @@ import type { IndexEntry, IndexEntryWithMeta, SyncIndexRange } from '../types/in
 import { checkFunction, checkSignal, dispose } from '../base/async.ts';
 import { Op } from '../wire/opcodes.ts';
 import { IndexVerbs } from './index-verbs.ts';
-import { WRITE, checkNames } from './names.ts';
+import { WRITE, durabilityCode } from './arguments.ts';
+import { checkNames } from '../base/names.ts';
 import { ReadVerbs } from './read-verbs.ts';
-import { DatabaseScope, TransactionScope, durabilityCode } from './scope.ts';
-import type { WriteScope } from './scope.ts';
+import { DatabaseScope, TransactionScope, WriteVerbs } from './write-verbs.ts';
+import type { WriteScope } from './write-verbs.ts';
 import { SnapshotView } from './snapshot-view.ts';
 import { SyncScan } from './sync-scan.ts';
 import { immediate } from './task.ts';
@@ -23,7 +24,6 @@ import type { Connection } from '../wire/connection.ts';
 import { NEWEST } from '../wire/collection-target.ts';
 import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
-import { WriteVerbs } from './write-verbs.ts';
 
 /** Carries a verb's task out. */
 function now<T>({ target }: Verbs, task: Task<T>): T {

@@ -11,11 +11,12 @@ import type { Connection } from '../wire/connection.ts';
 import { Handle, weakly } from '../wire/handle.ts';
 import type { CallBack } from '../wire/per-key-queue.ts';
 import { Op } from '../wire/opcodes.ts';
-import { TRANSACTION, WRITE, checkNames } from './names.ts';
+import { TRANSACTION, WRITE, durabilityCode } from './arguments.ts';
+import { checkNames } from '../base/names.ts';
 import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
-import { TransactionScope, durabilityCode } from './scope.ts';
-import type { OpenTransaction, Refused } from './scope.ts';
+import { TransactionScope } from './write-verbs.ts';
+import type { OpenTransaction, Refused } from './write-verbs.ts';
 
 const DEFAULT_TIMEOUT_MS = 60_000;
 const DEFAULT_RETRIES = 10;

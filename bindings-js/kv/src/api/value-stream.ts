@@ -6,20 +6,19 @@ import { abortable, checkSignal, ignore } from '../base/async.ts';
 import { ReadableStream } from '../base/platform.ts';
 import { ENCODED, MAX_HEAD_BYTES, MAX_WHOLE_BYTES, decodeHead, encodeHead, headOf, isBlob, toBlob } from '../codec/blob.ts';
 import type { BlobHead, Encoded } from '../codec/blob.ts';
-import type { SetOptions, SignalOptions, StreamOptions } from '../types/index.ts';
+import type { SignalOptions, StreamOptions } from '../types/index.ts';
 import { Handle } from '../wire/handle.ts';
 import { LazyOp, Op } from '../wire/opcodes.ts';
 import { bodyOf } from '../wire/protocol.ts';
 import { ASK } from '../wire/lookup.ts';
 import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
-import { SIGNAL, checkNames } from './names.ts';
+import { SIGNAL } from './arguments.ts';
+import { checkNames } from '../base/names.ts';
 import { checkOpen } from './read-verbs.ts';
 import { promised } from './task.ts';
-import type { Task } from './task.ts';
 import { PartSource } from './value-stream-source.ts';
-import { writeCall } from './scope.ts';
-import type { WriteScope } from './scope.ts';
+import type { Goal } from './write-verbs.ts';
 
 /** Bytes read or written by one message. */
 const STEP = 1 << 20;
@@ -31,15 +30,6 @@ export interface Place {
   readonly target: Target<unknown, unknown>;
   readonly view: View;
   readonly key: Uint8Array;
-}
-
-/** How an entry is written. */
-export interface Goal<V = never> {
-  readonly scope: WriteScope;
-  readonly expiresAt: number;
-  readonly options: SetOptions | undefined;
-  /** Stores an encoded value by one message. */
-  readonly store: (value: V) => Task<void>;
 }
 
 interface Part {
@@ -275,9 +265,8 @@ async function writeOnce({ target, view, key }: Place, { scope, expiresAt, optio
       offset += bytes.length;
     }
     checkSignal(signal);
-    const stored: unknown = await promised(connection, writeCall(scope, Op.lazy, options, (writer) => writer.bytes(
-      bodyOf(LazyOp.store, (body) => body.uv(id).uv(index).bytes(key).uv(expiresAt)),
-    ), ignore));
+    const body = bodyOf(LazyOp.store, (body) => body.uv(id).uv(index).bytes(key).uv(expiresAt));
+    const stored: unknown = await connection.request((writer) => scope.begin(writer, Op.lazy, options).bytes(body), (reader) => void reader.uv());
     // An engine that has yet to load the code for it is another one than that of the parts.
     if (stored === ASK) throw new KvError('KV_SNAPSHOT_LOST', 'the parts of the value are lost', { retryable: true });
     isOver = true;

@@ -1,18 +1,19 @@
-// The verbs that write a collection, each described once for all faces.
+// The verbs that write a collection, each described once for all faces, and where they write to: the
+// database or a transaction.
 import { KvError } from '../base/errors.ts';
 import type { Bound } from '../codec/keys.ts';
 import { performance } from '../base/platform.ts';
 import { DELETE, KEEP } from '../types/index.ts';
-import type { Entry, RangeOptions, SetOptions, StreamOptions, Updated, WriteOptions } from '../types/index.ts';
-import { checkFunction, checkSignal, turn } from '../base/async.ts';
+import type { Durability, Entry, RangeOptions, SetOptions, StreamOptions, Updated, WriteOptions } from '../types/index.ts';
+import { checkFunction, checkSignal, ignore, turn } from '../base/async.ts';
 import { ChangeList } from './changes.ts';
+import type { Connection } from '../wire/connection.ts';
 import { decodeValue, encodeKey, encodeValue } from '../wire/codecs.ts';
-import { toExpiry, toNewExpiry } from './expiry.ts';
-import { CLEAR, SET, SIGNAL, STREAM, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
+import { CLEAR, SET, SIGNAL, STREAM, WRITE, checkClear, checkIterable, checkPair, durabilityCode, toExpiry, toNewExpiry } from './arguments.ts';
+import { checkNames } from '../base/names.ts';
 import { forgetIndexes } from './indexes.ts';
 import { Op } from '../wire/opcodes.ts';
-import type { ReplyReader } from '../wire/protocol.ts';
-import type { Goal } from './value-stream.ts';
+import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
 import { boundsOf, isPart, toWindow } from './range.ts';
 import { ReadVerbs } from './read-verbs.ts';
 import type { LoadValueStream } from './read-verbs.ts';
@@ -22,8 +23,6 @@ import type { Call, Steps, Task } from './task.ts';
 import { checkName } from '../wire/collection-target.ts';
 import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
-import { durabilityCode, writeCall } from './scope.ts';
-import type { WriteScope } from './scope.ts';
 
 /** How long `setMany` encodes an array before it yields to the event loop. */
 const SLICE_MS = 8;
@@ -35,6 +34,89 @@ const CLEAR_UNTIL = { ...CLEAR, ...SIGNAL };
 /** The callbacks of an asynchronous face may return promises. */
 type Compute<K, I> = (key: K) => I | Promise<I>;
 type Update<K, V, I> = (old: V | undefined, key: K, entry: Entry<K, V> | undefined) => Updated<I> | Promise<Updated<I>>;
+
+/** The failure of a write that was never sent. */
+export interface Refused {
+  readonly error: unknown;
+}
+
+export interface WriteScope {
+  /** Writes how a write begins: with its opcode and durability, in a transaction after its id. */
+  begin(writer: RequestWriter, op: number, options: WriteOptions | undefined): RequestWriter;
+  /** Its commit fails if what was read has changed, so single writes need no check of that. */
+  readonly detectsConflicts?: boolean;
+  /** Throws if the scope refuses writes at the moment. */
+  check(): void;
+  /** Tracks the outcome of a write: its promise, or the failure that kept it from being sent. */
+  readonly follow?: (<T>(outcome: Promise<T> | Refused) => Promise<T>) | undefined;
+  /**
+   * `Connection.hold`, if that is possible now. Transactions have none: one could end during the
+   * hold.
+   */
+  readonly hold?: (<T>(prepared: Promise<void>, run: () => Promise<T>) => Promise<T>) | undefined;
+}
+
+/** Each write is its own commit. */
+export class DatabaseScope implements WriteScope {
+  readonly #connection: Connection;
+  readonly #durability: number;
+
+  constructor(connection: Connection, durability: Durability) {
+    this.#connection = connection;
+    this.#durability = durabilityCode(durability);
+  }
+
+  check(): void {
+    this.#connection.checkOutside();
+  }
+
+  get hold(): WriteScope['hold'] {
+    const connection = this.#connection;
+    return connection.canHold ? (prepared, run) => connection.hold(prepared, run) : undefined;
+  }
+
+  begin(writer: RequestWriter, op: number, options: WriteOptions | undefined): RequestWriter {
+    const durability = options?.durability;
+    return writer.u8(op).u8(durability === undefined ? this.#durability : durabilityCode(durability));
+  }
+}
+
+/** What a scope needs from its transaction. */
+export interface OpenTransaction {
+  readonly id: number;
+  checkWritable(): void;
+  follow?<T>(outcome: Promise<T> | Refused): Promise<T>;
+}
+
+/** Writes go to a transaction in the engine and wait there for its commit. */
+export class TransactionScope implements WriteScope {
+  readonly detectsConflicts = true;
+  readonly follow: WriteScope['follow'];
+  readonly #transaction: OpenTransaction;
+
+  constructor(transaction: OpenTransaction) {
+    this.#transaction = transaction;
+    this.follow = transaction.follow && ((outcome) => transaction.follow!(outcome));
+  }
+
+  check(): void {
+    this.#transaction.checkWritable();
+  }
+
+  begin(writer: RequestWriter, op: number): RequestWriter {
+    this.check();
+    return writer.u8(Op.within).uv(this.#transaction.id).u8(op).u8(0);
+  }
+}
+
+/** How an entry is written in parts. */
+export interface Goal<V = never> {
+  readonly scope: WriteScope;
+  readonly expiresAt: number;
+  readonly options: SetOptions | undefined;
+  /** Stores an encoded value by one message. */
+  readonly store: (value: V) => Task<void>;
+}
 
 export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
   readonly scope: WriteScope;
@@ -58,14 +140,17 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
 
   set(key: K, value: I, options?: SetOptions): Task<void> {
     this.begin('set', options, SET);
-    const goal = this.#goal(key, options);
-    const isInParts = this.canWait && this.target.value.isBlob;
-    return this.#validated(value, options, (valid) => (isInParts ? this.inParts('set', key, valid, goal) : goal.store(valid)));
+    const { target } = this;
+    const expiresAt = toExpiry(options, target.expireIn);
+    const keyBytes = encodeKey(target, key);
+    if (this.canWait && target.value.isBlob) return this.#validated(value, options, (valid) => this.#setInParts('set', key, valid, options));
+    if (target.validate === undefined) return this.#put(key, keyBytes, value as unknown as V, expiresAt, options);
+    return this.#validated(value, options, (valid) => this.#put(key, keyBytes, valid, expiresAt, options));
   }
 
   setStream(key: K, stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>, options?: StreamOptions): Task<void> {
     this.begin('setStream', options, STREAM);
-    return this.inParts('setStream', key, stream, this.#goal(key, options));
+    return this.#setInParts('setStream', key, stream, options);
   }
 
   setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): Task<void> {
@@ -75,20 +160,21 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     const changes = new ChangeList();
     if (hold === undefined || !Array.isArray(entries) || target.validate !== undefined || target.value.isBlob) {
       for (const entry of checkIterable('the entries of setMany', entries)) this.#addTo(changes, entry, expiresAt);
-      return this.batch(changes, options, nothing);
+      return this.batch(changes, options, ignore);
     }
     const list = entries as readonly (readonly [K, I])[];
     const at = this.#encodeSome(changes, list, 0, expiresAt);
-    if (at === list.length) return this.batch(changes, options, nothing);
+    if (at === list.length) return this.batch(changes, options, ignore);
     // The caller may change the array once this call has returned.
     const rest = list.slice(at);
-    return hold(this.#encodeRest(changes, rest, expiresAt, options?.signal), () => promised(target.connection, this.batch(changes, options, nothing)));
+    return hold(this.#encodeRest(changes, rest, expiresAt, options?.signal), () => promised(target.connection, this.batch(changes, options, ignore)));
   }
 
   delete(key: K, options?: WriteOptions): Task<boolean> {
     this.begin('delete', options, WRITE);
-    const keyBytes = encodeKey(this.target, key);
-    return this.#write(Op.delete, options, (writer) => writer.uv(this.target.index).bytes(keyBytes), (reader) => reader.u8() !== 0);
+    const { target, scope } = this;
+    const keyBytes = encodeKey(target, key);
+    return { write: (writer) => scope.begin(writer, Op.delete, options).uv(target.index).bytes(keyBytes), read: readExisted };
   }
 
   deleteMany(keys: Iterable<K>, options?: WriteOptions): Task<number> {
@@ -102,27 +188,35 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     const [range = {}, options] = args;
     this.begin('clear', options, WRITE, this.canWait ? range?.signal : undefined);
     checkClear(args);
-    const window = toWindow(this.target, 'clear', range, this.canWait ? CLEAR_UNTIL : CLEAR);
+    const { target, scope } = this;
+    const window = toWindow(target, 'clear', range, this.canWait ? CLEAR_UNTIL : CLEAR);
     if (isPart(window)) return this.clearPart?.(range, options) ?? this.#clearPart(range, window.limit, options);
-    return this.#write(Op.clear, options, (writer) => writer.uv(this.target.index).range(window.range), (reader) => void reader.uv());
+    return {
+      write: (writer) => scope.begin(writer, Op.clear, options).uv(target.index).range(window.range),
+      read: (reader) => {
+        reader.uv();
+        reader.uv();
+      },
+    };
   }
 
   getOrInsert(key: K, value: I, options?: SetOptions): Task<V> {
     this.begin('getOrInsert', options, SET);
-    const { target } = this;
+    const { target, scope } = this;
     const expiresAt = toExpiry(options, target.expireIn);
     const keyBytes = encodeKey(target, key);
     // The engine's own request has no place for index keys.
     if (target.indexes !== undefined) return this.update(key, (old) => (old === undefined ? value : KEEP), options) as Task<V>;
     return this.#validated(value, options, (valid) => {
       const valueBytes = encodeValue(target, valid);
-      return this.#write(
-        Op.getOrInsert,
-        options,
-        (writer) => writer.uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt),
-        // An inserted value is returned as a copy, like one that was found.
-        (reader) => decodeValue(target.value, reader.optional() ?? valueBytes),
-      );
+      return {
+        write: (writer) => scope.begin(writer, Op.getOrInsert, options).uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt),
+        read: (reader) => {
+          reader.uv();
+          // An inserted value is returned as a copy, like one that was found.
+          return decodeValue(target.value, reader.optional() ?? valueBytes);
+        },
+      };
     });
   }
 
@@ -163,27 +257,28 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     return this.#catalog([from, to], Op.rename);
   }
 
-  #write<T>(op: number, options: WriteOptions | undefined, write: Call<T>['write'], read: (reader: ReplyReader, version: number) => T): Call<T> {
-    return writeCall(this.scope, op, options, write, read);
-  }
-
   #catalog(names: readonly string[], op: number): Task<boolean> {
     names.forEach(checkName);
     this.scope.check();
     for (const name of names) forgetIndexes(this.target.connection, name);
-    return this.#write(op, undefined, (writer) => {
-      for (const name of names) writer.str(name);
-    }, (reader) => reader.u8() !== 0);
+    return {
+      write: (writer) => {
+        this.scope.begin(writer, op, undefined);
+        for (const name of names) writer.str(name);
+      },
+      read: readExisted,
+    };
   }
 
   /** Writes several changes as one. `pick` takes what the result is made of from the reply. */
   batch<T>(changes: ChangeList, options: WriteOptions | undefined, pick: (existed: number, version: number) => T): Task<T> {
-    const call = this.#write(
-      Op.batch,
-      options,
-      (writer) => writer.uv(changes.length).raw(changes.bytes),
-      (reader, version) => pick(reader.uv(), version),
-    );
+    const call: Call<T> = {
+      write: (writer) => this.scope.begin(writer, Op.batch, options).uv(changes.length).raw(changes.bytes),
+      read: (reader) => {
+        const version = reader.uv();
+        return pick(reader.uv(), version);
+      },
+    };
     const ready = this.canWait ? changes.ready() : undefined;
     if (ready === undefined && !changes.isIndexed) return call;
     return (function* (): Steps<T> {
@@ -200,21 +295,24 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     })();
   }
 
-  /** How an entry is written; `store` does so with a valid value. */
-  #goal(key: K, options: SetOptions | undefined): Goal<V> {
+  /** Writes an entry whose value is valid. */
+  #put(key: K, keyBytes: Uint8Array, value: V, expiresAt: number, options: WriteOptions | undefined): Task<void> {
+    const { target, scope } = this;
+    if (expiresAt !== 0 || target.indexes !== undefined) {
+      const changes = new ChangeList();
+      changes.put(target, key, value, expiresAt);
+      return this.batch(changes, options, ignore);
+    }
+    const valueBytes = encodeValue(target, value);
+    return { write: (writer) => scope.begin(writer, Op.set, options).uv(target.index).bytes(keyBytes).bytes(valueBytes), read: skipVersion };
+  }
+
+  #setInParts(call: 'set' | 'setStream', key: K, value: unknown, options: SetOptions | undefined): Promise<void> {
     const { target, scope } = this;
     const expiresAt = toExpiry(options, target.expireIn);
     const keyBytes = encodeKey(target, key);
-    const store = (value: V): Task<void> => {
-      if (expiresAt !== 0 || target.indexes !== undefined) {
-        const changes = new ChangeList();
-        changes.put(target, key, value, expiresAt);
-        return this.batch(changes, options, nothing);
-      }
-      const valueBytes = encodeValue(target, value);
-      return this.#write(Op.set, options, (writer) => writer.uv(target.index).bytes(keyBytes).bytes(valueBytes), nothing);
-    };
-    return { scope, expiresAt, options, store };
+    const goal: Goal<V> = { scope, expiresAt, options, store: (whole) => this.#put(key, keyBytes, whole, expiresAt, options) };
+    return this.inParts(call, key, value, goal);
   }
 
   #addTo(changes: ChangeList, entry: readonly [K, I], expiresAt: number): void {
@@ -293,4 +391,13 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
   }
 }
 
-function nothing(): undefined {}
+// The reply to a write begins with the version of its commit.
+
+function skipVersion(reader: ReplyReader): void {
+  reader.uv();
+}
+
+function readExisted(reader: ReplyReader): boolean {
+  reader.uv();
+  return reader.u8() !== 0;
+}

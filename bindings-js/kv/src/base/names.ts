@@ -1,4 +1,5 @@
 // Checks the names of options: a misspelled option would be ignored silently.
+import { KvError } from './errors.ts';
 
 /** The option may be `undefined`, which selects its default. */
 type Optional = 1;
@@ -53,4 +54,10 @@ export function misnamed(call: string, options: unknown, names: object): string 
     if (!isEmpty || Object.prototype.toString.call(options) === '[object Object]') return undefined;
   }
   return `the options of ${call} have to be an object`;
+}
+
+/** Throws unless `options` is `undefined` or an object with only options that `call` accepts. */
+export function checkNames(call: string, options: unknown, names: object): void {
+  const wrong = misnamed(call, options, names);
+  if (wrong !== undefined) throw new KvError('KV_INVALID_ARGUMENT', wrong);
 }

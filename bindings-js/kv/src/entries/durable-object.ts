@@ -8,7 +8,7 @@ import { Connection } from '../wire/connection.ts';
 import { KvDatabase } from '../api/database.ts';
 import { InThreadTransport } from '../engine/in-thread-transport.ts';
 import { checkModule, toSecret, withKey } from '../api/encryption.ts';
-import { COLLECTION } from '../api/names.ts';
+import { COLLECTION } from '../api/arguments.ts';
 import { VERSIONS, checkOptions } from '../api/options.ts';
 import { openAtVersion } from '../api/open-version.ts';
 import { syncFaces } from '../api/synchronous.ts';

@@ -4,7 +4,8 @@
  * @module mangrove-kv/live
  */
 import type { Key } from '../codec/keys.ts';
-import { RANGE, checkNames, onlyBounds } from '../api/names.ts';
+import { RANGE, onlyBounds } from '../api/arguments.ts';
+import { checkNames } from '../base/names.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController, queueMicrotask } from '../base/platform.ts';
 import { isSnapshotLost } from '../base/superseded.ts';

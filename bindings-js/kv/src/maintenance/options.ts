@@ -1,7 +1,8 @@
 // Checks the options of `restore` and `recover`, and reports progress.
 import { isBytes } from '../base/bytes.ts';
 import { abortable, checkBoolean, checkFunction, checkLimit, checkSignal } from '../base/async.ts';
-import { MAINTENANCE, checkNames } from '../api/names.ts';
+import { MAINTENANCE } from '../api/arguments.ts';
+import { checkNames } from '../base/names.ts';
 import { checkPlaceStorage, checkWasm, checkWorker } from '../api/options.ts';
 import { KvError } from '../base/errors.ts';
 import type { Names } from '../base/names.ts';

@@ -6,7 +6,8 @@ import { checkBoolean, checkCount, checkFunction, dispose, ignore, isAborted, on
 import type { CodecPair } from '../../wire/known-codecs.ts';
 import type { Connection } from '../../wire/connection.ts';
 import { Op } from '../../wire/opcodes.ts';
-import { CHANGES, FOLLOW, WATCH, checkNames, onlyBounds } from '../names.ts';
+import { CHANGES, FOLLOW, WATCH, onlyBounds } from '../arguments.ts';
+import { checkNames } from '../../base/names.ts';
 import { toWindow } from '../range.ts';
 import type { Target } from '../../wire/collection-target.ts';
 import { FixedDecoders, RAW, StoredDecoders } from './decode.ts';

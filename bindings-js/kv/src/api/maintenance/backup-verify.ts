@@ -5,7 +5,8 @@ import { abortable, checkFunction, checkSignal, ignore } from '../../base/async.
 import type { Names } from '../../base/names.ts';
 import type { Connection } from '../../wire/connection.ts';
 import { Handle } from '../../wire/handle.ts';
-import { MAINTENANCE, checkNames } from '../names.ts';
+import { MAINTENANCE } from '../arguments.ts';
+import { checkNames } from '../../base/names.ts';
 import { Op } from '../../wire/opcodes.ts';
 
 /** Bytes checked per message. */

@@ -5,7 +5,7 @@ import type { Connection } from '../../wire/connection.ts';
 import { LazyOp, Op } from '../../wire/opcodes.ts';
 import { bodyOf } from '../../wire/protocol.ts';
 import { toSecret, withSecret } from '../encryption.ts';
-import { MAINTENANCE } from '../names.ts';
+import { MAINTENANCE } from '../arguments.ts';
 import { check } from './backup-verify.ts';
 
 export { buildIndexes } from '../index-build.ts';

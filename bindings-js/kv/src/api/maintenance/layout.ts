@@ -5,7 +5,7 @@ import { abortable, checkCount, ignore } from '../../base/async.ts';
 import type { Connection } from '../../wire/connection.ts';
 import { Op } from '../../wire/opcodes.ts';
 import type { ReplyReader } from '../../wire/protocol.ts';
-import { MAINTENANCE } from '../names.ts';
+import { MAINTENANCE } from '../arguments.ts';
 import { check } from './backup-verify.ts';
 
 /** Nodes and values visited per message. Of most of them the engine reads only the reference. */

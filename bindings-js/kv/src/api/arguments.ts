@@ -1,9 +1,10 @@
-// The options that each call accepts, and other checks of arguments at run time.
+// The options that each call accepts, and what becomes of arguments: checks, expiries and durabilities.
 import { KvError } from '../base/errors.ts';
-import { misnamed } from '../base/names.ts';
+import { checkOneOf } from '../base/async.ts';
+import { checkNames } from '../base/names.ts';
 import type { Names } from '../base/names.ts';
 import type {
-  BatchOp, Bounds, CollectionOptions, Expiry, MaintenanceOptions, Range, RangeOptions, ReplicationChangesOptions, SetOptions, SignalOptions,
+  BatchOp, Bounds, CollectionOptions, Durability, Expiry, MaintenanceOptions, Range, RangeOptions, ReplicationChangesOptions, SetOptions, SignalOptions,
   StreamOptions, TransactionOptions, WatchOptions, WithMeta, WriteOptions,
 } from '../types/index.ts';
 
@@ -46,12 +47,6 @@ export function onlyBounds<K>(range: Bounds<K>): Bounds<K> {
   return bounds;
 }
 
-/** Throws unless `options` is `undefined` or an object with only options that `call` accepts. */
-export function checkNames(call: string, options: unknown, names: object): void {
-  const wrong = misnamed(call, options, names);
-  if (wrong !== undefined) throw new KvError('KV_INVALID_ARGUMENT', wrong);
-}
-
 export function checkOp(op: BatchOp<unknown, unknown>): void {
   const names = OPS[op?.type];
   if (names === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'the type of a batch operation has to be "set", "delete" or "check"');
@@ -76,4 +71,46 @@ export function checkIterable<T>(what: string, list: Iterable<T>): Iterable<T> {
 export function checkPair<K, V>(entry: readonly [K, V]): readonly [K, V] {
   if (Array.isArray(entry)) return entry;
   throw new KvError('KV_INVALID_ARGUMENT', 'an entry of setMany has to be an array [key, value]');
+}
+
+const DURABILITIES: readonly Durability[] = ['strict', 'relaxed', 'none'];
+
+/** The engine's code for a durability. */
+export function durabilityCode(durability: Durability): number {
+  return checkOneOf('durability', durability, DURABILITIES);
+}
+
+/**
+ * Returns milliseconds since 1970, or 0 for never. `expireIn` is the collection's default, for
+ * options without an expiry.
+ */
+export function toExpiry(options: Expiry | undefined, expireIn: number | undefined): number {
+  const { expireAt, expireIn: own } = options ?? {};
+  if (expireAt === undefined) {
+    const wait = checkWait(own === undefined ? expireIn ?? Infinity : own);
+    return wait === Infinity ? 0 : toTime('expireIn', Date.now() + wait);
+  }
+  if (own !== undefined) throw new KvError('KV_INVALID_ARGUMENT', 'expireIn (a duration) and expireAt (a time) cannot be combined');
+  return toTime('expireAt', expireAt instanceof Date ? expireAt.getTime() : expireAt);
+}
+
+/** Rounds up to whole milliseconds, so that nothing expires early. */
+function toTime(name: string, at: unknown): number {
+  // 0 would mean never; 1 is just as past as any earlier time.
+  if (typeof at === 'number' && at <= Number.MAX_SAFE_INTEGER && at > -Infinity) return Math.max(Math.ceil(at), 1);
+  throw new KvError('KV_INVALID_ARGUMENT', name === 'expireIn' ? 'expireIn is too long; Infinity is never' : 'expireAt has to be a valid Date or milliseconds since 1970');
+}
+
+/**
+ * Like `toExpiry`, for a new value of an entry: if neither the options nor the collection give an
+ * expiry, the entry keeps its own.
+ */
+export function toNewExpiry(options: Expiry | undefined, expireIn: number | undefined, before: { readonly expiresAt?: number } | undefined): number {
+  const isGiven = [options?.expireIn, options?.expireAt, expireIn].some((time) => time !== undefined);
+  return isGiven ? toExpiry(options, expireIn) : before?.expiresAt ?? 0;
+}
+
+export function checkWait(wait: unknown): number {
+  if (typeof wait === 'number' && wait >= 0) return wait;
+  throw new KvError('KV_INVALID_ARGUMENT', 'expireIn has to be a number of milliseconds that is not negative, or Infinity');
 }
