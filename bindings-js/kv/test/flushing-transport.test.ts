@@ -6,7 +6,7 @@ import { mock, test } from 'node:test';
 import { Connection } from '../src/wire/connection.ts';
 import { KvDatabase } from '../src/api/database.ts';
 import { InThreadTransport } from '../src/engine/in-thread-transport.ts';
-import type { FlushableFile } from '../src/storage/flushable.ts';
+import type { FlushableFile } from '../src/storage/node-fs.ts';
 import { checkOptions } from '../src/api/options.ts';
 import { syncFaces } from '../src/api/synchronous.ts';
 import { MemoryStorage } from '../src/storage/memory.ts';

@@ -8,9 +8,8 @@ import type { Step } from './iterator.ts';
 import { ASK } from '../wire/lookup.ts';
 import { Op, ScanFlag } from '../wire/opcodes.ts';
 import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
-import type { Window } from './range.ts';
-import { writeScan } from './scan.ts';
-import type { Scan } from './scan.ts';
+import type { Scan, Window } from './range.ts';
+import { writeScan } from './range.ts';
 
 const FIRST_CHUNK = { items: 128, bytes: 32 << 10 };
 const CHUNK_GROWTH = 4;

@@ -10,8 +10,7 @@ import type {
   MaintenanceOptions, Result,
   SignalOptions, Snapshot, Stats, SyncDatabase, Transaction, TransactionOptions, VerifyReport, WriteOptions,
 } from '../types/index.ts';
-import { loadChunk } from '../base/load-chunk.ts';
-import { asyncDispose, attempt, checkSignal, ignore } from '../base/async.ts';
+import { asyncDispose, attempt, checkSignal, ignore, loadChunk } from '../base/async.ts';
 import { BatchState, KvBatch } from './batch.ts';
 import { ChangeList } from './changes.ts';
 import { checkCodec } from '../wire/codecs.ts';

@@ -1,6 +1,6 @@
 // Checks the option `encryption`, and encodes what it names for the engine; see the crate
 // `mangrove-host`, file `secret.rs`. A part of the package that few programs load.
-import { isBytes } from '../base/bytes.ts';
+import { isBytes } from '../codec/bytes.ts';
 import { checkCount } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { TextEncoder, crypto } from '../base/platform.ts';

@@ -14,9 +14,8 @@ import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
 import { META, RANGE, READ } from './arguments.ts';
 import { compareBytes, encodeSeek, toWindow } from './range.ts';
-import type { Window } from './range.ts';
+import type { Scan, Window } from './range.ts';
 import { checkOpen, checkPosition, clip, inOneState, readMeta } from './read-verbs.ts';
-import type { Scan } from './scan.ts';
 import { step, within } from './task.ts';
 import type { Call, Steps, Task } from './task.ts';
 

@@ -14,7 +14,7 @@ export type {
   SyncIndex, SyncIndexRange,
 } from '../types/indexes.ts';
 export type { MigrationStep, Migrations, StepRun, UpgradeContext, UpgradeFunction, UpgradeProgress } from '../types/versions.ts';
-export type { SchemaIssue, SchemaResult, StandardSchema } from '../types/schema.ts';
+export type { SchemaIssue, SchemaResult, StandardSchema } from '../types/collection.ts';
 export { DELETE, KEEP } from '../types/index.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionLayout, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database, DatabaseEventMap,

@@ -1,13 +1,17 @@
-// Converts ranges from the caller's options to bytes.
+// Ranges of the caller's options as bytes, and the scan of one as the verbs describe it.
 import { encodeBound, prefixRange } from '../codec/keys.ts';
 import type { Bound, KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import type { Bounds, Range, WithMeta } from '../types/index.ts';
 import { checkBoolean, checkCount, checkLimit } from '../base/async.ts';
+import type { DecodeItem } from '../wire/chunk.ts';
 import { checkBytes, keyPart } from '../wire/codecs.ts';
 import { checkNames } from '../base/names.ts';
 import { onlyBounds } from './arguments.ts';
-import type { ByteRange } from '../wire/protocol.ts';
 import type { Target } from '../wire/collection-target.ts';
+import type { Connection } from '../wire/connection.ts';
+import { ScanFlag } from '../wire/opcodes.ts';
+import type { ByteRange, RequestWriter } from '../wire/protocol.ts';
+import type { Call } from './task.ts';
 
 /** A range of keys, and the part of its entries to read. */
 export interface Window {
@@ -108,4 +112,31 @@ export function boundsOf<K>(range: Range<K>, first: Bound<K>, last: Bound<K> | u
 
 export function encodeSeek<K>(target: KeyTarget<K>, key: KeyPrefix<K>): Uint8Array {
   return keyPart(target, () => toBytes(target.key, key as Bound<K>));
+}
+
+/** What an iterator reads, asynchronous or synchronous. */
+export interface Scan<T, K> {
+  readonly connection: Connection;
+  /** Opens the scan. */
+  readonly op: number;
+  /** Returns a promise if the engine cannot open the scan yet. */
+  readonly ready?: () => Promise<void> | undefined;
+  /** The entries to read. The iterator fails with whatever this throws. */
+  readonly window: () => Window;
+  /** Writes view and collection. */
+  readonly writeSource: (writer: RequestWriter) => RequestWriter;
+  /** One of `Content`. */
+  readonly content: number;
+  readonly signal: AbortSignal | undefined;
+  readonly decode: DecodeItem<T>;
+  /** Decoding runs none of the caller's code. */
+  readonly isFast: boolean;
+  /** Sent after an empty scan: fails if a mistake in the request explains that. */
+  readonly misread: () => Call<void> | undefined;
+  readonly encodeSeek: (key: KeyPrefix<K>) => Uint8Array;
+}
+
+/** The fields between the scan's id and the limits of the chunk. */
+export function writeScan({ writeSource, content }: Pick<Scan<unknown, never>, 'writeSource' | 'content'>, { range, reverse, offset, limit }: Window, writer: RequestWriter, flags: number): void {
+  writeSource(writer).range(range).u8((reverse ? ScanFlag.reverse : 0) | content | flags).uv(offset).uv(limit === Infinity ? 0 : limit);
 }

@@ -1,5 +1,5 @@
 // The verbs that read a collection, each described once for all faces.
-import { keyText } from '../codec/key-text.ts';
+import { keyText } from '../codec/keys.ts';
 import type { Key, KeyPrefix } from '../codec/keys.ts';
 import type { Bounds, Entry, Range, RangeOptions, WithMeta } from '../types/index.ts';
 import { KvError } from '../base/errors.ts';
@@ -14,8 +14,7 @@ import { checkNames } from '../base/names.ts';
 import { Op } from '../wire/opcodes.ts';
 import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
 import { encodeSeek, toWindow } from './range.ts';
-import type { Window } from './range.ts';
-import type { Scan } from './scan.ts';
+import type { Scan, Window } from './range.ts';
 import { step, within } from './task.ts';
 import type { Call, Steps, Task } from './task.ts';
 import { ASK, isFast } from '../wire/lookup.ts';

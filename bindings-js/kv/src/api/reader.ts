@@ -1,8 +1,7 @@
 // Reads one collection in one state: the newest version, a snapshot or a transaction.
 import type { KeyPrefix } from '../codec/keys.ts';
 import type { Bounds, Entry, IndexReadOptions, KvIterator, LiveIndex, RangeOptions, Reader, SignalOptions, WithMeta } from '../types/index.ts';
-import { loadChunk } from '../base/load-chunk.ts';
-import { LazyPromise, attempt, checkFunction } from '../base/async.ts';
+import { LazyPromise, attempt, checkFunction, loadChunk } from '../base/async.ts';
 import { CursorIterator } from './cursor.ts';
 import { KvIndex } from './index-reader.ts';
 import { ReadVerbs } from './read-verbs.ts';

@@ -1,6 +1,6 @@
 // Validates values against the schema of their collection before they are written.
 import { KvError } from '../base/errors.ts';
-import type { SchemaIssue, SchemaResult, StandardSchema } from '../types/schema.ts';
+import type { SchemaIssue, SchemaResult, StandardSchema } from '../types/collection.ts';
 import { ignore } from '../base/async.ts';
 import type { Validate } from '../wire/contracts.ts';
 

@@ -4,8 +4,8 @@ import { Handle } from '../wire/handle.ts';
 import { ASK } from '../wire/lookup.ts';
 import { Op } from '../wire/opcodes.ts';
 import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
-import { writeScan } from './scan.ts';
-import type { Scan } from './scan.ts';
+import { writeScan } from './range.ts';
+import type { Scan } from './range.ts';
 
 export class SyncScan<T> implements IterableIterator<T> {
   declare [Symbol.iterator]: () => this;

@@ -1,5 +1,5 @@
 // The bytes of a value that is written in parts, gathered into parts of one length.
-import { isBytes } from '../base/bytes.ts';
+import { isBytes } from '../codec/bytes.ts';
 import { KvError } from '../base/errors.ts';
 
 /** Where bytes come from: `undefined` at the end. */

@@ -1,6 +1,6 @@
 import { TextDecoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
-import { readAscii } from './fast.ts';
+import { readAscii } from './bytes.ts';
 import {
   ERROR_NAMES, FALSE, FLOAT32, FLOAT64, HOLE, MAX_DEPTH, NULL, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
   TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TRUE, TYPED_ARRAY_TAGS, UNDEFINED,

@@ -1,11 +1,35 @@
-// The order-preserving encoding of keys: comparing the bytes compares the keys. `docs/FORMAT.md`
-// has the table.
+// What keys are, and their order-preserving encoding: comparing the bytes compares the keys.
+// `docs/FORMAT.md` has the table.
 import { KvError } from '../base/errors.ts';
-import { ByteWriter } from './byte-writer.ts';
-import { putAscii, readAscii } from './fast.ts';
+import { ByteWriter, putAscii, readAscii } from './bytes.ts';
 import type { FastCodec } from './fast.ts';
-import type { Bound, Key } from './key.ts';
 import { Refusal, describe, within } from './refusal.ts';
+
+/**
+ * Keys that the default key codec accepts, in this order: null < false < true < number < bigint <
+ * Date < string < binary < array.
+ */
+export type Key = null | boolean | number | bigint | string | Date | Uint8Array | ArrayBuffer | readonly Key[];
+
+/**
+ * Sorts after every key. Allowed only in bounds: `{ gt: ['ada', MAX_KEY] }` skips all of ada's
+ * keys.
+ */
+export const MAX_KEY: unique symbol = Symbol.for('mangrove-kv.MAX_KEY');
+
+/**
+ * A key or, for tuple keys, also any leading part of one: `['ada']` for
+ * `[user: string, id: number]`.
+ */
+export type KeyPrefix<K> = K | (K extends readonly [...infer Head, unknown] ? KeyPrefix<Head> : never);
+
+/**
+ * A key, a leading part of a tuple key, or either with {@link MAX_KEY}, which means "after all of
+ * these".
+ */
+export type Bound<K> = K | (K extends readonly [...infer Head, unknown]
+  ? readonly [...Head, typeof MAX_KEY] | Bound<Head>
+  : typeof MAX_KEY);
 
 export const TAG_MAX = 0xfe;
 const TAG_NULL = 0x05;

@@ -1,14 +1,14 @@
-// Key codecs. The engine sees only the bytes of a key, and their order is the order of the
-// collection.
+// Key codecs, and keys as text. The engine sees only the bytes of a key, and their order is the order
+// of the collection.
 import { TextDecoder, TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
-export { MAX_KEY } from './key.ts';
-export type { Bound, Key, KeyPrefix } from './key.ts';
-import { bytesFast, putAscii, readAscii, withFast } from './fast.ts';
+export { MAX_KEY } from './key-bytes.ts';
+export type { Bound, Key, KeyPrefix } from './key-bytes.ts';
+import { bytesFast, withFast } from './fast.ts';
+import { isBytes, putAscii, readAscii } from './bytes.ts';
 import type { FastCodec } from './fast.ts';
-import { TAG_MAX, anyFast, checkLength, decodeAny, emptyWriter, encodeAny, encodeUpTo, refusedKey, putString, readString, toBytes } from './key-bytes.ts';
-import { MAX_KEY } from './key.ts';
-import type { Bound, Key, KeyPrefix } from './key.ts';
+import { MAX_KEY, TAG_MAX, anyFast, checkLength, decodeAny, emptyWriter, encodeAny, encodeUpTo, putString, readString, refusedKey, toBytes } from './key-bytes.ts';
+import type { Bound, Key, KeyPrefix } from './key-bytes.ts';
 import { describe } from './refusal.ts';
 
 /** Turns keys into bytes whose order is the order of the keys. */
@@ -257,4 +257,17 @@ export function compareKeys(a: Key, b: Key): number {
     if (difference !== 0) return difference;
   }
   return left.length - right.length;
+}
+
+export function toHex(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join(' ');
+}
+
+/** A key as text, much like its JavaScript notation. */
+export function keyText(key: unknown): string {
+  if (typeof key === 'bigint') return `${key}n`;
+  if (key instanceof Date) return Number.isNaN(key.getTime()) ? 'invalid date' : key.toISOString();
+  if (isBytes(key)) return toHex(key);
+  if (Array.isArray(key)) return `[${key.map(keyText).join(', ')}]`;
+  return typeof key === 'string' ? JSON.stringify(key) : String(key);
 }

@@ -3,7 +3,8 @@ import { TextDecoder, TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import { decodeStructured, readStructured } from './cbor-decode.ts';
 import { CborEncoder } from './cbor-encode.ts';
-import { bytesFast, putAscii, readAscii, withFast } from './fast.ts';
+import { bytesFast, withFast } from './fast.ts';
+import { putAscii, readAscii } from './bytes.ts';
 import { toBytes } from './key-bytes.ts';
 
 /** Turns values into bytes and back. */

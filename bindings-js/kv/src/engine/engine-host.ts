@@ -15,7 +15,7 @@ import { fromPlain } from '../base/plain-error.ts';
 import type { PlainError } from '../base/plain-error.ts';
 import { Sweep } from './sweep.ts';
 import type { Swept } from './sweep.ts';
-import { BROWSER_MS, within } from '../storage/deadline.ts';
+import { BROWSER_MS, within } from '../storage/support.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
 
 function isPlain(thrown: unknown): thrown is PlainError {

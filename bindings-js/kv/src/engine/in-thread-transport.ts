@@ -5,7 +5,7 @@ import type { LazyPart } from './engine-host.ts';
 import type { KvError } from '../base/errors.ts';
 import { soon } from '../base/platform.ts';
 import { ReplyQueue } from './reply-queue.ts';
-import type { FlushableFile } from '../storage/flushable.ts';
+import type { FlushableFile } from '../storage/node-fs.ts';
 import type { CustomStorage } from '../types/index.ts';
 import { Lookups } from '../wire/lookup.ts';
 import type { EngineOptions, SyncFaces } from '../wire/contracts.ts';

@@ -1,7 +1,7 @@
 // Wraps a thread of Node, Deno or Bun in the interface of a browser's worker.
-import { isBytes } from '../base/bytes.ts';
+import { isBytes } from '../codec/bytes.ts';
 import type { Worker, WorkerOptions } from 'node:worker_threads';
-import type { WorkerPort } from '../wire/worker-port.ts';
+import type { WorkerPort } from '../wire/worker-transport.ts';
 import type { WorkerMessage } from '../wire/worker-protocol.ts';
 
 /** Keeps the process alive only while a reply is due. */

@@ -1,7 +1,7 @@
 // Starts a page's worker.
 import type { WorkerSource } from '../types/sources.ts';
-import { NoWorkerError } from '../wire/no-worker.ts';
-import type { WorkerPort } from '../wire/worker-port.ts';
+import { NoWorkerError } from '../wire/worker-transport.ts';
+import type { WorkerPort } from '../wire/worker-transport.ts';
 import { KvError } from '../base/errors.ts';
 
 /**

@@ -1,5 +1,5 @@
 // A dedicated worker that runs one engine.
-import { isBytes } from '../base/bytes.ts';
+import { isBytes } from '../codec/bytes.ts';
 import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
 import { EngineHost } from './engine-host.ts';
 import type { LazyPart } from './engine-host.ts';

@@ -4,7 +4,7 @@
  *
  * @module mangrove-kv in browsers
  */
-import { loadChunk } from '../base/load-chunk.ts';
+import { loadChunk } from '../base/async.ts';
 import type { Key } from '../codec/keys.ts';
 import { openIn } from '../platform/browser.ts';
 import { createBrowserLoader } from '../engine/browser-wasm.ts';

@@ -11,13 +11,13 @@ export type { Names } from '../base/names.ts';
 export { fromPlain } from '../base/plain-error.ts';
 export type { PlainError } from '../base/plain-error.ts';
 export { isSnapshotLost, isSuperseded } from '../base/superseded.ts';
-export { untilWhole } from '../base/until-whole.ts';
-export { keyText, toHex } from '../codec/key-text.ts';
+export { untilWhole } from '../base/superseded.ts';
+export { keyText, toHex } from '../codec/keys.ts';
 export { encodeBound, prefixRange } from '../codec/keys.ts';
 export { LOADING, copyOf, isSame, keeping, queryOf, windowOf } from '../live/live-query.ts';
 export type { Asked, Earlier, KeepPrevious, LiveIndexed, NamedIndexRange } from '../live/live-query.ts';
 export { lockByName } from '../storage/web-lock.ts';
-export type { CryptoKeyType } from '../types/encryption.ts';
+export type { CryptoKeyType } from '../types/sources.ts';
 export type { ReplicationChangesOptions, ReplicationCommits } from '../types/feed.ts';
 
 // By their names: programs that do not have the DOM's types lack what these consist of.

@@ -1,5 +1,5 @@
 // Checks the options of `restore` and `recover`, and reports progress.
-import { isBytes } from '../base/bytes.ts';
+import { isBytes } from '../codec/bytes.ts';
 import { abortable, checkBoolean, checkFunction, checkLimit, checkSignal } from '../base/async.ts';
 import { MAINTENANCE } from '../api/arguments.ts';
 import { checkNames } from '../base/names.ts';

@@ -2,8 +2,7 @@
 // directory in OPFS. Importing this module has no side effects, so servers can render pages that
 // use it.
 import type { Key } from '../codec/keys.ts';
-import { loadChunk } from '../base/load-chunk.ts';
-import { abortable, ignore } from '../base/async.ts';
+import { abortable, ignore, loadChunk } from '../base/async.ts';
 import { Connection } from '../wire/connection.ts';
 import { KvDatabase } from '../api/database.ts';
 import type { DatabaseInfo } from '../api/database.ts';
@@ -12,13 +11,11 @@ import { reportBlocked } from '../api/events.ts';
 import { checkOptions, checkDestroy, checkPlace, noStorageInWorker } from '../api/options.ts';
 import type { CheckedOptions } from '../api/options.ts';
 import type { Transport } from '../wire/transport.ts';
-import type { WorkerPort } from '../wire/worker-port.ts';
+import type { WorkerPort } from '../wire/worker-transport.ts';
 import { SharedTransport } from '../tabs/shared-transport.ts';
-import { WorkerTransport } from '../wire/worker-transport.ts';
-import { NoWorkerError } from '../wire/no-worker.ts';
+import { NoWorkerError, WorkerTransport } from '../wire/worker-transport.ts';
 import { KvError } from '../base/errors.ts';
-import { BROWSER_MS, isPrerendered, whenShown, within } from '../storage/deadline.ts';
-import { checkSupport } from '../storage/support.ts';
+import { BROWSER_MS, checkSupport, isPrerendered, whenShown, within } from '../storage/support.ts';
 import { directoryName, toKvError } from '../storage/opfs.ts';
 import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, SyncDatabase, WasmSource } from '../types/index.ts';
 import { startWorker } from '../engine/start-worker.ts';

@@ -4,7 +4,6 @@ import { dirname, join } from 'node:path';
 import { KvError } from '../base/errors.ts';
 import { performance } from '../base/platform.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
-import type { FlushableFile } from './flushable.ts';
 
 /** The file that holds the database. */
 export const DATA_FILE = 'data';
@@ -145,6 +144,15 @@ function leadsTo(path: string, handle: number): boolean {
   }
   const ours = fs.fstatSync(handle, { bigint: true });
   return named !== undefined && named.ino === ours.ino && named.dev === ours.dev;
+}
+
+/** A file that another thread can flush. */
+export interface FlushableFile extends StorageFile {
+  /**
+   * Flushes all earlier writes in another thread, then calls `done` with the error, if any. Calls
+   * `done` before it returns if it had to flush in this thread.
+   */
+  flushLater(done: (error: unknown) => void): void;
 }
 
 class NodeFile implements FlushableFile {

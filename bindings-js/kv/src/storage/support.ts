@@ -1,8 +1,42 @@
-// Tells whether a browser can keep databases.
+// Whether a browser can keep databases, and how long its promises, some of which never settle, are
+// waited for.
 import { KvError } from '../base/errors.ts';
 import type { Support } from '../types/index.ts';
-import { isOpaque } from './origin.ts';
-import { BROWSER_MS, within } from './deadline.ts';
+
+/** Time limit for browser calls that have no limit of their own. */
+export const BROWSER_MS = 30_000;
+
+/** Whether the browser has loaded the page before its user wants it. */
+export function isPrerendered(): boolean {
+  return (globalThis.document as { readonly prerendering?: boolean } | undefined)?.prerendering === true;
+}
+
+/**
+ * Calls `run` at once, or when a prerendered page is shown: until then the browser holds back what
+ * would be waited for.
+ */
+export function whenShown(run: () => void): void {
+  if (isPrerendered()) document.addEventListener('prerenderingchange', run, { once: true });
+  else run();
+}
+
+/** Settles with `promise`, or rejects with KV_TIMEOUT, which names what was waited for. */
+export function within<T>(promise: Promise<T>, milliseconds: number, what: string): Promise<T> {
+  return new Promise((resolve, reject) => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    whenShown(() => {
+      timer = setTimeout(() => {
+        reject(new KvError('KV_TIMEOUT', `${what} took longer than ${milliseconds / 1000} s; the browser did not answer`, { retryable: true }));
+      }, milliseconds);
+    });
+    promise.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}
+
+/** Whether this is a sandboxed frame or a `data:` page. */
+export function isOpaque(): boolean {
+  return globalThis.origin === 'null';
+}
 
 const MESSAGES = {
   'opaque-origin': 'sandboxed frames without allow-same-origin and data: pages have no storage',

@@ -1,5 +1,5 @@
 // The tab that holds the files and executes the requests of all clients, including its own page's.
-import { isSame } from '../base/bytes.ts';
+import { isSame } from '../codec/bytes.ts';
 import { KvError } from '../base/errors.ts';
 import type { OwnLeader } from './client.ts';
 import type { Channel, Environment, LeaderEngine } from './environment.ts';

@@ -1,5 +1,5 @@
 // Runs in a dedicated worker whose page shares its database with other tabs.
-import { isBytes } from '../base/bytes.ts';
+import { isBytes } from '../codec/bytes.ts';
 import { Awake } from '../wire/spin.ts';
 import type { OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
 import { EngineHost } from '../engine/engine-host.ts';

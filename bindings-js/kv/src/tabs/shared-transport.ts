@@ -1,13 +1,13 @@
 // Transport to the engine of a shared database, which runs in this page's worker or, reached
 // through that, in another tab's.
-import { isBytes } from '../base/bytes.ts';
+import { isBytes } from '../codec/bytes.ts';
 import { ignore } from '../base/async.ts';
 import { fromPlain } from '../base/plain-error.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController, crypto, performance } from '../base/platform.ts';
 import { names } from './messages.ts';
 import { Asker } from '../wire/spin.ts';
-import type { WorkerPort } from '../wire/worker-port.ts';
+import type { WorkerPort } from '../wire/worker-transport.ts';
 import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
 import { WorkerTransport } from '../wire/worker-transport.ts';
 

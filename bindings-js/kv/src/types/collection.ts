@@ -4,7 +4,6 @@ import type { ValueCodec } from '../codec/values.ts';
 import type { Watchable } from './feed.ts';
 import type { Index, IndexOptions, IndexReadOptions, Indexed, LiveIndex } from './indexes.ts';
 import type { Bounds, KvIterator, RangeOptions, SignalOptions, WithMeta } from './range.ts';
-import type { StandardSchema } from './schema.ts';
 
 /** An entry with its metadata. */
 export interface Entry<K, V> {
@@ -291,4 +290,35 @@ export type CollectionReference = string | { readonly name: string };
 export interface Expiry {
   readonly expireIn?: number | undefined;
   readonly expireAt?: number | Date | undefined;
+}
+
+// The part of Standard Schema (https://standardschema.dev; Zod, Valibot, ArkType and others
+// implement it) that is used here, declared so that the package's types depend on no other package.
+
+/** A schema whose `~standard` property follows version 1 of Standard Schema. */
+export interface StandardSchema<Input = unknown, Output = Input> {
+  /** What the standard requires. */
+  readonly '~standard': {
+    /** Version of the standard. */
+    readonly version: 1;
+    /** Name of the library. */
+    readonly vendor: string;
+    /** Returns the value to store, or what is wrong with the input. */
+    readonly validate: (value: unknown) => SchemaResult<Output> | Promise<SchemaResult<Output>>;
+    /** Exists for type inference only. */
+    readonly types?: { readonly input: Input; readonly output: Output } | undefined;
+  };
+}
+
+/** Result of a validation: the value to store, or what is wrong with the input. */
+export type SchemaResult<Output> =
+  | { readonly value: Output; readonly issues?: undefined }
+  | { readonly issues: readonly SchemaIssue[] };
+
+/** What is wrong with a value, and where in it. */
+export interface SchemaIssue {
+  /** What is wrong. */
+  readonly message: string;
+  /** Where: keys and indices from the outermost inwards. */
+  readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
 }

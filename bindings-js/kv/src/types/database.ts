@@ -3,7 +3,7 @@
 import type { Key } from '../codec/keys.ts';
 import type { KvError } from '../base/errors.ts';
 import type { Collection, CollectionOptions, WriteOptions } from './collection.ts';
-import type { Encryption } from './encryption.ts';
+import type { Encryption } from './sources.ts';
 import type { ChangesOptions, CommitIterator } from './feed.ts';
 import type { Layout, LayoutOptions } from './layout.ts';
 import type { SignalOptions } from './range.ts';

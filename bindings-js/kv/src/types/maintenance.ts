@@ -1,7 +1,6 @@
 // Options and results of maintenance: `verify`, `compact`, `backup`, `restore`, `recover`.
 import type { KvErrorCode } from '../base/errors.ts';
-import type { Encryption } from './encryption.ts';
-import type { WasmSource, WorkerSource } from './sources.ts';
+import type { Encryption, WasmSource, WorkerSource } from './sources.ts';
 import type { SignalOptions } from './range.ts';
 
 /** Options of maintenance calls that may take long. */

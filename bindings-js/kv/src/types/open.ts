@@ -2,9 +2,7 @@
 import type { KvError } from '../base/errors.ts';
 import type { Key } from '../codec/keys.ts';
 import type { CollectionOptions, Durability } from './collection.ts';
-import type { Encryption } from './encryption.ts';
-import type { WasmSource, WorkerSource } from './sources.ts';
-import type { CustomStorage } from './storage.ts';
+import type { CustomStorage, Encryption, WasmSource, WorkerSource } from './sources.ts';
 import type { Migrations, UpgradeFunction, UpgradeProgress } from './versions.ts';
 
 /** Options of `open`. */

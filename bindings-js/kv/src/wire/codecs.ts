@@ -1,5 +1,5 @@
 // Runs codecs, the caller's own included, and turns whatever they throw into a `KvError`.
-import { isBytes } from '../base/bytes.ts';
+import { isBytes } from '../codec/bytes.ts';
 import type { FastCodec } from '../codec/fast.ts';
 import type { KeyCodec } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';

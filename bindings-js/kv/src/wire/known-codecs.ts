@@ -1,10 +1,9 @@
 // The codecs in use on each connection, by collection name and codec ids. The feed of all
 // collections and error messages decode with them.
-import { keyCodecs } from '../codec/keys.ts';
+import { keyCodecs, keyText, toHex } from '../codec/keys.ts';
 import type { KeyCodec } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import type { ValueCodec } from '../codec/values.ts';
-import { keyText, toHex } from '../codec/key-text.ts';
 
 export interface CodecPair {
   readonly key: KeyCodec<unknown>;

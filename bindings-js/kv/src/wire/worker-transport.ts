@@ -1,15 +1,30 @@
 // The engine in a dedicated worker.
-import { isBytes } from '../base/bytes.ts';
+import { isBytes } from '../codec/bytes.ts';
 import { ignore, onAbort } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { fromPlain } from '../base/plain-error.ts';
-import { NoWorkerError } from './no-worker.ts';
 import type { Transport, TransportEvents } from './transport.ts';
-import type { WorkerPort } from './worker-port.ts';
 import type { OpenRequest, WorkerMessage } from './worker-protocol.ts';
 
 /** How long the worker's script may take to start; opening may take any time after that. */
 const START_MS = 30_000;
+
+/** A worker as transports use it: a browser's `Worker` or a thread of Node. */
+export interface WorkerPort {
+  onmessage: ((event: { readonly data: WorkerMessage }) => void) | null;
+  onerror: ((event: { readonly message?: string; preventDefault(): void }) => void) | null;
+  onmessageerror: (() => void) | null;
+  postMessage(message: unknown, transfer?: ArrayBuffer[]): void;
+  /** Returns a promise if the worker ends asynchronously. */
+  terminate(): Promise<void> | void;
+}
+
+/** The worker could not be started, which says nothing about the storages that it supports. */
+export class NoWorkerError extends KvError {
+  constructor(reason: string, options?: ErrorOptions) {
+    super('KV_UNSUPPORTED', `the worker could not be started (no-worker)${reason === '' ? '' : `: ${reason}`}`, options);
+  }
+}
 
 export class WorkerTransport implements Transport {
   readonly takesBuffers = true;

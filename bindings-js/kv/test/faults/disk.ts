@@ -1,6 +1,6 @@
 // In-memory files that fail on demand, flush late, and can show what a power cut or the death of
 // the process would leave of them.
-import type { FlushableFile } from '../../src/storage/flushable.ts';
+import type { FlushableFile } from '../../src/storage/node-fs.ts';
 import type { CustomStorage } from '../../src/types/index.ts';
 import { Random } from '../tabs/random.ts';
 

@@ -1,5 +1,5 @@
 // Turns encoded bounds back into those a caller would write.
-import { isSame } from '../../base/bytes.ts';
+import { isSame } from '../../codec/bytes.ts';
 import { MAX_KEY, encodeBound, prefixRange } from '../../codec/keys.ts';
 import type { Bound, KeyCodec, KeyPrefix } from '../../codec/keys.ts';
 import type { Bounds } from '../../types/index.ts';
