@@ -16,7 +16,7 @@ function serve(name: string, url: string, command: string) {
  * Tests that set quotas, evict data, go offline and count calls through Chromium's DevTools
  * protocol. Firefox's quota is tested in quota-engines.spec.ts.
  */
-const CHROMIUM_ONLY = ['**/quota.spec.ts', '**/eviction.spec.ts', '**/demo-pwa.spec.ts', '**/get-files.spec.ts', '**/files.spec.ts', '**/guide-react.spec.ts'];
+const CHROMIUM_ONLY = ['**/quota.spec.ts', '**/eviction.spec.ts', '**/demo-pwa.spec.ts', '**/path-files.spec.ts', '**/files.spec.ts', '**/guide-react.spec.ts'];
 
 /** What needs the package's API alone is tested in Chromium; `firefox-all` runs it in Firefox. */
 const API_ALONE = ['**/demo*.spec.ts', '**/frameworks.spec.ts', '**/inspector.spec.ts', '**/migrate.spec.ts', '**/react.spec.ts'];

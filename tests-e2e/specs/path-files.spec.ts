@@ -1,18 +1,19 @@
-// The source files whose code a `get` runs in a page and its worker, as docs/ARCHITECTURE.md lists
-// them.
+// The source files whose code a `get` and a `set` run in a page and its worker, as
+// docs/ARCHITECTURE.md lists them.
 import { copyFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from '@playwright/test';
-import type { CDPSession } from '@playwright/test';
+import type { CDPSession, Page } from '@playwright/test';
 import { build } from 'esbuild';
 import { serve } from '../http.ts';
 
 const PACKAGE = fileURLToPath(new URL('../../bindings-js/kv/', import.meta.url));
 const DOCUMENT = new URL('../../docs/ARCHITECTURE.md', import.meta.url);
 
-const GETS = 200;
+/** Awaited one by one, so that each is a message of its own. */
+const CALLS = 200;
 
 interface Coverage {
   readonly result: readonly {
@@ -28,11 +29,11 @@ async function bundle(directory: string): Promise<void> {
     outdir: directory, absWorkingDir: PACKAGE, bundle: true, format: 'esm', target: 'es2022', platform: 'browser',
     plugins: [{
       name: 'rare-stays-apart',
-      setup: ({ onResolve }) => onResolve({ filter: /^\./ }, ({ path, kind }) => (kind === 'dynamic-import' ? { path, external: true } : undefined)),
+      setup: ({ onResolve }) => onResolve({ filter: /^\.\// }, ({ path, kind }) => (kind === 'dynamic-import' ? { path, external: true } : undefined)),
     }],
   });
   for (const file of ['mangrove_core_bg.wasm', 'mangrove_lazy_bg.wasm']) await copyFile(join(PACKAGE, 'dist', file), join(directory, file));
-  await writeFile(join(directory, 'index.html'), '<!doctype html><title>get</title>');
+  await writeFile(join(directory, 'index.html'), '<!doctype html><title>path</title>');
 }
 
 /** The files of `src` with functions that ran, by the comments in the bundles. */
@@ -42,7 +43,7 @@ async function filesOf({ result }: Coverage, directory: string, found: Map<strin
     const text = await readFile(join(directory, new URL(url).pathname.slice(1)), 'utf8');
     const places = [...text.matchAll(/^\/\/ (\S+)$/gm)].map(({ index, 1: path = '' }) => ({ index, path }));
     for (const { functionName, ranges: [whole] } of functions) {
-      if (whole === undefined || whole.count < GETS / 2) continue;
+      if (whole === undefined || whole.count < CALLS / 2) continue;
       const place = places.filter(({ index }) => index <= whole.startOffset).at(-1);
       if (!place?.path.startsWith('src/')) continue;
       const path = place.path.slice('src/'.length);
@@ -69,40 +70,53 @@ async function workerSession(page: CDPSession): Promise<(method: string, params?
   });
 }
 
-test('a get runs the files that docs/ARCHITECTURE.md lists', async ({ page }) => {
-  const directory = await mkdtemp(join(tmpdir(), 'mangrove-get-'));
-  try {
-    await bundle(directory);
-    await using server = await serve(directory);
-    await page.goto(server.url);
-    await page.evaluate(async (count) => {
-      const { open } = await import(/* @vite-ignore */ '/index.js' as string) as typeof import('mangrove-kv');
-      const db = await open('get');
-      const keys = Array.from({ length: count }, (_, at) => `key ${at}`);
-      await db.setMany(keys.map((key, at) => [key, { name: key, at }]));
-      Object.assign(globalThis, { run: async () => { for (const key of keys) await db.get(key); } });
-      await (globalThis as unknown as { run(): Promise<void> }).run();
-    }, GETS);
+interface Running {
+  run(): Promise<void>;
+}
 
-    const session = await page.context().newCDPSession(page);
-    const worker = await workerSession(session);
-    const how = { callCount: true, detailed: false };
-    await session.send('Profiler.enable');
-    await worker('Profiler.enable');
-    await session.send('Profiler.startPreciseCoverage', how);
-    await worker('Profiler.startPreciseCoverage', how);
-    await page.evaluate(() => (globalThis as unknown as { run(): Promise<void> }).run());
+/** The functions that ran at least every other time, by file. */
+async function pathOf(verb: 'get' | 'set', page: Page, directory: string): Promise<Map<string, Set<string>>> {
+  await page.evaluate(async ([name, count]) => {
+    const { open } = await import(/* @vite-ignore */ '/index.js' as string) as typeof import('mangrove-kv');
+    const db = await open(name);
+    const entries = Array.from({ length: count }, (_, at) => [`key ${at}`, { name: `key ${at}`, at }] as const);
+    await db.setMany(entries);
+    const call = { get: (key: string) => db.get(key), set: (key: string, value: object) => db.set(key, value) }[name];
+    const running: Running = { run: async () => { for (const [key, value] of entries) await call(key, value); } };
+    Object.assign(globalThis, running);
+    await running.run();
+  }, [verb, CALLS] as const);
 
-    const found = new Map<string, Set<string>>();
-    await filesOf(await session.send('Profiler.takePreciseCoverage'), directory, found);
-    await filesOf(await worker('Profiler.takePreciseCoverage') as Coverage, directory, found);
+  const session = await page.context().newCDPSession(page);
+  const worker = await workerSession(session);
+  const how = { callCount: true, detailed: false };
+  await session.send('Profiler.enable');
+  await worker('Profiler.enable');
+  await session.send('Profiler.startPreciseCoverage', how);
+  await worker('Profiler.startPreciseCoverage', how);
+  await page.evaluate(() => (globalThis as unknown as Running).run());
 
-    const text = await readFile(DOCUMENT, 'utf8');
-    const section = text.split('## The path of a `get`')[1]?.split('\n## ')[0] ?? '';
-    const listed = [...section.matchAll(/^\| `([\w/.-]+\.ts)` \|/gm)].map(([, path]) => path);
-    const ran = [...found].map(([path, functions]) => `${path}: ${[...functions].join(', ')}`);
-    expect([...found.keys()].sort(), `the functions that ran:\n${ran.join('\n')}`).toEqual(listed.sort());
-  } finally {
-    await rm(directory, { recursive: true, force: true });
-  }
-});
+  const found = new Map<string, Set<string>>();
+  await filesOf(await session.send('Profiler.takePreciseCoverage'), directory, found);
+  await filesOf(await worker('Profiler.takePreciseCoverage') as Coverage, directory, found);
+  return found;
+}
+
+for (const verb of ['get', 'set'] as const) {
+  test(`a ${verb} runs the files that docs/ARCHITECTURE.md lists`, async ({ page }) => {
+    const directory = await mkdtemp(join(tmpdir(), 'mangrove-path-'));
+    try {
+      await bundle(directory);
+      await using server = await serve(directory);
+      await page.goto(server.url);
+      const found = await pathOf(verb, page, directory);
+      const text = await readFile(DOCUMENT, 'utf8');
+      const section = text.split(`## The path of a \`${verb}\``)[1]?.split('\n## ')[0] ?? '';
+      const listed = [...section.matchAll(/^\| `([\w/.-]+\.ts)` \|/gm)].map(([, path]) => path);
+      const ran = [...found].map(([path, functions]) => `${path}: ${[...functions].join(', ')}`);
+      expect([...found.keys()].sort(), `the functions that ran:\n${ran.join('\n')}`).toEqual(listed.sort());
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
+  });
+}
