@@ -72,7 +72,7 @@ const FEW_OBJECTS = 8;
 /** An array with more holes than this is stored by its properties. */
 const MAX_HOLES = 1 << 24;
 
-export class CborEncoder {
+class CborEncoder {
   private readonly out = new ByteWriter(4096);
   /**
    * Objects in the order in which they begin. The map of their ordinals is created only when there
@@ -84,7 +84,6 @@ export class CborEncoder {
   private depth = 0;
   private isStrict = false;
 
-  /** `isStrict` refuses class instances, because their methods are not stored. */
   encode(value: unknown, isStrict: boolean): Uint8Array {
     this.out.length = 0;
     this.depth = 0;
@@ -459,4 +458,53 @@ function together({ views, start, end }: SharedBytes, items: Uint8Array): Uint8A
   const bytes = new Uint8Array(end - start);
   for (const view of views) bytes.set(items.subarray(view.to - (view.end - view.start), view.to), view.start - start);
   return bytes;
+}
+
+const encoder = new CborEncoder();
+/** Whether a value is being encoded; one of its getters may encode another value. */
+let isEncoding = false;
+
+function encode(value: unknown, isStrict: boolean): Uint8Array {
+  if (value === undefined) {
+    throw new KvError('KV_INVALID_VALUE', 'undefined cannot be stored, because it means no entry; null can');
+  }
+  if (isEncoding) return new CborEncoder().encode(value, isStrict);
+  isEncoding = true;
+  try {
+    return encoder.encode(value, isStrict);
+  } finally {
+    isEncoding = false;
+  }
+}
+
+export function encodeStructured(value: unknown): Uint8Array {
+  return encode(value, false);
+}
+
+/** Refuses class instances, because their methods are not stored. */
+export function encodeStrict(value: unknown): Uint8Array {
+  return encode(value, true);
+}
+
+/** A CBOR head of one byte holds a number below this. */
+const SMALL = 24;
+
+/**
+ * Fast path for non-negative integers and short ASCII strings, with the same output as the encoder.
+ */
+export function putStructured(value: unknown, out: Uint8Array, at: number, end: number): number {
+  if (typeof value === 'number') {
+    if (value >>> 0 !== value || Object.is(value, -0) || at + 5 > end) return -1;
+    if (value < SMALL) {
+      out[at] = value;
+      return at + 1;
+    }
+    const size = value < 0x100 ? 1 : value < 0x1_0000 ? 2 : 4;
+    out[at] = size === 4 ? 26 : 23 + size;
+    for (let index = size, rest = value; index > 0; index--, rest >>>= 8) out[at + index] = rest;
+    return at + 1 + size;
+  }
+  if (typeof value !== 'string' || at === end || value.length >= SMALL) return -1;
+  out[at] = 0x60 | value.length;
+  return putAscii(value, out, at + 1, end);
 }

@@ -2,7 +2,7 @@
 import { TextDecoder, TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import { decodeStructured, readStructured } from './cbor-decode.ts';
-import { CborEncoder } from './cbor-encode.ts';
+import { encodeStrict, encodeStructured, putStructured } from './cbor-encode.ts';
 import { bytesFast, withFast } from './fast.ts';
 import { putAscii, readAscii } from './bytes.ts';
 import { toBytes } from './key-bytes.ts';
@@ -25,45 +25,6 @@ export interface ValueCodec<V> {
 
 const utf8Encoder = new TextEncoder();
 const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-const cborEncoder = new CborEncoder();
-/** Whether a value is being encoded; one of its getters may encode another value. */
-let isEncoding = false;
-
-function encodeStructured(value: unknown, isStrict: boolean): Uint8Array {
-  if (value === undefined) {
-    throw new KvError('KV_INVALID_VALUE', 'undefined cannot be stored, because it means no entry; null can');
-  }
-  if (isEncoding) return new CborEncoder().encode(value, isStrict);
-  isEncoding = true;
-  try {
-    return cborEncoder.encode(value, isStrict);
-  } finally {
-    isEncoding = false;
-  }
-}
-
-/** A CBOR head of one byte holds a number below this. */
-const SMALL = 24;
-
-/**
- * Fast path for non-negative integers and short ASCII strings, with the same output as the encoder.
- */
-function putStructured(value: unknown, out: Uint8Array, at: number, end: number): number {
-  if (typeof value === 'number') {
-    if (value >>> 0 !== value || Object.is(value, -0) || at + 5 > end) return -1;
-    if (value < SMALL) {
-      out[at] = value;
-      return at + 1;
-    }
-    const size = value < 0x100 ? 1 : value < 0x1_0000 ? 2 : 4;
-    out[at] = size === 4 ? 26 : 23 + size;
-    for (let index = size, rest = value; index > 0; index--, rest >>>= 8) out[at + index] = rest;
-    return at + 1 + size;
-  }
-  if (typeof value !== 'string' || at === end || value.length >= SMALL) return -1;
-  out[at] = 0x60 | value.length;
-  return putAscii(value, out, at + 1, end);
-}
 
 function invalidValue(codec: string, value: unknown): KvError {
   return new KvError('KV_INVALID_VALUE', `a ${typeof value} cannot be stored with value codec ${codec}`);
@@ -83,7 +44,7 @@ export const valueCodecs = {
    *   bytes are the same.
    */
   structured<V = unknown>({ strict = false }: { readonly strict?: boolean | undefined } = {}): ValueCodec<V> {
-    return withFast<V, ValueCodec<V>>({ id: 'structured', encode: (value) => encodeStructured(value, strict), decode: decodeStructured as (bytes: Uint8Array) => V }, {
+    return withFast<V, ValueCodec<V>>({ id: 'structured', encode: strict ? encodeStrict : encodeStructured, decode: decodeStructured as (bytes: Uint8Array) => V }, {
       put: putStructured,
       read: readStructured as (bytes: Uint8Array, from: number, to: number) => V,
     });
