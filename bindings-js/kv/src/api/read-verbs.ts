@@ -78,7 +78,7 @@ export class ReadVerbs<K, V> {
       const value = reader.optional();
       if (value === undefined) return undefined;
       const known = readMeta(reader);
-      return { key: decodeKey(this.target.key, bytes), value: this.#value(value), ...known };
+      return { key: decodeKey(this.target.key, bytes), value: decodeValue(this.target.value, value), ...known };
     });
   }
 
@@ -220,7 +220,7 @@ export class ReadVerbs<K, V> {
       if (reader.u8() === 0) return undefined;
       const key = reader.bytes();
       const value = reader.bytes();
-      return [decodeKey(this.target.key, key), this.#value(value)];
+      return [decodeKey(this.target.key, key), decodeValue(this.target.value, value)];
     }, view);
   }
 
@@ -245,12 +245,8 @@ export class ReadVerbs<K, V> {
     });
   }
 
-  #value(bytes: Uint8Array): V {
-    return decodeValue(this.target.value, bytes);
-  }
-
   #optional(bytes: Uint8Array | undefined): V | undefined {
-    return bytes && this.#value(bytes);
+    return bytes && decodeValue(this.target.value, bytes);
   }
 
   /** A call whose request begins with opcode, view and collection. */
