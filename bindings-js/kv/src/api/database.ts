@@ -4,6 +4,8 @@ import type { Key } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import { KvError } from '../base/errors.ts';
 import { EventTarget } from '../base/platform.ts';
+import { TRACER } from '../base/trace.ts';
+import type { TabsTrace, Traced } from '../base/trace.ts';
 import type { ChangesOptions, CommitIterator } from '../types/feed.ts';
 import type {
   Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Encryption, Layout, LayoutOptions,
@@ -61,7 +63,7 @@ function toTarget<K, V, I>(connection: Connection, name: string, options: Collec
   return newTarget(connection, name, key, value, { expireIn, validate, indexes });
 }
 
-export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Database<K, V, I> {
+export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Database<K, V, I>, Traced {
   readonly path: string;
   readonly persistence: Database['persistence'];
   readonly #connection: Connection;
@@ -69,7 +71,10 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   readonly #strictValues: boolean;
   readonly #scope: DatabaseScope;
   readonly #listeners = new EventTarget();
-  readonly #onBlocked = (): void => report(this.#listeners, this, 'blocked', {});
+  readonly #onBlocked = (reason: Extract<TabsTrace, { readonly event: 'blocked' }>['reason'] = 'open'): void => {
+    this[TRACER]?.record({ source: 'tabs', event: 'blocked', reason });
+    report(this.#listeners, this, 'blocked', {});
+  };
   #sync: SyncDatabase<K, V, I> | undefined;
 
   constructor(connection: Connection, info: DatabaseInfo, options: CollectionOptions<K, V, I>) {
@@ -90,6 +95,10 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
       release();
       report(this.#listeners, this, 'close', { reason: failure });
     };
+  }
+
+  get [TRACER](): Traced[typeof TRACER] {
+    return this.#connection.tracer;
   }
 
   get status(): Database['status'] {

@@ -6,6 +6,9 @@ export type { ValueCodec } from '../codec/values.ts';
 export { KvError } from '../base/errors.ts';
 export type { KvErrorCode } from '../base/errors.ts';
 export type {
+  ConnectionTrace, MergeTrace, OpenTrace, ReplicationTrace, TabsTrace, TraceDetail, TraceEvent, TracedError,
+} from '../base/trace.ts';
+export type {
   Change, ChangesOptions, ClearChange, Commit, CommitIterator, DeleteChange, DropChange, RenameChange, SetChange, Subscription,
   WatchOptions, Watchable,
 } from '../types/feed.ts';

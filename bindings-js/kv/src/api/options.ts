@@ -1,5 +1,7 @@
 // Checks the options of `open`, and of the calls that find databases by their storage.
 import { KvError } from '../base/errors.ts';
+import { Tracer } from '../base/tracer.ts';
+import type { TraceEvent } from '../base/trace.ts';
 import type { Names } from '../base/names.ts';
 import { crypto } from '../base/platform.ts';
 import type { CollectionOptions, CustomStorage, DestroyOptions, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types/index.ts';
@@ -27,6 +29,9 @@ export interface CheckedOptions {
   readonly idleTimeoutMs: number;
   readonly takeOver: boolean;
   readonly onBlocked: ((error: KvError) => void) | undefined;
+  readonly trace: boolean | ((event: TraceEvent) => void);
+  /** See `withTracer`. */
+  readonly tracer?: Tracer | undefined;
   readonly signal: AbortSignal | undefined;
   readonly wasm: WasmSource | undefined;
   readonly worker: WorkerSource | undefined;
@@ -97,7 +102,7 @@ export function checkWorker(worker: WorkerSource | undefined): WorkerSource | un
 export const VERSIONS = { version: 1, upgrade: 1, onUpgrade: 1 } as const;
 const OPEN: Names<OpenOptions> = {
   storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, takeOver: 1, onBlocked: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
-  unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, worker: 1, encryption: 1, ...VERSIONS, ...COLLECTION,
+  unitBytes: 1, nodeBytes: 1, feed: 1, trace: 1, signal: 1, wasm: 1, worker: 1, encryption: 1, ...VERSIONS, ...COLLECTION,
 };
 const PLACE: Names<PlaceOptions> = { storage: 1 };
 const DESTROY: Names<DestroyOptions> = { force: 1, ...PLACE };
@@ -121,7 +126,7 @@ export function checkPlaceStorage(storage: PlaceOptions['storage']): PlaceOption
 export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: object = OPEN, lockTimeoutMs = BROWSER_LOCK_TIMEOUT_MS): CheckedOptions {
   checkNames('open', options, names);
   const { create = true, exclusive = false, readOnly = false, durability = 'strict', compression } = options;
-  const { lockTimeout = lockTimeoutMs, idleTimeout = DEFAULT_IDLE_TIMEOUT_MS, onUnavailable = 'throw', thread = 'auto', signal } = options;
+  const { lockTimeout = lockTimeoutMs, idleTimeout = DEFAULT_IDLE_TIMEOUT_MS, onUnavailable = 'throw', thread = 'auto', trace = false, signal } = options;
   checkSignal(signal);
   durabilityCode(durability);
   if (options.onBlocked !== undefined) checkFunction(options.onBlocked);
@@ -142,6 +147,7 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
     takeOver: checkBoolean('takeOver', options.takeOver ?? false),
     onBlocked: options.onBlocked,
     lockTimeoutMs: checkLimit('lockTimeout', lockTimeout),
+    trace: typeof trace === 'function' ? trace : checkBoolean('trace', trace),
     signal,
     wasm: checkWasm(options.wasm),
     worker: checkWorker(options.worker),
@@ -159,6 +165,11 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
       opening: crypto.getRandomValues(new Uint8Array(16)),
     },
   };
+}
+
+/** Adds what records the traces of this database, if somebody wants them. */
+export function withTracer(options: CheckedOptions, name: string | URL): CheckedOptions {
+  return { ...options, tracer: Tracer.of(String(name), options.trace) };
 }
 
 export function noStorageInWorker(): KvError {

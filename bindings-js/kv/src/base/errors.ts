@@ -1,3 +1,5 @@
+import type { TraceEvent } from './trace.ts';
+
 /** Stable codes of {@link KvError}. */
 export type KvErrorCode =
   | 'KV_CLOSED' | 'KV_CONFLICT' | 'KV_ROLLBACK' | 'KV_TIMEOUT' | 'KV_LOCKED' | 'KV_READ_ONLY' | 'KV_NOT_FOUND' | 'KV_EXISTS'
@@ -19,6 +21,11 @@ export class KvError extends Error {
   readonly code: KvErrorCode;
   /** Whether the same call can succeed later without a change to the program. */
   readonly retryable: boolean;
+  /**
+   * With the option `trace` of `open`: the newest events of the database when it reported this error,
+   * for a bug report. Not enumerable.
+   */
+  declare readonly trace?: readonly TraceEvent[] | undefined;
 
   static {
     // Defined here so that the name survives a minifier's renaming of the class. A field would show

@@ -5,3 +5,5 @@ export const soon = queueMicrotask;
 
 // Of a polyfill, or of a test environment.
 export const { setImmediate } = globalThis as { readonly setImmediate?: (call: () => void) => unknown };
+
+export const diagnostics = undefined;

@@ -3,10 +3,15 @@
 // them means ours, too.
 type Platform = Pick<typeof globalThis, 'MessageChannel' | 'ReadableStream' | 'TextDecoder' | 'TextEncoder' | 'performance' | 'setImmediate'>;
 
+/** The part of `node:diagnostics_channel` that is used. */
+interface Diagnostics {
+  channel(name: string): { readonly hasSubscribers: boolean; publish(message: unknown): void };
+}
+
 const runtime = (globalThis as { readonly process?: { getBuiltinModule?(name: string): object | undefined } }).process;
 
 /** A module of Node, Deno or Bun: what is in it is not replaced by jsdom, nor by Jest's fake timers before any import. */
-function builtin(name: string): Partial<Platform> {
+function builtin(name: string): Partial<Platform & Diagnostics> {
   return runtime?.getBuiltinModule?.(`node:${name}`) ?? {};
 }
 
@@ -23,6 +28,9 @@ export const setImmediate = immediate !== undefined && 'clock' in immediate ? un
 
 // The glue of the engine's module takes them from `globalThis` when it is imported, which is later.
 if ((globalThis as Partial<Platform>).TextDecoder === undefined) Object.assign(globalThis, { TextDecoder, TextEncoder });
+
+/** Where Node, Deno and Bun publish traces. */
+export const diagnostics = builtin('diagnostics_channel').channel?.('mangrove-kv');
 
 const settled = Promise.resolve();
 

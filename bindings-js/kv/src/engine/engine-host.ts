@@ -11,6 +11,7 @@ import { ReplyReader } from '../wire/protocol.ts';
 import { KvError } from '../base/errors.ts';
 import { IdleMerge } from './idle-merge.ts';
 import type { Merged } from './idle-merge.ts';
+import type { Trace } from '../base/trace.ts';
 import { fromPlain } from '../base/plain-error.ts';
 import type { PlainError } from '../base/plain-error.ts';
 import { Sweep } from './sweep.ts';
@@ -93,6 +94,7 @@ export interface HostOptions {
   readonly onDisposed?: (() => void) | undefined;
   /** Required if the module is the core of a split one. */
   readonly lazy?: LazyPart | undefined;
+  readonly trace?: Trace | undefined;
 }
 
 const noLazy = (): never => {
@@ -145,7 +147,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
    */
   readonly ready: Promise<void> | undefined;
 
-  private constructor(instance: Instance, storage: TrackedStorage, options: EngineOptions, { onDisposed, lazy = noLazy }: HostOptions) {
+  private constructor(instance: Instance, storage: TrackedStorage, options: EngineOptions, { onDisposed, lazy = noLazy, trace }: HostOptions) {
     this.#onDisposed = onDisposed;
     this.#loadModule = typeof lazy === 'object' ? noLazy : lazy;
     this.#instance = instance;
@@ -153,7 +155,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     this.#engine = instance;
     if (!options.readOnly && options.worksInBackground !== false) {
       this.#sweep = new Sweep(this);
-      this.#merge = new IdleMerge(this);
+      this.#merge = new IdleMerge(this, trace);
     }
     this.keyBytes = instance.key_bytes();
     this.keyAt = instance.key_ptr() >>> 0;

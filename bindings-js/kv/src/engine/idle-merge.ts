@@ -1,5 +1,7 @@
 // Merges memtables while there are no commits, one slice per timer, so that messages run in
 // between. Once all is merged, reads search only the trees.
+import { performance } from '../base/platform.ts';
+import type { Trace } from '../base/trace.ts';
 
 /** Time without a commit after which a database counts as idle. */
 export const IDLE_MS = 100;
@@ -15,14 +17,18 @@ export interface Merged {
 
 export class IdleMerge {
   readonly #merged: Merged;
+  readonly #trace: Trace | undefined;
+  #slices = 0;
+  #startedAt = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** The newest version when the timer was set. */
   #seen = 0;
   /** The version at which nothing was left to merge. */
   #done = -1;
 
-  constructor(merged: Merged) {
+  constructor(merged: Merged, trace?: Trace) {
     this.#merged = merged;
+    this.#trace = trace;
   }
 
   /** Call after each message. */
@@ -39,7 +45,7 @@ export class IdleMerge {
     this.#timer = setTimeout(() => {
       const { version, isBusy } = this.#merged;
       if (isBusy || version !== this.#seen) this.#after(IDLE_MS);
-      else if (this.#merged.mergeSlice()) this.#after(0);
+      else if (this.#mergeSlice(version)) this.#after(0);
       else {
         this.#timer = undefined;
         this.#done = version;
@@ -47,5 +53,18 @@ export class IdleMerge {
     }, waitMs);
     // Merging is optional, so it keeps no process alive.
     (this.#timer as { unref?: () => void }).unref?.();
+  }
+
+  #mergeSlice(version: number): boolean {
+    if (this.#trace === undefined) return this.#merged.mergeSlice();
+    if (this.#slices === 0) this.#startedAt = performance.now();
+    const hasMore = this.#merged.mergeSlice();
+    this.#slices++;
+    if (hasMore && this.#slices === 1) this.#trace({ source: 'merge', event: 'started', version });
+    if (hasMore) return true;
+    // One slice is what each commit may leave behind.
+    if (this.#slices > 1) this.#trace({ source: 'merge', event: 'ended', version, slices: this.#slices, milliseconds: performance.now() - this.#startedAt });
+    this.#slices = 0;
+    return false;
   }
 }

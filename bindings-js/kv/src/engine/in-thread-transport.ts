@@ -3,6 +3,7 @@
 import { EngineHost } from './engine-host.ts';
 import type { LazyPart } from './engine-host.ts';
 import type { KvError } from '../base/errors.ts';
+import type { Trace } from '../base/trace.ts';
 import { soon } from '../base/platform.ts';
 import { ReplyQueue } from './reply-queue.ts';
 import type { FlushableFile } from '../storage/node-fs.ts';
@@ -36,6 +37,7 @@ export interface InThreadOptions {
   readonly lazy?: LazyPart | undefined;
   /** Whether calls that never wait yield to the event loop now and then. Default: true. */
   readonly takesTurns?: boolean;
+  readonly trace?: Trace | undefined;
 }
 
 export class InThreadTransport implements Transport {
@@ -58,10 +60,10 @@ export class InThreadTransport implements Transport {
    */
   #isFlushing = false;
 
-  constructor(module: WebAssembly.Module, storage: InThreadStorage, engine: EngineOptions, { release, lazy, syncFaces, takesTurns = true }: InThreadOptions) {
+  constructor(module: WebAssembly.Module, storage: InThreadStorage, engine: EngineOptions, { release, lazy, syncFaces, takesTurns = true, trace }: InThreadOptions) {
     this.#release = release;
     try {
-      this.#host = EngineHost.open(module, storage, engine, { lazy });
+      this.#host = EngineHost.open(module, storage, engine, { lazy, trace });
     } catch (error) {
       void release();
       throw error;

@@ -3,6 +3,7 @@ import { isBytes } from '../codec/bytes.ts';
 import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
 import { EngineHost } from './engine-host.ts';
 import type { LazyPart } from './engine-host.ts';
+import type { Trace } from '../base/trace.ts';
 import type { KvError } from '../base/errors.ts';
 import { toPlain } from '../base/plain-error.ts';
 import type { CustomStorage } from '../types/index.ts';
@@ -30,6 +31,11 @@ export function lazyOf({ lazy }: OpenRequest): LazyPart | undefined {
     if (!response.ok) throw new Error(`${lazy}: HTTP status ${response.status}`);
     return WebAssembly.compile(await response.arrayBuffer());
   };
+}
+
+/** What takes the traces to the page, if that wants them. */
+export function traceOf({ isTraced }: OpenRequest, scope: Scope): Trace | undefined {
+  return isTraced ? (detail) => scope.postMessage({ type: 'trace', detail: { ...detail, time: Date.now() } }) : undefined;
 }
 
 /** Where replies and the final error go. */
@@ -76,7 +82,7 @@ export function serve<S extends WorkerStorage>(
   const open = async (request: OpenRequest): Promise<void> => {
     const storage = await openStorage(request);
     try {
-      host = EngineHost.open(request.module, storage, request.engine, { lazy: lazyOf(request) });
+      host = EngineHost.open(request.module, storage, request.engine, { lazy: lazyOf(request), trace: traceOf(request, scope) });
       await host.ready;
       replies = repliesOf(storage);
       storage.onLost = fail;

@@ -9,7 +9,8 @@ import { KvDatabase } from '../api/database.ts';
 import { InThreadTransport } from '../engine/in-thread-transport.ts';
 import { checkModule, toSecret, withKey } from '../api/encryption.ts';
 import { COLLECTION } from '../api/arguments.ts';
-import { VERSIONS, checkOptions } from '../api/options.ts';
+import { VERSIONS, checkOptions, withTracer } from '../api/options.ts';
+import type { CheckedOptions } from '../api/options.ts';
 import { openAtVersion } from '../api/open-version.ts';
 import { syncFaces } from '../api/synchronous.ts';
 import { settle } from '../api/versions.ts';
@@ -37,7 +38,7 @@ export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<
 }
 
 const NAMES: Names<DurableObjectOptions> = {
-  create: 1, exclusive: 1, readOnly: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, encryption: 1, name: 1, ...VERSIONS, ...COLLECTION,
+  create: 1, exclusive: 1, readOnly: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, unitBytes: 1, nodeBytes: 1, feed: 1, trace: 1, signal: 1, wasm: 1, encryption: 1, name: 1, ...VERSIONS, ...COLLECTION,
 };
 
 /** Names of open databases: two engines over the same files would destroy them. */
@@ -65,7 +66,12 @@ export async function open<K = Key, V = unknown, I = V>(
   options: DurableObjectOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
   if (typeof storage?.sql?.exec !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'storage has to be the storage of a Durable Object with SQLite, ctx.storage');
-  let checked = checkOptions(options === undefined ? {} : options, NAMES);
+  const checked = withTracer(checkOptions(options === undefined ? {} : options, NAMES), options?.name ?? 'main');
+  const opening = openChecked(storage, options, checked);
+  return checked.tracer?.opening(opening) ?? opening;
+}
+
+async function openChecked<K, V, I>(storage: DurableObjectStorageLike, options: DurableObjectOptions<K, V, I>, checked: CheckedOptions): Promise<Database<K, V, I>> {
   checked.signal?.throwIfAborted();
   const { wasm, name = 'main' } = options;
   if (!(wasm instanceof WebAssembly.Module)) {
@@ -90,8 +96,8 @@ export async function open<K = Key, V = unknown, I = V>(
   const engine = { ...checked.engine, worksInBackground: false };
   // All databases of the isolate await the same turn, and the platform does not let an object await
   // a promise of another object.
-  const transport = new InThreadTransport(wasm, new WatchedStorage(files), engine, { release, syncFaces, takesTurns: false });
-  const connection = new Connection(transport);
+  const transport = new InThreadTransport(wasm, new WatchedStorage(files), engine, { release, syncFaces, takesTurns: false, trace: checked.tracer?.record });
+  const connection = new Connection(transport, undefined, checked.tracer);
   const info = { path: name, persistence: 'custom', durability: checked.durability } as const;
   const { schema } = checked;
   if (schema === undefined) return new KvDatabase(connection, info, options);

@@ -12,6 +12,8 @@ export { fromPlain } from '../base/plain-error.ts';
 export type { PlainError } from '../base/plain-error.ts';
 export { isSnapshotLost, isSuperseded } from '../base/superseded.ts';
 export { untilWhole } from '../base/superseded.ts';
+export { tracerOf } from '../base/trace.ts';
+export type { TraceDetail } from '../base/trace.ts';
 export { keyText, toHex } from '../codec/keys.ts';
 export { encodeBound, prefixRange } from '../codec/keys.ts';
 export { LOADING, copyOf, isSame, keeping, queryOf, windowOf } from '../live/live-query.ts';

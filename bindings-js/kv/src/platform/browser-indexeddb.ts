@@ -22,13 +22,13 @@ export async function openHere(
   name: string,
   options: CheckedOptions,
 ): Promise<Transport> {
-  const { engine, lockTimeoutMs, signal } = options;
+  const { engine, lockTimeoutMs, signal, tracer } = options;
   const storage = await IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs, signal);
   if (signal?.aborted) {
     storage.close();
     throw signal.reason;
   }
-  return new InThreadTransport(module, storage, engine, { release: () => storage.close(), lazy });
+  return new InThreadTransport(module, storage, engine, { release: () => storage.close(), lazy, trace: tracer?.record });
 }
 
 export async function destroy(name: string, options: DestroyOptions): Promise<boolean> {

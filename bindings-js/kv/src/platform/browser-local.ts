@@ -13,9 +13,9 @@ export async function openHere(
   module: WebAssembly.Module,
   lazy: WebAssembly.Module | undefined,
   name: string,
-  { engine, lockTimeoutMs, signal, storage: kind }: CheckedOptions,
+  { engine, lockTimeoutMs, signal, storage: kind, tracer }: CheckedOptions,
 ): Promise<Transport> {
-  const options = { release: (): void => undefined, lazy, syncFaces };
+  const options = { release: (): void => undefined, lazy, syncFaces, trace: tracer?.record };
   if (typeof kind === 'object') return new InThreadTransport(module, new WatchedStorage(kind), engine, options);
   if (kind === 'memory') return new InThreadTransport(module, new MemoryStorage(), engine, options);
   if (!('createSyncAccessHandle' in FileSystemFileHandle.prototype)) {

@@ -8,13 +8,14 @@ import { KvDatabase } from '../api/database.ts';
 import type { DatabaseInfo } from '../api/database.ts';
 import { openAtVersion } from '../api/open-version.ts';
 import { reportBlocked } from '../api/events.ts';
-import { checkOptions, checkDestroy, checkPlace, noStorageInWorker } from '../api/options.ts';
+import { checkOptions, checkDestroy, checkPlace, noStorageInWorker, withTracer } from '../api/options.ts';
 import type { CheckedOptions } from '../api/options.ts';
 import type { Transport } from '../wire/transport.ts';
 import type { WorkerPort } from '../wire/worker-transport.ts';
 import { SharedTransport } from '../tabs/shared-transport.ts';
 import { NoWorkerError, WorkerTransport } from '../wire/worker-transport.ts';
 import { KvError } from '../base/errors.ts';
+import { toPlain } from '../base/plain-error.ts';
 import { BROWSER_MS, checkSupport, isPrerendered, whenShown, within } from '../storage/support.ts';
 import { directoryName, toKvError } from '../storage/opfs.ts';
 import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, SyncDatabase, WasmSource } from '../types/index.ts';
@@ -52,20 +53,25 @@ export async function openIn<K = Key, V = unknown, I = V>(
   name: string | URL,
   options: OpenOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
-  let checked = checkOptions(options);
+  const checked = withTracer(checkOptions(options), name);
+  const opening = openChecked(modules, name, options, checked);
+  return checked.tracer?.opening(opening) ?? opening;
+}
+
+async function openChecked<K, V, I>(modules: Modules, name: string | URL, options: OpenOptions<K, V, I>, checked: CheckedOptions): Promise<Database<K, V, I>> {
   checked.signal?.throwIfAborted();
   if (isPrerendered()) await abortable(new Promise<void>(whenShown), checked.signal);
   if (options.encryption !== undefined) [modules, checked] = await (await loadChunk(import('./browser-encryption.ts'))).encrypt(checked, options.encryption);
   const path = String(name);
-  const { storage, durability, idleTimeoutMs } = checked;
+  const { storage, durability, idleTimeoutMs, tracer } = checked;
   if (typeof storage === 'object') {
     if (checked.thread === 'worker') throw noStorageInWorker();
     const transport = await openHere(modules, path, checked, storage);
-    return toDatabase(new Connection(transport, idleTimeoutMs), { path, persistence: 'custom', durability }, options, checked);
+    return toDatabase(new Connection(transport, idleTimeoutMs, tracer), { path, persistence: 'custom', durability }, options, checked);
   }
   const { transport, persistence } = await openWhere(modules, path, checked);
   const info: DatabaseInfo = { path, persistence, durability, isLocked: persistence !== 'memory' };
-  return toDatabase(new Connection(transport, idleTimeoutMs), info, options, checked);
+  return toDatabase(new Connection(transport, idleTimeoutMs, tracer), info, options, checked);
 }
 
 function toDatabase<K, V, I>(
@@ -94,6 +100,7 @@ async function openWhere(modules: Modules, path: string, options: CheckedOptions
     const transport = await opening.catch((error: unknown) => {
       // Sandboxed frames and `data:` pages start no worker, and memory needs none.
       if (isHere || storage !== 'memory' || thread !== 'auto' || !(error instanceof NoWorkerError)) throw error;
+      traceFallback(options, storage, error);
       return openHere(modules, path, options, storage);
     });
     return { transport, persistence: storage };
@@ -116,8 +123,13 @@ async function openWhere(modules: Modules, path: string, options: CheckedOptions
     // What the browser lacks says more than what failed without it.
     const error: unknown = await supported.then(() => reason, (unsupported: unknown) => unsupported);
     if (onUnavailable === 'throw' || (isSupported && (isHere || !isUnavailable(error)))) throw error;
+    traceFallback(options, onUnavailable, error);
     return openWhere(modules, path, { ...options, storage: onUnavailable });
   }
+}
+
+function traceFallback({ tracer }: CheckedOptions, storage: 'indexeddb' | 'memory', error: unknown): void {
+  tracer?.record({ source: 'open', event: 'fallback', storage, error: toPlain(error) });
 }
 
 /**
@@ -140,18 +152,18 @@ export function openSync<K = Key, V = unknown, I = V>(_name: string | URL, _opti
 async function openInWorker(
   modules: Modules,
   name: string,
-  { lockTimeoutMs, engine, signal, wasm, worker }: CheckedOptions,
+  { lockTimeoutMs, engine, signal, wasm, worker, tracer }: CheckedOptions,
   storage: 'opfs' | 'indexeddb' | 'memory',
   /** What has to be known before the worker opens anything. */
   supported?: Promise<void>,
 ): Promise<Transport> {
   signal?.throwIfAborted();
   const start = (): WorkerPort => startWorker(storage, worker, storage === 'indexeddb' ? ownIndexedDbWorker : ownWorker);
-  const request = Promise.all([modules.load(wasm), supported]).then(([module]) => ({ module, lazy: lazyOf(modules, wasm)?.href, storage, name, lockTimeoutMs, engine }));
+  const request = Promise.all([modules.load(wasm), supported]).then(([module]) => ({ module, lazy: lazyOf(modules, wasm)?.href, storage, name, lockTimeoutMs, engine, isTraced: tracer !== undefined }));
   // Prevents an unhandled rejection: it may fail before anybody awaits it.
   request.catch(() => undefined);
-  if (storage === 'memory') return WorkerTransport.open(start(), request, signal);
-  return SharedTransport.openShared(start, request, signal);
+  if (storage === 'memory') return WorkerTransport.open(start(), request, signal, tracer?.record);
+  return SharedTransport.openShared(start, request, signal, tracer?.record);
 }
 
 // Bundlers recognize this form. webpack names the file after `name`, so each worker has its own.

@@ -10,13 +10,14 @@ import { KvDatabase } from '../api/database.ts';
 import { checkModule, toSecret, toSecretSync, withKey } from '../api/encryption.ts';
 import { reportBlocked } from '../api/events.ts';
 import { InThreadTransport } from '../engine/in-thread-transport.ts';
-import { checkOptions, checkDestroy, checkPlace, noStorageInWorker } from '../api/options.ts';
+import { checkOptions, checkDestroy, checkPlace, noStorageInWorker, withTracer } from '../api/options.ts';
 import type { CheckedOptions } from '../api/options.ts';
 import type { EngineOptions } from '../wire/contracts.ts';
 import { makeForUpgrade, openAtVersion } from '../api/open-version.ts';
 import { syncFaces } from '../api/synchronous.ts';
 import { settle, settleSync } from '../api/versions.ts';
 import type { Transport } from '../wire/transport.ts';
+import type { Tracer } from '../base/tracer.ts';
 import { NoWorkerError, WorkerTransport } from '../wire/worker-transport.ts';
 import { KvError } from '../base/errors.ts';
 import { WatchedStorage } from '../storage/custom.ts';
@@ -50,8 +51,13 @@ export async function openIn<K = Key, V = unknown, I = V>(
   name: string | URL,
   options: OpenOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
-  let checked = checkOptions(options, undefined, LOCK_TIMEOUT_MS);
-  const { signal } = checked;
+  const checked = withTracer(checkOptions(options, undefined, LOCK_TIMEOUT_MS), name);
+  const opening = openChecked(own, name, options, checked);
+  return checked.tracer?.opening(opening) ?? opening;
+}
+
+async function openChecked<K, V, I>(own: NodeLoader, name: string | URL, options: OpenOptions<K, V, I>, checked: CheckedOptions): Promise<Database<K, V, I>> {
+  const { signal, tracer } = checked;
   const { encryption } = options;
   signal?.throwIfAborted();
   // Before the first await, so that the stack of the error leads to the caller.
@@ -63,8 +69,8 @@ export async function openIn<K = Key, V = unknown, I = V>(
   const engine = toEngine(place, checked);
   const transport = checked.thread === 'worker'
     ? await openInWorker(loader, module, place, engine, checked)
-    : newTransport(module, place, engine, place.release);
-  const connection = new Connection(transport, checked.idleTimeoutMs);
+    : newTransport(module, place, engine, place.release, tracer);
+  const connection = new Connection(transport, checked.idleTimeoutMs, tracer);
   const info = { ...place, isLocked, durability: checked.durability };
   const { schema } = checked;
   if (schema === undefined) return new KvDatabase(connection, info, options);
@@ -100,7 +106,18 @@ export function openSyncIn<K = Key, V = unknown, I = V>(
   name: string | URL,
   options: OpenOptions<K, V, I>,
 ): SyncDatabase<K, V, I> {
-  let checked = checkOptions(options, undefined, LOCK_TIMEOUT_MS);
+  const checked = withTracer(checkOptions(options, undefined, LOCK_TIMEOUT_MS), name);
+  try {
+    const db = openSyncChecked(own, name, options, checked);
+    checked.tracer?.opened(db);
+    return db.sync;
+  } catch (error) {
+    throw checked.tracer?.failed(error) ?? error;
+  }
+}
+
+function openSyncChecked<K, V, I>(own: NodeLoader, name: string | URL, options: OpenOptions<K, V, I>, checked: CheckedOptions): KvDatabase<K, V, I> {
+  const { tracer } = checked;
   const { encryption } = options;
   checked.signal?.throwIfAborted();
   if (checked.thread === 'worker') throw new KvError('KV_INVALID_ARGUMENT', 'openSync needs the engine in this thread; use open');
@@ -111,23 +128,23 @@ export function openSyncIn<K = Key, V = unknown, I = V>(
   const isLocked = isExclusive(place, checked);
   if (isLocked) reportWaiting(place, checked);
   const release = isLocked ? lockDirectorySync(place.path, checked.lockTimeoutMs, checked.takeOver) : place.release;
-  const transport = newTransport(module, place, toEngine(place, checked), release);
-  const connection = new Connection(transport, checked.idleTimeoutMs);
+  const transport = newTransport(module, place, toEngine(place, checked), release, tracer);
+  const connection = new Connection(transport, checked.idleTimeoutMs, tracer);
   const info = { ...place, isLocked, durability: checked.durability };
-  if (checked.schema === undefined) return new KvDatabase(connection, info, options).sync;
+  if (checked.schema === undefined) return new KvDatabase(connection, info, options);
   try {
     const follow = settleSync(connection, checked.schema, makeForUpgrade(connection, info, options));
     const db = new KvDatabase(connection, info, options);
     follow(db as unknown as Database);
-    return db.sync;
+    return db;
   } catch (error) {
     connection.closeSync();
     throw error;
   }
 }
 
-function newTransport(module: WebAssembly.Module, place: Place, engine: EngineOptions, release: () => void): Transport {
-  return new InThreadTransport(module, place.storage, engine, { release, syncFaces });
+function newTransport(module: WebAssembly.Module, place: Place, engine: EngineOptions, release: () => void, tracer: Tracer | undefined): Transport {
+  return new InThreadTransport(module, place.storage, engine, { release, syncFaces, trace: tracer?.record });
 }
 
 async function openInWorker(
@@ -135,7 +152,7 @@ async function openInWorker(
   module: WebAssembly.Module,
   place: Place,
   engine: EngineOptions,
-  { worker: source, signal, lockTimeoutMs }: CheckedOptions,
+  { worker: source, signal, lockTimeoutMs, tracer }: CheckedOptions,
 ): Promise<Transport> {
   const { path, persistence } = place;
   let port: NodeWorkerPort;
@@ -155,7 +172,7 @@ async function openInWorker(
     throw error instanceof KvError ? error : new NoWorkerError(`${error instanceof Error ? error.message : String(error)}${adviceFor(error)}`, { cause: error });
   }
   const storage = persistence === 'memory' ? 'memory' : 'fs';
-  return WorkerTransport.open(port, Promise.resolve({ module, storage, name: path, lockTimeoutMs, engine }), signal);
+  return WorkerTransport.open(port, Promise.resolve({ module, storage, name: path, lockTimeoutMs, engine, isTraced: tracer !== undefined }), signal, tracer?.record);
 }
 
 /** Whether a handle locks out others; a read-only one does not. */

@@ -110,6 +110,11 @@ export class Client {
     return this.#hasOpened;
   }
 
+  /** Whether another tab leads and takes requests, as far as this one knows. */
+  get isFollowing(): boolean {
+    return this.#own === undefined && this.#isReady;
+  }
+
   /** Whether a leader was heard since the last change of leader. */
   get hasHeard(): boolean {
     return this.#heardAt !== -Infinity;
@@ -200,6 +205,7 @@ export class Client {
   /** The leader of this term has resigned. */
   resigned(term: number): void {
     if (this.#own !== undefined || term !== this.term) return;
+    this.#page.trace?.({ source: 'tabs', event: 'leader-lost', term, reason: 'resigned' });
     this.#isReady = false;
     this.#isUnknown = true;
     // The next in line for the lock may be a page in the back/forward cache; this calls `dropKept`.
@@ -270,6 +276,7 @@ export class Client {
     this.#heardAt = this.#ledAt = this.#env.now();
     switch (message.type) {
       case 'ready':
+        if (!this.#isReady) this.#page.trace?.({ source: 'tabs', event: 'follows', term: this.term });
         this.#isReady = true;
         this.#isUnknown = true;
         this.#greet();
@@ -302,6 +309,7 @@ export class Client {
     this.#aloneSince = this.#env.now();
     if (!this.#hasOpened) {
       this.#hasOpened = true;
+      this.#page.trace?.({ source: 'tabs', event: 'served', term: this.term });
       this.#page.opened();
     }
     if (cut !== undefined) {
@@ -324,6 +332,8 @@ export class Client {
     const flight = this.#flight;
     if (flight === undefined || flight.seq !== seq) return;
     flight.crashes++;
+    // Its own leader tells that itself.
+    if (this.#own === undefined) this.#page.trace?.({ source: 'tabs', event: 'leader-lost', term: this.term, reason: 'crashed' });
     this.#isReady = false;
     this.#isUnknown = true;
     if (flight.crashes < MAX_CRASHES) return;

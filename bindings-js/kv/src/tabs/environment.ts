@@ -2,7 +2,8 @@
 // Apart from `settled`, nothing returns a promise, so that a simulation can interleave tabs at
 // every step.
 import type { KvError } from '../base/errors.ts';
-import type { Cut } from '../wire/transport.ts';
+import type { Trace } from '../base/trace.ts';
+import type { BlockedReason, Cut } from '../wire/transport.ts';
 import type { Message } from './messages.ts';
 
 /**
@@ -117,6 +118,6 @@ export interface PageEvents {
   failed(error: KvError): void;
   /** Everything is closed, as requested by `leave`. `error` says what failed while closing. */
   left(error: KvError | undefined): void;
+  /** Present if the page traces. */
+  readonly trace?: Trace | undefined;
 }
-
-export type BlockedReason = 'leader' | 'version' | 'maintenance';

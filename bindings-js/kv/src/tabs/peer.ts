@@ -322,6 +322,8 @@ export class Peer {
       return;
     }
     const { database, id } = this.#options;
+    const { trace } = this.#page;
+    if (this.#client.isFollowing) trace?.({ source: 'tabs', event: 'leader-lost', term: this.#client.term, reason: 'gone' });
     const term = Math.max(this.#client.term + 1, Math.floor(this.#env.time()));
     this.#role = 'leader';
     try {
@@ -335,6 +337,7 @@ export class Peer {
       engine.dispose();
       return this.#notOpened(error instanceof KvError ? error : new KvError('KV_IO', String(error), { cause: error }));
     }
+    trace?.({ source: 'tabs', event: 'leads', term });
     this.#leader.announce();
     this.#client.lead(this.#leader);
   }
@@ -362,6 +365,7 @@ export class Peer {
   }
 
   #crashed(error: KvError): void {
+    this.#traceLost('crashed');
     this.#leader = undefined;
     this.#client.unlead();
     if (this.#role !== 'leader') return;
@@ -372,6 +376,7 @@ export class Peer {
 
   /** Another tab stole the leader's lock, as it did not hear this one. */
   #lost(): void {
+    this.#traceLost('stolen');
     this.#cancelOpening();
     this.#closeLeader(false);
     // A follower may lose the lock before it learns that it held it.
@@ -384,12 +389,18 @@ export class Peer {
   /** Closes the engine, announces the resignation and releases the leader's lock. */
   #resign(forgetsOwn: boolean, heir?: string): KvError | undefined {
     this.#cancelOpening();
+    this.#traceLost('resigned');
     const leader = this.#leader;
     const failure = this.#closeLeader(forgetsOwn);
     if (leader !== undefined) this.#channel?.post({ type: 'resign', term: leader.term, heir });
     if (this.#role === 'leader' || this.#role === 'opening') this.#role = 'follower';
     this.#letGo();
     return failure;
+  }
+
+  /** This tab leads no more, if it did. */
+  #traceLost(reason: 'resigned' | 'stolen' | 'crashed'): void {
+    if (this.#leader !== undefined) this.#page.trace?.({ source: 'tabs', event: 'leader-lost', term: this.#leader.term, reason });
   }
 
   #closeLeader(forgetsOwn: boolean): KvError | undefined {
@@ -450,6 +461,7 @@ export class Peer {
     this.#mayStealAt = now + this.#stealPauseMs;
     this.#stealPauseMs *= 2;
     this.#silentTicks = 0;
+    this.#page.trace?.({ source: 'tabs', event: 'steals', term: this.#client.term });
     this.#queue(true);
   }
 }

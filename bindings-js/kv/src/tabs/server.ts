@@ -5,7 +5,7 @@ import type { OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
 import { EngineHost } from '../engine/engine-host.ts';
 import { KvError } from '../base/errors.ts';
 import { toPlain } from '../base/plain-error.ts';
-import { lazyOf } from '../engine/worker-server.ts';
+import { lazyOf, traceOf } from '../engine/worker-server.ts';
 import type { Scope, WorkerStorage } from '../engine/worker-server.ts';
 import { BrowserEnvironment, isSupported } from './browser.ts';
 import type { LeaderEngine, PageEvents } from './environment.ts';
@@ -37,7 +37,9 @@ export function serveTabs(
 
   const awake = new Awake();
   const post = (message: WorkerMessage, transfer?: Transferable[]): void => scope.postMessage(message, transfer);
+  const trace = traceOf(request, scope);
   const page: PageEvents = {
+    trace,
     joined: () => post({ type: 'joined' }),
     opened: () => {
       wasOpened = true;
@@ -77,7 +79,7 @@ export function serveTabs(
     };
     try {
       signal.throwIfAborted();
-      const host = EngineHost.open(request.module, opened, options, { onDisposed: () => void opened.close?.(), lazy: lazyOf(request) });
+      const host = EngineHost.open(request.module, opened, options, { onDisposed: () => void opened.close?.(), lazy: lazyOf(request), trace });
       host.background = {
         wake: (sessions) => peer.wakeClients(sessions),
         backgroundError: (error) => page.backgroundError(error),

@@ -3,6 +3,7 @@
 import { isBytes } from '../codec/bytes.ts';
 import { ignore } from '../base/async.ts';
 import { fromPlain } from '../base/plain-error.ts';
+import type { Trace } from '../base/trace.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController, crypto, performance } from '../base/platform.ts';
 import { names } from './messages.ts';
@@ -52,15 +53,15 @@ export class SharedTransport extends WorkerTransport {
   readonly #asker = new Asker();
   readonly #listeners = new AbortController();
 
-  private constructor(start: () => WorkerPort) {
-    super(start());
+  private constructor(start: () => WorkerPort, trace: Trace | undefined) {
+    super(start(), trace);
     this.#start = start;
   }
 
   /** Opens a database in a worker; terminates the worker if that fails. */
-  static async openShared(start: () => WorkerPort, request: Promise<SharedRequest>, signal: AbortSignal | undefined): Promise<SharedTransport> {
+  static async openShared(start: () => WorkerPort, request: Promise<SharedRequest>, signal: AbortSignal | undefined, trace?: Trace): Promise<SharedTransport> {
     signal?.throwIfAborted();
-    return new SharedTransport(start).opening(request, signal);
+    return new SharedTransport(start, trace).opening(request, signal);
   }
 
   override send(message: Uint8Array<ArrayBuffer>): void {
@@ -108,7 +109,7 @@ export class SharedTransport extends WorkerTransport {
       case 'refused':
         this.#unanswered -= data.count;
         return this.events?.refuse(fromPlain(data.error), data.count);
-      case 'blocked': return this.events?.blocked();
+      case 'blocked': return this.events?.blocked(data.reason);
       case 'joined': return void this.#watch();
       case 'left': return this.#left?.(data.error && fromPlain(data.error));
       default: super.hear(event);

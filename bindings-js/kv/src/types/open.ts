@@ -1,5 +1,6 @@
 // Options for opening a database, and whether the environment can keep one.
 import type { KvError } from '../base/errors.ts';
+import type { TraceEvent } from '../base/trace.ts';
 import type { Key } from '../codec/keys.ts';
 import type { CollectionOptions, Durability } from './collection.ts';
 import type { CustomStorage, Encryption, WasmSource, WorkerSource } from './sources.ts';
@@ -129,6 +130,15 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
    * nothing stays open.
    */
   signal?: AbortSignal | undefined;
+  /**
+   * For operators: records what happens to the database apart from calls, such as changes of the leading
+   * tab, lost connections, merges and replication. The newest 200 events are attached to each KvError
+   * that the database reports (`KvError.trace`). A function is called with each event, a little later;
+   * what it throws is ignored. In Node, Deno and Bun, events are also published on the channel
+   * "mangrove-kv" of `node:diagnostics_channel`; if that has subscribers when `open` is called, they are
+   * recorded without this option, too. Default: false.
+   */
+  trace?: boolean | ((event: TraceEvent) => void) | undefined;
   /**
    * The engine's module, if it is not the file beside the script: loaded from elsewhere, already
    * fetched or compiled, or lost by a bundler. It must be the `mangrove_bg.wasm` of this version: all

@@ -2,8 +2,9 @@
 import { ignore } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { soon } from '../base/platform.ts';
-import { fromPlain } from '../base/plain-error.ts';
+import { fromPlain, toPlain } from '../base/plain-error.ts';
 import type { PlainError } from '../base/plain-error.ts';
+import type { Tracer } from '../base/tracer.ts';
 import type { IndexDefinition } from './contracts.ts';
 import { describeKey } from './known-codecs.ts';
 import { due } from './yield.ts';
@@ -13,7 +14,7 @@ import { Line } from './per-key-queue.ts';
 import type { Lookups } from './lookup.ts';
 import { Op, ReplyStatus } from './opcodes.ts';
 import { ReplyReader, RequestWriter } from './protocol.ts';
-import type { Transport } from './transport.ts';
+import type { BlockedReason, Transport } from './transport.ts';
 
 interface Pending {
   /**
@@ -52,10 +53,11 @@ const AGAIN_MS = 20;
  * Rejects through a promise that the caller's promise waits for, so that the error's stack names
  * the awaiting functions.
  */
-function refuse({ resolve }: Pending, failure: PlainError): void {
+function refuse({ resolve }: Pending, failure: PlainError, tracer: Tracer | undefined): void {
   // `resolve` links the two promises in a microtask; the error must be created after that.
   const made = Promise.resolve().then(ignore).then(() => {
-    throw fromPlain(failure);
+    const error = fromPlain(failure);
+    throw tracer?.attach(error) ?? error;
   });
   resolve(made as never);
 }
@@ -94,7 +96,7 @@ export class Connection {
    */
   onClosed: (failure: KvError | undefined) => void = ignore;
   /** Called when this tab waits for another one, or another one for this tab. */
-  onBlocked: () => void = ignore;
+  onBlocked: (reason: BlockedReason) => void = ignore;
   /** Called when background work failed but the connection remains usable. */
   onBackgroundError: (error: KvError) => void = ignore;
   /** Called when other clients may have committed. */
@@ -112,19 +114,22 @@ export class Connection {
 
   /** Closes handles after the idle timeout. */
   readonly idle: IdleHandles;
+  readonly tracer: Tracer | undefined;
 
-  constructor(transport: Transport, idleTimeoutMs = Infinity) {
+  constructor(transport: Transport, idleTimeoutMs = Infinity, tracer?: Tracer) {
+    this.tracer = tracer;
     this.#transport = transport;
     this.idle = new IdleHandles(idleTimeoutMs);
     transport.events = {
       reply: (bytes, count, requests) => this.#onReply(bytes, count, requests),
       refuse: (error, count) => this.#onRefusal(error, count),
-      blocked: () => this.onBlocked(),
+      blocked: (reason) => this.onBlocked(reason),
       wake: () => this.#onWake(),
       idle: () => this.#schedule(),
-      backgroundError: (error) => this.onBackgroundError(error),
+      backgroundError: (error) => this.#onBackgroundError(error),
       fail: (error) => this.#onFailure(error),
     };
+    tracer?.record({ source: 'connection', event: 'connected' });
   }
 
   get status(): ConnectionStatus {
@@ -339,7 +344,7 @@ export class Connection {
         this.#end();
         this.#closing ??= Promise.resolve();
         void this.#transport.dispose();
-        this.onClosed(undefined);
+        this.#onClosed(undefined);
       }
     }
   }
@@ -370,7 +375,12 @@ export class Connection {
 
   /** The error for requests made once the connection is closing or closed. */
   closedError(): KvError {
-    return this.#failure ?? new KvError('KV_CLOSED', `the database ${this.name} is closed`);
+    return this.#failure ?? this.traced(new KvError('KV_CLOSED', `the database ${this.name} is closed`));
+  }
+
+  /** An error that is reported to the caller: it tells what happened before. */
+  traced(error: KvError): KvError {
+    return this.tracer?.attach(error) ?? error;
   }
 
   #end(): void {
@@ -399,10 +409,10 @@ export class Connection {
         try {
           await this.#transport.dispose();
         } catch (error) {
-          this.#failure = error as KvError;
+          this.#failure = this.traced(error as KvError);
           throw error;
         } finally {
-          this.onClosed(this.#failure);
+          this.#onClosed(this.#failure);
         }
       }
     }
@@ -424,7 +434,7 @@ export class Connection {
 
   #read<T>(reply: Uint8Array, read: (reader: ReplyReader) => T): T {
     const reader = new ReplyReader(reply);
-    if (reader.u8() !== 0) throw fromPlain(this.#failureOf(reader));
+    if (reader.u8() !== 0) throw this.traced(fromPlain(this.#failureOf(reader)));
     return read(reader);
   }
 
@@ -506,14 +516,14 @@ export class Connection {
       try {
         // A message that cannot be executed to its end ends with an error for all that is left.
         if (failure && reader.isAtEnd) {
-          refuse(pending, failure);
+          refuse(pending, failure, this.tracer);
           continue;
         }
         const status = reader.u8();
         failure = undefined;
         if (status === ReplyStatus.ok) pending.resolve(pending.read(reader) as never);
         else if (status === ReplyStatus.again) pending.resolve(ASK as never);
-        else refuse(pending, failure = this.#failureOf(reader));
+        else refuse(pending, failure = this.#failureOf(reader), this.tracer);
       } catch (error) {
         pending.reject(error);
         if (!reader.isBroken) continue;
@@ -524,7 +534,20 @@ export class Connection {
     }
   }
 
+  /** After `close`. */
+  #onClosed(failure: KvError | undefined): void {
+    this.tracer?.record({ source: 'connection', event: 'closed' });
+    this.onClosed(failure);
+  }
+
+  #onBackgroundError(error: KvError): void {
+    this.tracer?.record({ source: 'connection', event: 'background-error', error: toPlain(error) });
+    this.onBackgroundError(this.traced(error));
+  }
+
   #onRefusal(error: KvError, count: number): void {
+    this.tracer?.record({ source: 'connection', event: 'refused', count, error: toPlain(error) });
+    this.traced(error);
     for (const { reject } of this.#sent.splice(0, count).flat()) reject(error);
     // The requests of a `hold` go first, before the names posted below.
     this.#mustName = this.#isHeld;
@@ -550,7 +573,8 @@ export class Connection {
 
   #onFailure(error: KvError): void {
     if (this.#failure !== undefined || this.#status === 'closed') return;
-    this.#failure = error;
+    this.tracer?.record({ source: 'connection', event: 'lost', error: toPlain(error) });
+    this.#failure = this.traced(error);
     this.#end();
     clearTimeout(this.#laterTimer);
     const lost = [...this.#sent.splice(0), ...this.#complete.splice(0).map(([, requests]) => requests), this.#batch.splice(0)];

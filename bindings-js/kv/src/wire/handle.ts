@@ -46,7 +46,7 @@ export class Handle {
     const { idle } = this.connection;
     if (this.#isExpired) {
       const message = `the ${this.#what} was closed after ${idle.timeoutMs} ms without use; close it when done, or open the database with a longer idleTimeout`;
-      throw new KvError('KV_TIMEOUT', message, { retryable: true });
+      throw this.connection.traced(new KvError('KV_TIMEOUT', message, { retryable: true }));
     }
     this.#usedIn = idle.round;
     return this.#id;
@@ -92,6 +92,7 @@ export class Handle {
       this.#usedIn = this.connection.idle.round;
     } else {
       this.#isExpired = true;
+      this.connection.tracer?.record({ source: 'connection', event: 'idle-closed', handle: this.#what as string });
       this.close();
     }
   }

@@ -11,6 +11,9 @@ export interface Cut {
   readonly requests: number;
 }
 
+/** Why tabs wait for each other, see `PageEvents`. */
+export type BlockedReason = 'leader' | 'version' | 'maintenance';
+
 /** Callbacks of a transport. */
 export interface TransportEvents {
   /**
@@ -24,7 +27,7 @@ export interface TransportEvents {
    */
   refuse(error: KvError, count: number): void;
   /** This tab waits for another one, or another one for this tab. */
-  blocked(): void;
+  blocked(reason: BlockedReason): void;
   /** Followers may have commits to fetch. Comes after the message that made them has executed. */
   wake(): void;
   /** The transport is no longer busy. */

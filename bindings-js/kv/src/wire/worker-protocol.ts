@@ -1,6 +1,8 @@
 // Messages between a page and its worker, other than the binary requests.
 import type { PlainError } from '../base/plain-error.ts';
+import type { Trace } from '../base/trace.ts';
 import type { EngineOptions } from './contracts.ts';
+import type { BlockedReason } from './transport.ts';
 
 /** The first message to a worker. */
 export interface OpenRequest {
@@ -12,6 +14,8 @@ export interface OpenRequest {
   readonly name: string;
   readonly lockTimeoutMs: number;
   readonly engine: EngineOptions;
+  /** Whether the page wants traces. */
+  readonly isTraced?: boolean;
   /** Absent unless the database is shared with other tabs. */
   readonly tabs?: {
     /** Unique id of the client, new for each worker. */
@@ -55,7 +59,8 @@ export type WorkerMessage =
    * This tab waits for a leader, tabs with different protocol versions wait for each other, or a
    * restore waits for this tab.
    */
-  | { readonly type: 'blocked'; readonly reason: 'leader' | 'version' | 'maintenance' }
+  | { readonly type: 'blocked'; readonly reason: BlockedReason }
   /** The worker has closed everything. */
   | { readonly type: 'left'; readonly error: PlainError | undefined }
+  | { readonly type: 'trace'; readonly detail: Parameters<Trace>[0] }
   | Uint8Array;

@@ -3,6 +3,7 @@ import { isBytes } from '../codec/bytes.ts';
 import { ignore, onAbort } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { fromPlain } from '../base/plain-error.ts';
+import type { Trace } from '../base/trace.ts';
 import type { Transport, TransportEvents } from './transport.ts';
 import type { OpenRequest, WorkerMessage } from './worker-protocol.ts';
 
@@ -30,6 +31,7 @@ export class WorkerTransport implements Transport {
   readonly takesBuffers = true;
   events: TransportEvents | undefined;
   protected worker: WorkerPort;
+  readonly #trace: Trace | undefined;
   #started = ignore;
   #resolve = ignore;
   /** Called when the database could not be opened, or the engine is gone. */
@@ -37,13 +39,14 @@ export class WorkerTransport implements Transport {
   /** Called when the worker's script has failed or ended. */
   protected stopped: (reason: string) => void = ignore;
 
-  protected constructor(worker: WorkerPort) {
+  protected constructor(worker: WorkerPort, trace?: Trace) {
     this.worker = worker;
+    this.#trace = trace;
   }
 
   /** Opens a database in the worker; terminates the worker if that fails. */
-  static open(worker: WorkerPort, request: Promise<OpenRequest>, signal: AbortSignal | undefined): Promise<WorkerTransport> {
-    return new WorkerTransport(worker).opening(request, signal);
+  static open(worker: WorkerPort, request: Promise<OpenRequest>, signal: AbortSignal | undefined, trace?: Trace): Promise<WorkerTransport> {
+    return new WorkerTransport(worker, trace).opening(request, signal);
   }
 
   send(message: Uint8Array<ArrayBuffer>): void {
@@ -106,6 +109,7 @@ export class WorkerTransport implements Transport {
       case 'backgroundError': return events?.backgroundError(fromPlain(data.error));
       case 'started': return this.#started();
       case 'opened': return this.opened();
+      case 'trace': return this.#trace?.(data.detail);
       case 'failed': return this.#failed(fromPlain(data.error));
       default:
     }

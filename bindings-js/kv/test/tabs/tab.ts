@@ -1,5 +1,6 @@
 // A simulated tab: its page, with checks of what the page may expect of the protocol.
 import type { KvError } from '../../src/base/errors.ts';
+import type { TraceDetail } from '../../src/base/trace.ts';
 import type { PageEvents } from '../../src/tabs/environment.ts';
 import type { Message } from '../../src/tabs/messages.ts';
 import { Peer } from '../../src/tabs/peer.ts';
@@ -39,6 +40,7 @@ export class Tab {
   hasLeft = false;
   openings = 0;
   readonly blocked: string[] = [];
+  readonly traces: TraceDetail[] = [];
   readonly backgroundErrors: KvError[] = [];
   /** Events that were due while it was frozen. */
   readonly deferred: Event[] = [];
@@ -165,6 +167,9 @@ export class Tab {
       }),
       reply: ifAlive((bytes: Uint8Array, count: number, requests?: number) => this.#replied(bytes, count, requests)),
       refuse: ifAlive((error: KvError, count: number) => this.#refused(error, count)),
+      trace: ifAlive((detail: TraceDetail) => {
+        this.traces.push(detail);
+      }),
       wake: ifAlive(() => {
         this.hasWakes = true;
       }),
