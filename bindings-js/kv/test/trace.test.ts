@@ -4,6 +4,7 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { MessagePort } from 'node:worker_threads';
 import { KvError, open, openSync, valueCodecs } from 'mangrove-kv';
 import type { Database, OpenOptions, TraceEvent } from 'mangrove-kv';
 import { tracerOf } from 'mangrove-kv/internal';
@@ -261,6 +262,8 @@ describe('tabs', () => {
     const navigator = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
     Object.defineProperty(globalThis, 'navigator', { value: { locks }, configurable: true });
     context.after(() => navigator === undefined ? Reflect.deleteProperty(globalThis, 'navigator') : Object.defineProperty(globalThis, 'navigator', navigator));
+    // Only the end of a worker ends its ports.
+    context.mock.method(MessagePort.prototype, 'ref', () => undefined);
     const request: OpenRequest = {
       module, storage: 'opfs', name: 'x', lockTimeoutMs: 1000, engine: checkOptions({}).engine, tabs: { client: 'a', isVisible: true, isAgain: false },
     };
