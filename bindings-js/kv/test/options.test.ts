@@ -173,6 +173,7 @@ const WRONG: Record<string, unknown[]> = {
   unitBytes: [-1, 1.5, '4096', 1000, 2 ** 32, 5n],
   nodeBytes: [-1, 1.5, '4096', 1, 2 ** 32, 5n],
   feed: ['yes', 1, { retainCommits: 0 }, { retainCommits: '5' }, { retainCommits: -1 }, { retainCommits: null }, []],
+  trace: ['yes', 1, {}],
   signal: ['now', 5, true, new AbortController()],
   wasm: [5, true],
   worker: [5, true],
@@ -184,7 +185,7 @@ const WRONG: Record<string, unknown[]> = {
 
 test('open refuses wrong values of options', async () => {
   for (const [name, values] of Object.entries(WRONG)) {
-    for (const value of [...values, null, Symbol('x'), new Map(), name === 'worker' || name === 'wasm' ? 5 : () => 5]) {
+    for (const value of [...values, null, Symbol('x'), new Map(), name === 'worker' || name === 'wasm' || name === 'trace' ? 5 : () => 5]) {
       if (name === 'signal' && value === undefined) continue;
       const options = { storage: 'memory', [name]: value } as object;
       await assert.rejects(open('x', options), code('KV_INVALID_ARGUMENT'), `${name}: ${String(value)}`);

@@ -1,5 +1,5 @@
 // What an application sees: a database that follows a log, and tells how far it is.
-import { abortable, AbortController, Event, EventTarget as OwnEventTarget, fromPlain } from 'mangrove-kv/internal';
+import { abortable, AbortController, Event, EventTarget as OwnEventTarget, fromPlain, tracerOf } from 'mangrove-kv/internal';
 import { KvError } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 import type { RawConflict } from './apply.ts';
@@ -28,6 +28,8 @@ export class Replication extends EventTarget {
   readonly #db: Database;
   readonly #options: ReplicationOptions;
   readonly #tables: Tables;
+  /** Present if the database is traced. */
+  readonly #tracer: ReturnType<typeof tracerOf>;
   readonly #stop = new AbortController();
   /** The tabs that have this database, where there can be several. */
   readonly #tabs: Tabs | undefined;
@@ -42,6 +44,7 @@ export class Replication extends EventTarget {
     super();
     this.#db = db;
     this.#options = options;
+    this.#tracer = tracerOf(db);
     this.#tables = new Tables(db, options.collections, options.mode ?? 'merge');
     if (['opfs', 'indexeddb'].includes(db.persistence)) {
       this.#tabs = new Tabs(db, {
@@ -56,6 +59,7 @@ export class Replication extends EventTarget {
       throw new KvError('KV_INVALID_ARGUMENT', `replicate: the option \`log\` is missing, and no other thread can replicate a database with persistence "${db.persistence}"`);
     }
     active.add(db);
+    this.#traceStatus(this.#state);
     this.#ended = this.#run();
   }
 
@@ -151,8 +155,19 @@ export class Replication extends EventTarget {
     this.dispatchEvent(Object.assign(new Event(type), fields));
   }
 
+  #tellRepair(records: number): void {
+    this.#tracer?.record({ source: 'replication', event: 'repair', records });
+    this.#tell('repair', { records });
+  }
+
+  #tellError(error: KvError): void {
+    this.#tracer?.record({ source: 'replication', event: 'error', error: toPlain(error) });
+    this.#tell('error', { error: this.#tracer?.attach(error) ?? error });
+  }
+
   #tellConflicts(conflicts: readonly RawConflict[]): void {
     for (const raw of conflicts) {
+      this.#tracer?.record({ source: 'replication', event: 'conflict', collection: raw.collection });
       const conflict = decodeConflict(this.#tables, raw);
       if (conflict !== undefined) this.#tell('conflict', { conflict });
     }
@@ -161,6 +176,7 @@ export class Replication extends EventTarget {
   #tellDivergences(divergences: readonly RawDivergence[]): void {
     for (const { collection, entries, from, to } of divergences) {
       const key = this.#tables.byName.get(collection)?.key;
+      this.#tracer?.record({ source: 'replication', event: 'diverged', collection, entries });
       this.#tell('diverged', { collection, entries, from: key?.decode(from), to: key?.decode(to) });
     }
   }
@@ -169,8 +185,8 @@ export class Replication extends EventTarget {
   #hear(notice: Notice): void {
     if (notice.type === 'conflicts') this.#tellConflicts(notice.conflicts);
     else if (notice.type === 'diverged') this.#tellDivergences(notice.divergences);
-    else if (notice.type === 'repair') this.#tell('repair', { records: notice.records });
-    else this.#tell('error', { error: fromPlain(notice.error) });
+    else if (notice.type === 'error') this.#tellError(fromPlain(notice.error));
+    else this.#tellRepair(notice.records);
   }
 
   /** What this tab knows because it replicates. */
@@ -186,9 +202,14 @@ export class Replication extends EventTarget {
     if (next.lastError?.code === last?.code && next.lastError?.message === last?.message) next.lastError = last;
     const names = ['status', 'pending', 'position', 'lastError'] as const;
     if (names.every((name) => next[name] === this.#state[name])) return;
+    if (next.status !== this.#state.status) this.#traceStatus(next);
     this.#state = next;
     if (this.#leader !== undefined) this.#tabs?.tellState(next);
     this.#tell('state', { state: next });
+  }
+
+  #traceStatus({ status, pending, position, lastError }: ReplicationProgress): void {
+    this.#tracer?.record({ source: 'replication', event: 'status', status, pending, position, ...(lastError && { error: toPlain(lastError) }) });
   }
 
   get #isStopped(): boolean {
@@ -340,7 +361,7 @@ export class Replication extends EventTarget {
   #fail(error: unknown): void {
     const failure = toKvError(error);
     this.#set({ lastError: failure });
-    this.#tell('error', { error: failure });
+    this.#tellError(failure);
     this.#stop.abort(failure);
   }
 }

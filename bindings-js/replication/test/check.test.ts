@@ -3,27 +3,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { keyCodecs } from 'mangrove-kv';
 import { MemoryServer, MemorySnapshotStore } from '../src/memory-log.ts';
-import { replaceDigest } from '../src/model.ts';
-import { decodeRow } from '../src/row.ts';
-import type { ReplicaState } from '../src/state.ts';
 import { code } from '../../kv/test/support/kit.ts';
 import { Device, converge } from './device.ts';
-import { collections, equal, stopAll } from './helpers.ts';
-
-/** What a device would have that had never applied the record of a key. */
-async function withhold({ replica }: Device, key: string): Promise<void> {
-  const { tables } = replica;
-  const notes = tables.byName.get('notes')!;
-  const bytes = keyCodecs.any.encode(key).slice();
-  await tables.db.transaction(async (tx) => {
-    const [rows, data, states] = [tx.collection(notes.rows), tx.collection(notes.data), tx.collection(tables.state)];
-    const state = await states.get('state') as ReplicaState;
-    const { base } = decodeRow(await rows.get(bytes) as Uint8Array);
-    await rows.delete(bytes);
-    await data.delete(bytes);
-    await states.set('state', { ...state, serial: state.serial + 1, digests: { ...state.digests, notes: replaceDigest(state.digests['notes'], bytes, base, undefined) } });
-  });
-}
+import { collections, equal, stopAll, withhold } from './helpers.ts';
 
 async function start(count: number) {
   const server = new MemoryServer();

@@ -1,7 +1,10 @@
 // What tests of several devices have in common.
 import assert from 'node:assert/strict';
+import { keyCodecs } from 'mangrove-kv';
 import type { MemoryServer } from '../src/memory-log.ts';
+import { replaceDigest } from '../src/model.ts';
 import { decodeRow } from '../src/row.ts';
+import type { ReplicaState } from '../src/state.ts';
 import { converge } from './device.ts';
 import type { Device } from './device.ts';
 
@@ -41,4 +44,19 @@ export async function cutOff(server: MemoryServer, device: Device): Promise<void
     await device.db.collection('notes').set('round', round);
     await device.replica.compact();
   }
+}
+
+/** What a device would have that had never applied the record of a key. */
+export async function withhold({ replica }: Device, key: string): Promise<void> {
+  const { tables } = replica;
+  const notes = tables.byName.get('notes')!;
+  const bytes = keyCodecs.any.encode(key).slice();
+  await tables.db.transaction(async (tx) => {
+    const [rows, data, states] = [tx.collection(notes.rows), tx.collection(notes.data), tx.collection(tables.state)];
+    const state = await states.get('state') as ReplicaState;
+    const { base } = decodeRow(await rows.get(bytes) as Uint8Array);
+    await rows.delete(bytes);
+    await data.delete(bytes);
+    await states.set('state', { ...state, serial: state.serial + 1, digests: { ...state.digests, notes: replaceDigest(state.digests['notes'], bytes, base, undefined) } });
+  });
 }
