@@ -6,7 +6,7 @@ import { DELETE, KEEP, MAX_KEY, keyCodecs, open, openSync, valueCodecs } from 'm
 import type {
   Batch, BatchOp, Bound, Collection, Commit, CommitInfo, Database, DatabaseEventMap, Durability, Entry, Index, Key, KeyCodec, KeyPrefix,
   KvError, KvErrorCode, KvIterator, OpenOptions, Range, Reader, Result, Snapshot, StandardSchema, SyncCollection, SyncDatabase, SyncIndex,
-  SyncReader, SyncWriter, Transaction, Updated, ValueCodec, Writer, WriteOptions,
+  SyncReader, SyncWriter, TraceEvent, Transaction, Updated, ValueCodec, Writer, WriteOptions,
 } from 'mangrove-kv';
 
 import { updateEntries } from 'mangrove-kv/migrations';
@@ -315,6 +315,18 @@ const options: OpenOptions = { signal, onUnavailable: 'memory', lockTimeout: Inf
 void options;
 db.addEventListener('close', (event) => same<typeof event, DatabaseEventMap['close']>(), { once: true, signal });
 db.addEventListener('error', ({ error }) => same<typeof error.code, KvErrorCode>());
+
+db.addEventListener('error', ({ error }) => same<typeof error.trace, readonly TraceEvent[] | undefined>());
+await open('traced', {
+  trace: (event) => {
+    same<typeof event.time, number>();
+    if (event.source === 'merge' && event.event === 'ended') same<typeof event.slices, number>();
+    // @ts-expect-error: not all events have it
+    void event.slices;
+  },
+});
+// @ts-expect-error: neither a boolean nor a function
+await open('traced', { trace: 'all' });
 db.addEventListener('mine', (event) => same<typeof event, Event>());
 const target: EventTarget = db;
 void target;
