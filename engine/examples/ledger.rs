@@ -14,8 +14,8 @@ use std::thread;
 
 use mangrove_engine::storage::{FsStorage, MemoryStorage};
 use mangrove_engine::{
-    Database, Direction, Durability, Error, IndexBy, IndexedCollection, KeyPrefix, KeyRange, Options, ReadWrite,
-    Snapshot, Transaction, restore,
+    Database, Direction, Durability, Error, IndexBy, IndexedCollection, KeyPrefix, KeyRange, OptimisticTransaction,
+    Options, ReadWrite, Snapshot, restore,
 };
 
 const OWNERS: [&str; 3] = ["ada", "grace", "joan"];
@@ -124,7 +124,7 @@ impl<'d> Ledger<'d> {
     }
 }
 
-fn balance_in(transaction: &Transaction, owner: &str) -> Result<u64, LedgerError> {
+fn balance_in(transaction: &OptimisticTransaction, owner: &str) -> Result<u64, LedgerError> {
     let bytes = transaction.get("accounts", owner.as_bytes())?;
     let bytes = bytes.ok_or_else(|| LedgerError::NoAccount(owner.to_owned()))?;
     Ok(number(&bytes))

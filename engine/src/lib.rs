@@ -115,10 +115,11 @@ pub use maintenance::{ExtentKind, LayoutPart, LayoutScan};
 pub use maintenance::{ReencryptEnd, ReencryptOptions, ReencryptProgress};
 pub use maintenance::{Verification, VerifyProgress, VerifyReport};
 pub use range::{Direction, KeyPrefix, KeyRange, prefix_end};
-pub use snapshot::{Cursor, CursorRecords, IndexCursor, IndexInfo, IndexTree, Snapshot, Tree};
+pub use snapshot::{Cursor, CursorRecords, IndexCursor, IndexInfo, Snapshot, SnapshotCollection, SnapshotIndex};
 pub use state::{Change, CollectionInfo, Commit, Entry, Index, IndexDefinition, IndexKeys, IndexProgress};
 pub use transaction::{
-    BatchOperation, CommitInfo, Durability, IndexScan, Isolation, ReadWrite, Savepoint, SliceRecord, StagedValue,
-    Submission, Transaction, TransactionCursor, TransactionScan, Update, WriteBatch, WriteIndexed, WriteTransaction,
+    BatchOperation, CommitInfo, Durability, ExclusiveTransaction, IndexScan, Isolation, OptimisticTransaction,
+    ReadWrite, Savepoint, SliceRecord, StagedValue, Submission, TransactionCursor, TransactionScan, Update, WriteBatch,
+    WriteIndexed,
 };
 pub use tree::value::ValuePart;

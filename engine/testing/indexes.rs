@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::state::IndexKeys;
 use crate::state::index::{entry_key, index_of};
-use crate::transaction::WriteTransaction;
+use crate::transaction::ExclusiveTransaction;
 use crate::transaction::indexed::Entries;
 
 /// What is wrong with an index.
@@ -33,7 +33,7 @@ impl IndexDamage {
 }
 
 /// Damages the first index of a collection at its first record.
-pub fn damage_index(transaction: &mut WriteTransaction<'_>, collection: &str, damage: IndexDamage) -> Result<()> {
+pub fn damage_index(transaction: &mut ExclusiveTransaction<'_>, collection: &str, damage: IndexDamage) -> Result<()> {
     let (id, index, key) = transaction.first_indexed(collection)?.ok_or_else(|| Error::NotFound {
         what: "a record with index keys".into(),
     })?;

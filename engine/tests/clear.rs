@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mangrove_engine::testing::sim::SimStorage;
 use mangrove_engine::{
-    AdvancedOptions, Compression, Database, Direction, Durability, Error, KeyRange, Options, WriteTransaction,
+    AdvancedOptions, Compression, Database, Direction, Durability, Error, ExclusiveTransaction, KeyRange, Options,
 };
 use proptest::prelude::*;
 use std::ops::{Bound, RangeBounds};
@@ -162,7 +162,7 @@ fn filled(storage: &SimStorage, cache_bytes: usize) -> Database {
     Database::open(Arc::new(storage.clone()), options).expect("the storage works")
 }
 
-fn clear_numbers(transaction: &mut WriteTransaction<'_>, lower: u32, upper: u32) -> Result<u64, Error> {
+fn clear_numbers(transaction: &mut ExclusiveTransaction<'_>, lower: u32, upper: u32) -> Result<u64, Error> {
     let range = KeyRange {
         lower: Bound::Included(&lower.to_be_bytes()[..]),
         upper: Bound::Excluded(&upper.to_be_bytes()[..]),

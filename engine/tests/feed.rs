@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{
-    AdvancedOptions, Change, Changes, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite,
-    WriteTransaction,
+    AdvancedOptions, Change, Changes, Database, Direction, Durability, Error, ExclusiveTransaction, KeyRange, Options,
+    ReadWrite,
 };
 
 type Copy = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -129,7 +129,7 @@ fn content(database: &Database) -> Copy {
     copy
 }
 
-fn change(transaction: &mut WriteTransaction<'_>, rng: &mut SimRng) {
+fn change(transaction: &mut ExclusiveTransaction<'_>, rng: &mut SimRng) {
     let name = ["a", "b", "c"][rng.below(3) as usize];
     let key = vec![rng.below(30) as u8; 1 + rng.below(2) as usize];
     let result = match rng.below(16) {

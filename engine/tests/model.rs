@@ -9,7 +9,8 @@ use std::sync::Arc;
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::testing::shadow::{self, ShadowStorage};
 use mangrove_engine::{
-    AdvancedOptions, Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot, Tree,
+    AdvancedOptions, Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot,
+    SnapshotCollection,
 };
 use proptest::prelude::*;
 
@@ -201,7 +202,14 @@ fn apply(database: &Database, model: &mut Model, changes: &[Change], end: Option
 }
 
 /// Checks every kind of read of one collection against the model.
-fn check_reads(tree: &Tree, records: &Records, key: &[u8], lower: &Bound<Key>, upper: &Bound<Key>, skip: u64) {
+fn check_reads(
+    tree: &SnapshotCollection,
+    records: &Records,
+    key: &[u8],
+    lower: &Bound<Key>,
+    upper: &Bound<Key>,
+    skip: u64,
+) {
     assert_eq!(tree.len(), records.len() as u64);
     assert_eq!(tree.get(key).expect("memory works").as_ref(), records.get(key));
     assert_eq!(tree.contains(key).expect("memory works"), records.contains_key(key));

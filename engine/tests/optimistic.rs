@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
-    AdvancedOptions, Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite,
-    Transaction,
+    AdvancedOptions, Clock, Database, Direction, Durability, Error, Isolation, KeyRange, OptimisticTransaction,
+    Options, ReadWrite,
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -93,7 +93,7 @@ fn between<'a>(low: &'a [u8], high: &'a [u8]) -> KeyRange<'a> {
     }
 }
 
-fn run(transaction: &mut Transaction, operation: &Operation) -> Result<Seen, Error> {
+fn run(transaction: &mut OptimisticTransaction, operation: &Operation) -> Result<Seen, Error> {
     Ok(match operation {
         Operation::Get(key) => Seen::Value(transaction.get("c", key)?),
         Operation::Scan(low, high, direction, limit) => {
@@ -157,7 +157,7 @@ fn run_model(model: &mut Model, operation: &Operation) -> Seen {
 }
 
 struct Active {
-    transaction: Transaction,
+    transaction: OptimisticTransaction,
     done: Vec<(Operation, Seen)>,
     /// The transaction's own view.
     view: Model,

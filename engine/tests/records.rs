@@ -10,8 +10,8 @@ use std::time::Duration;
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
-    AdvancedOptions, Background, Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options,
-    ReadWrite, Update, WriteTransaction,
+    AdvancedOptions, Background, Clock, Database, Direction, Durability, Error, ExclusiveTransaction, Isolation,
+    KeyRange, Options, ReadWrite, Update,
 };
 
 struct World {
@@ -175,7 +175,7 @@ fn an_update_keeps_the_expiry_unless_it_says_otherwise() {
             Update::Set(b"b".to_vec())
         })
         .expect("memory works");
-    let expiry = |transaction: &WriteTransaction<'_>| {
+    let expiry = |transaction: &ExclusiveTransaction<'_>| {
         let entry = transaction.entry("c", b"lease").expect("memory works");
         entry.expect("it is there").expires_at
     };

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
-    AdvancedOptions, Clock, Database, Direction, Durability, Isolation, KeyRange, Options, ReadWrite as _, Snapshot,
-    Transaction,
+    AdvancedOptions, Clock, Database, Direction, Durability, Isolation, KeyRange, OptimisticTransaction, Options,
+    ReadWrite as _, Snapshot,
 };
 
 /// Value and expiry of each record, expired or not.
@@ -212,7 +212,7 @@ fn cursors_over_expired_records_match_a_model() {
     }
 }
 
-fn check_transaction(rng: &mut SimRng, transaction: &Transaction, model: &Model, now: u64, hint: &str) {
+fn check_transaction(rng: &mut SimRng, transaction: &OptimisticTransaction, model: &Model, now: u64, hint: &str) {
     let (lower, upper) = (bound(rng), bound(rng));
     let range = range_of(&lower, &upper);
     for direction in BOTH {

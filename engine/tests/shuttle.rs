@@ -13,8 +13,8 @@ use std::sync::{Arc, OnceLock};
 use mangrove_engine::storage::{Storage, StorageFile};
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Keeps, SimStorage};
 use mangrove_engine::{
-    AdvancedOptions, Compression, Database, Direction, Durability, Error, KeyRange, Options, Result, Snapshot,
-    WriteTransaction,
+    AdvancedOptions, Compression, Database, Direction, Durability, Error, ExclusiveTransaction, KeyRange, Options,
+    Result, Snapshot,
 };
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -139,7 +139,7 @@ impl World {
     }
 
     /// Commits like a host that flushes itself, unless another thread is flushing.
-    fn commit_as_host(&self, transaction: WriteTransaction<'_>, durability: Durability) -> Result<()> {
+    fn commit_as_host(&self, transaction: ExclusiveTransaction<'_>, durability: Durability) -> Result<()> {
         let submission = transaction.submit(durability)?;
         if !submission.awaits_flush {
             return Ok(());

@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { KvError, open } from 'mangrove-kv';
-import { KvError as InlineKvError } from 'mangrove-kv/inline';
 import { fromPlain } from 'mangrove-kv/internal';
 import { FaultyStorage } from './support/faulty-storage.ts';
 import { withMemory, withPath } from './support/kit.ts';
@@ -45,12 +44,14 @@ test('errors that the program must fix are not retryable', () => withMemory({}, 
   assert.deepEqual(await errorOf(db.get('a')), ['KV_CLOSED', false]);
 }));
 
-test('an error is an instance of the class of each entry', () => {
-  const errors = [KvError, InlineKvError].map((each) => new each('KV_IO', 'x'));
+test('an error is an instance of the class of each entry', async () => {
+  // Those for pages have classes of their own.
+  const { KvError: PageKvError } = await import('../dist/index.js' as string) as typeof import('mangrove-kv');
+  const errors = [KvError, PageKvError].map((each) => new each('KV_IO', 'x'));
   for (const error of [...errors, fromPlain({ code: 'KV_IO', message: 'x', retryable: false })]) {
-    assert.ok(error instanceof KvError && error instanceof InlineKvError && error instanceof Error);
+    assert.ok(error instanceof KvError && error instanceof PageKvError && error instanceof Error);
   }
-  assert.notEqual(KvError, InlineKvError);
+  assert.notEqual(KvError, PageKvError);
   for (const other of [new Error('x'), { code: 'KV_IO' }, 'KV_IO', null, undefined]) assert.ok(!(other instanceof KvError));
   class Narrower extends KvError {}
   assert.ok(new Narrower('KV_IO', 'x') instanceof KvError);

@@ -21,7 +21,7 @@ import { SharedTransport } from '../src/tabs/shared-transport.ts';
 import type { SharedRequest } from '../src/tabs/shared-transport.ts';
 import { Connection } from '../src/wire/connection.ts';
 import type { Transport, TransportEvents } from '../src/wire/transport.ts';
-import type { WorkerPort } from '../src/wire/worker-port.ts';
+import type { WorkerPort } from '../src/wire/worker-transport.ts';
 import type { OpenRequest, WorkerMessage } from '../src/wire/worker-protocol.ts';
 import { code, withPath } from './support/kit.ts';
 import { kinds } from './tabs/operations.ts';

@@ -1,6 +1,6 @@
 //! Collections as the tool sees them: a name and its stored codecs.
 
-use mangrove_engine::{Database, Snapshot, Tree, WriteTransaction};
+use mangrove_engine::{Database, ExclusiveTransaction, Snapshot, SnapshotCollection};
 use serde_json::Value;
 
 use crate::codec::{DEFAULT_CODECS, KeyCodec, Raw, ValueCodec, parse};
@@ -50,7 +50,7 @@ impl Codecs {
 }
 
 /// Gives a collection that does not exist yet the codecs of the JavaScript package.
-pub(crate) fn create(transaction: &mut WriteTransaction<'_>, database: &Database, collection: &str) -> Result<()> {
+pub(crate) fn create(transaction: &mut ExclusiveTransaction<'_>, database: &Database, collection: &str) -> Result<()> {
     if !database.collections().iter().any(|info| info.name == collection) {
         transaction.set_codecs(collection, DEFAULT_CODECS.0, DEFAULT_CODECS.1)?;
     }
@@ -59,7 +59,7 @@ pub(crate) fn create(transaction: &mut WriteTransaction<'_>, database: &Database
 
 /// Returns a collection of a snapshot. The default collection is valid in every database, even if
 /// nothing was ever written to it.
-pub(crate) fn tree(snapshot: &Snapshot, collection: &str) -> Result<Option<Tree>> {
+pub(crate) fn tree(snapshot: &Snapshot, collection: &str) -> Result<Option<SnapshotCollection>> {
     match snapshot.collection(collection) {
         None if !collection.is_empty() => Err(Failure::not_found(format!("there is no collection {collection:?}"))),
         tree => Ok(tree),

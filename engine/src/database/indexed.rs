@@ -123,10 +123,10 @@ pub struct IndexedCollection<'d> {
 impl Database {
     /// Declares indexes of a collection, which is created if necessary, with the functions that
     /// compute their keys. See
-    /// [`WriteTransaction::declare_indexes`](crate::WriteTransaction::declare_indexes).
+    /// [`ExclusiveTransaction::declare_indexes`](crate::ExclusiveTransaction::declare_indexes).
     ///
     /// # Errors
-    /// As `declare_indexes` and [`WriteTransaction::commit`](crate::WriteTransaction::commit).
+    /// As `declare_indexes` and [`ExclusiveTransaction::commit`](crate::ExclusiveTransaction::commit).
     pub fn indexed_collection(
         &self,
         name: &str,

@@ -7,7 +7,9 @@ use crate::error::{Error, Result};
 use crate::snapshot::{Cursor, Snapshot};
 use crate::state::{CollectionInfo, Shared, Writer, expiry};
 use crate::storage::Storage;
-use crate::transaction::{CommitInfo, Durability, Isolation, StagedValue, Transaction, WriteBatch, WriteTransaction};
+use crate::transaction::{
+    CommitInfo, Durability, ExclusiveTransaction, Isolation, OptimisticTransaction, StagedValue, WriteBatch,
+};
 
 mod concurrent_reader;
 mod feed;
@@ -97,8 +99,8 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Poisoned`].
-    pub fn begin(&self) -> Result<WriteTransaction<'_>> {
-        WriteTransaction::new(&self.shared)
+    pub fn begin(&self) -> Result<ExclusiveTransaction<'_>> {
+        ExclusiveTransaction::new(&self.shared)
     }
 
     /// Follows the commits after version `since`, or from now on.
@@ -118,8 +120,8 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
-    pub fn transaction(&self, isolation: Isolation) -> Result<Transaction> {
-        Transaction::new(&self.shared, isolation)
+    pub fn transaction(&self, isolation: Isolation) -> Result<OptimisticTransaction> {
+        OptimisticTransaction::new(&self.shared, isolation)
     }
 
     /// Begins a value that is written in parts, for a collection that exists; see [`StagedValue`].
@@ -150,12 +152,12 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Those of `work` and [`Transaction::commit`]; [`Error::Conflict`] after the last attempt.
+    /// Those of `work` and [`OptimisticTransaction::commit`]; [`Error::Conflict`] after the last attempt.
     pub fn transact<T, E: From<Error>>(
         &self,
         durability: Durability,
         attempts: usize,
-        mut work: impl FnMut(&mut Transaction) -> std::result::Result<T, E>,
+        mut work: impl FnMut(&mut OptimisticTransaction) -> std::result::Result<T, E>,
     ) -> std::result::Result<(T, CommitInfo), E> {
         let mut left = attempts.max(1);
         loop {
@@ -177,7 +179,7 @@ impl Database {
     /// Stores one record as one commit, O(log n).
     ///
     /// # Errors
-    /// As [`begin`](Self::begin), [`WriteTransaction::set`] and [`WriteTransaction::commit`].
+    /// As [`begin`](Self::begin), [`ExclusiveTransaction::set`] and [`ExclusiveTransaction::commit`].
     pub fn set(&self, collection: &str, key: &[u8], value: &[u8], durability: Durability) -> Result<CommitInfo> {
         self.shared.check_record(collection, key, value.len(), None)?;
         let mut transaction = self.begin()?;
@@ -188,7 +190,7 @@ impl Database {
     /// Applies a batch as one commit.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin), [`WriteTransaction::set`] and [`WriteTransaction::commit`]; no
+    /// As [`begin`](Self::begin), [`ExclusiveTransaction::set`] and [`ExclusiveTransaction::commit`]; no
     /// part of the batch is visible then.
     pub fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<CommitInfo> {
         let mut transaction = self.begin()?;
@@ -237,7 +239,7 @@ impl Database {
     /// reclaims their space, and conflicts with no transaction. O(log n) each.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin) and [`WriteTransaction::commit`].
+    /// As [`begin`](Self::begin) and [`ExclusiveTransaction::commit`].
     pub fn purge_expired(&self, limit: usize) -> Result<usize> {
         let mut transaction = self.begin()?;
         let due = transaction.purge(limit)?;

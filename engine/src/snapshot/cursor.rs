@@ -1,6 +1,6 @@
 //! Iterating over the records of a snapshot.
 
-use super::Tree;
+use super::SnapshotCollection;
 use super::cursor_records::{CursorRecords, Steps};
 
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ use crate::tree::value;
 /// ```
 pub struct Cursor {
     pub(super) inner: LayeredCursor,
-    pub(super) tree: Tree,
+    pub(super) tree: SnapshotCollection,
     /// The cursor need not check for expired records.
     pub(super) is_plain: bool,
 }

@@ -1,6 +1,6 @@
 //! Reading a collection through one of its indexes.
 
-use super::{Cursor, CursorRecords, Snapshot, Steps, Tree};
+use super::{Cursor, CursorRecords, Snapshot, SnapshotCollection, Steps};
 
 use crate::error::{Error, Result};
 use crate::range::{Direction, KeyRange};
@@ -12,9 +12,9 @@ use crate::state::{Entry, Index, IndexProgress};
 /// It orders the collection's records by index key, and those with the same index key by their own
 /// keys. A record with several index keys appears several times.
 #[derive(Clone)]
-pub struct IndexTree {
-    entries: Tree,
-    records: Tree,
+pub struct SnapshotIndex {
+    entries: SnapshotCollection,
+    records: SnapshotCollection,
     index: Index,
 }
 
@@ -69,7 +69,7 @@ impl Snapshot {
     pub fn indexes(&self, collection: &str) -> Vec<Index> {
         let tree = self.collection(collection);
         tree.as_ref()
-            .and_then(Tree::indexes)
+            .and_then(SnapshotCollection::indexes)
             .map_or_else(Vec::new, |indexes| indexes.to_vec())
     }
 
@@ -78,9 +78,9 @@ impl Snapshot {
     /// # Errors
     /// [`Error::NotFound`] if there is no such collection or index, [`Error::IndexIncomplete`]
     /// while the index is being built.
-    pub fn index(&self, collection: &str, name: &str) -> Result<IndexTree> {
+    pub fn index(&self, collection: &str, name: &str) -> Result<SnapshotIndex> {
         let records = self.collection(collection);
-        let indexes = records.as_ref().and_then(Tree::indexes);
+        let indexes = records.as_ref().and_then(SnapshotCollection::indexes);
         let index = indexes.and_then(|indexes| indexes.iter().find(|index| index.definition.name == name));
         let (Some(records), Some(index)) = (&records, index) else {
             return Err(Error::NotFound {
@@ -88,7 +88,7 @@ impl Snapshot {
             });
         };
         let entries = self.tree(&index_of(index.id)).filter(|_| index.is_complete());
-        Ok(IndexTree {
+        Ok(SnapshotIndex {
             entries: entries.ok_or_else(|| Error::index_incomplete(collection, name))?,
             records: records.clone(),
             index: index.clone(),
@@ -106,12 +106,12 @@ pub(crate) fn split(entry: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
     Ok((index_key, key.to_vec()))
 }
 
-fn record(records: &Tree, key: &[u8]) -> Result<Entry> {
+fn record(records: &SnapshotCollection, key: &[u8]) -> Result<Entry> {
     let lost = || Error::corrupt("an index refers to a record that does not exist").covering(key, Some(key));
     records.entry(key)?.ok_or_else(lost)
 }
 
-impl IndexTree {
+impl SnapshotIndex {
     /// Its definition.
     #[must_use]
     pub fn info(&self) -> &Index {
@@ -189,7 +189,7 @@ impl IndexTree {
 /// the first error.
 pub struct IndexCursor {
     inner: Cursor,
-    records: Tree,
+    records: SnapshotCollection,
     is_reverse: bool,
     index_key: Vec<u8>,
     key: Vec<u8>,

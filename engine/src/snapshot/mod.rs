@@ -20,7 +20,7 @@ pub use cursor::Cursor;
 pub use cursor_records::CursorRecords;
 pub(crate) use cursor_records::Steps;
 pub(crate) use index::split;
-pub use index::{IndexCursor, IndexInfo, IndexTree};
+pub use index::{IndexCursor, IndexInfo, SnapshotIndex};
 
 /// Keeps the pages of a version from being reused.
 struct Pin {
@@ -101,7 +101,7 @@ impl Snapshot {
 
     /// A collection as of this version; `None` if there was none of that name.
     #[must_use]
-    pub fn collection(&self, name: &str) -> Option<Tree> {
+    pub fn collection(&self, name: &str) -> Option<SnapshotCollection> {
         if name.starts_with(expiry::HIDDEN) {
             return None;
         }
@@ -109,12 +109,12 @@ impl Snapshot {
     }
 
     /// As [`collection`](Self::collection), for hidden collections too.
-    pub(crate) fn tree(&self, name: &str) -> Option<Tree> {
+    pub(crate) fn tree(&self, name: &str) -> Option<SnapshotCollection> {
         let collections = &self.pin.version.collections;
         let (name, collection) = collections.get_key_value(name)?;
         let any_hidden = self.pin.version.has_hidden();
         let hints = any_hidden.then(|| collections.get(&expiry::hints_of(collection.id)));
-        Some(Tree {
+        Some(SnapshotCollection {
             view: Arc::new(View {
                 snapshot: self.clone(),
                 collection: collection.shared(),
@@ -151,7 +151,7 @@ impl Snapshot {
 
 /// One collection in a snapshot. Cheap to clone.
 #[derive(Clone)]
-pub struct Tree {
+pub struct SnapshotCollection {
     view: Arc<View>,
 }
 
@@ -167,7 +167,7 @@ struct View {
     expired: OnceLock<Vec<u64>>,
 }
 
-impl Tree {
+impl SnapshotCollection {
     fn shared(&self) -> &Shared {
         &self.view.snapshot.pin.shared
     }
@@ -498,7 +498,7 @@ impl Tree {
 }
 
 impl Snapshot {
-    /// Returns the bytes that [`WriteTransaction::remember_client`](crate::WriteTransaction::remember_client)
+    /// Returns the bytes that [`ExclusiveTransaction::remember_client`](crate::ExclusiveTransaction::remember_client)
     /// last stored for a client. O(log n).
     ///
     /// # Errors

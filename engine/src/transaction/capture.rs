@@ -8,7 +8,7 @@
 
 use std::ops::Bound;
 
-use super::WriteTransaction;
+use super::ExclusiveTransaction;
 use crate::error::Result;
 use crate::log::Operation;
 use crate::memtable::Found;
@@ -81,7 +81,7 @@ impl Capture {
     }
 }
 
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Captures a change if there is a feed. `name` is the collection's name before the change.
     pub(super) fn capture(&mut self, id: u32, name: &str, operation: &Operation<'_>) {
         let version = self.state.version + 1;

@@ -6,11 +6,11 @@
 //! (Liskov and Cowling, "Viewstamped Replication Revisited", 2012, section 4.1). The table is a
 //! hidden collection: no reader, feed or count shows it.
 
-use super::WriteTransaction;
+use super::ExclusiveTransaction;
 use crate::error::Result;
 use crate::state::CLIENTS;
 
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Stores a client's outcome, replacing the one before. It belongs to the
     /// last commit of this transaction, which this call seals, and gets no version. A
     /// transaction that changed nothing does not store it. O(log n).

@@ -1,7 +1,7 @@
 //! Commit: how a transaction's changes become durable, and the merges that this takes.
 
 use super::capture::Capture;
-use super::{CommitInfo, Durability, Submission, WriteTransaction};
+use super::{CommitInfo, Durability, ExclusiveTransaction, Submission};
 use crate::error::{Error, Result};
 use crate::log::{Log, refusal};
 use crate::memtable::Layers;
@@ -20,7 +20,7 @@ enum Route {
     Memory,
 }
 
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Makes the changes visible and, unless `durability` is [`Durability::None`], durable together
     /// with all earlier commits. Threads whose strict commits wait at the same time share one
     /// flush.
@@ -314,7 +314,7 @@ impl WriteTransaction<'_> {
     }
 }
 
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Merges the memtables into the trees once they take most of the cache. Only the draft refers
     /// to the blocks written here, so dropping it still undoes everything. The log cannot describe
     /// them, so the commit will be a checkpoint.

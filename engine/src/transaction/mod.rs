@@ -16,11 +16,11 @@ mod write;
 
 pub use batch::{BatchOperation, WriteBatch};
 pub use indexed::{SliceRecord, WriteIndexed};
-pub use optimistic::{IndexScan, Isolation, Savepoint, Transaction, TransactionCursor, TransactionScan};
+pub use optimistic::{IndexScan, Isolation, OptimisticTransaction, Savepoint, TransactionCursor, TransactionScan};
 pub use records::{ReadWrite, Update};
 pub(crate) use replay::apply_log;
 pub use staged::StagedValue;
-pub use write::WriteTransaction;
+pub use write::ExclusiveTransaction;
 
 /// Which failures a commit survives. A failure only ever loses the newest commits: a commit is
 /// there only if all commits before it are.

@@ -20,7 +20,7 @@ pub enum Update {
 /// Reads and writes of a transaction. Each takes O(log n).
 ///
 /// # Errors
-/// Those of [`WriteTransaction::set`](crate::WriteTransaction::set) for writes; storage errors and
+/// Those of [`ExclusiveTransaction::set`](crate::ExclusiveTransaction::set) for writes; storage errors and
 /// corruption for reads.
 pub trait ReadWrite {
     /// Returns a record with version and expiry, as this transaction sees it.
@@ -34,7 +34,7 @@ pub trait ReadWrite {
     /// [`Database::purge_expired`](crate::Database::purge_expired) reclaims its space.
     ///
     /// # Errors
-    /// See [`WriteTransaction::set`](crate::WriteTransaction::set). The maximum key length is 8
+    /// See [`ExclusiveTransaction::set`](crate::ExclusiveTransaction::set). The maximum key length is 8
     /// bytes less if the record expires.
     fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool>;
 
@@ -105,7 +105,7 @@ pub trait ReadWrite {
     }
 }
 
-impl ReadWrite for super::WriteTransaction<'_> {
+impl ReadWrite for super::ExclusiveTransaction<'_> {
     fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
         Self::entry(self, collection, key)
     }

@@ -1,7 +1,7 @@
 //! Repeats changes made earlier: replay of the log, whose records have one or more commits each, and the restore
 //! of a backup.
 
-use super::{ReadWrite, WriteTransaction};
+use super::{ExclusiveTransaction, ReadWrite};
 use crate::block::Kind;
 use crate::error::{Error, Result};
 use crate::log::{Operation, Operations, Replay};
@@ -19,7 +19,7 @@ pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay<'_>, may_merge: boo
     if replay.is_empty() {
         return Ok(());
     }
-    let mut transaction = WriteTransaction::for_replay(shared);
+    let mut transaction = ExclusiveTransaction::for_replay(shared);
     // A partial checkpoint was made after its log was flushed.
     let flushed_version = transaction.writer.superblock.log_reaches;
     let mut applied = 0;
@@ -49,7 +49,7 @@ pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay<'_>, may_merge: boo
     Ok(())
 }
 
-impl<'a> WriteTransaction<'a> {
+impl<'a> ExclusiveTransaction<'a> {
     fn for_replay(shared: &'a Shared) -> Self {
         let mut transaction = Self::on(shared, shared.lock_writer());
         transaction.record = None;
@@ -282,7 +282,7 @@ impl<'a> WriteTransaction<'a> {
     }
 }
 
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Stores a record whose value `fill` supplies: each call appends the given number of bytes.
     /// The lengths must already have been checked. After an error the transaction can only be
     /// dropped.

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::WriteTransaction;
+use super::ExclusiveTransaction;
 use super::write::stored_expiry;
 use crate::block::{BlockInfo, BlockRef, Kind, REF_BYTES};
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ use crate::tree::value::{self, CHUNK_BYTES};
 /// A value that is written in parts, for one collection.
 ///
 /// It holds at most a chunk, 1 MiB, in memory. Nobody sees it before
-/// [`put_staged`](WriteTransaction::put_staged). Dropping it gives its space back, as does closing
+/// [`put_staged`](ExclusiveTransaction::put_staged). Dropping it gives its space back, as does closing
 /// the database.
 ///
 /// ```
@@ -91,7 +91,7 @@ impl StagedValue {
     }
 
     /// Appends bytes. Writes each chunk that they fill; waits for the writer then, so the calling
-    /// thread must not hold a [`WriteTransaction`].
+    /// thread must not hold a [`ExclusiveTransaction`].
     ///
     /// # Errors
     /// [`Error::ValueTooLarge`] leaves the value as it was. After any other error it can only be
@@ -184,7 +184,7 @@ impl std::fmt::Debug for StagedValue {
     }
 }
 
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Stores a staged value as a record that expires at `expires_at` milliseconds since 1970, or
     /// never, without checking whether the key exists.
     ///

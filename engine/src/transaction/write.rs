@@ -43,7 +43,7 @@ pub(super) fn stored_expiry(expires_at: Option<u64>) -> u64 {
 
 /// An exclusive write transaction over any collections. Dropping it undoes everything.
 #[allow(clippy::struct_excessive_bools, reason = "they are independent")]
-pub struct WriteTransaction<'a> {
+pub struct ExclusiveTransaction<'a> {
     pub(super) shared: &'a Shared,
     pub(super) writer: MutexGuard<'a, Writer>,
     pub(super) draft: Draft,
@@ -70,7 +70,7 @@ pub struct WriteTransaction<'a> {
     pub(super) memory_bytes: usize,
 }
 
-impl<'a> WriteTransaction<'a> {
+impl<'a> ExclusiveTransaction<'a> {
     pub(crate) fn new(shared: &'a Shared) -> Result<Self> {
         Ok(Self::on(shared, shared.writable()?))
     }
@@ -432,7 +432,7 @@ impl<'a> WriteTransaction<'a> {
         }))
     }
 
-    /// Returns part of a value; see [`Tree::get_range`](crate::Tree::get_range).
+    /// Returns part of a value; see [`SnapshotCollection::get_range`](crate::SnapshotCollection::get_range).
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -587,7 +587,7 @@ impl<'a> WriteTransaction<'a> {
 }
 
 // Ranges, and all of a collection.
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Removes all records of a range; returns how many there were, including expired ones. Copies
     /// O(log n) pages. Of the pages it frees, it reads the inner nodes and those leaves that lead
     /// to out-of-line values. Where the collection has indexes and the range is a part of it, it
@@ -695,7 +695,7 @@ impl WriteTransaction<'_> {
 }
 
 // Collections, and the codecs that they name.
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Renames a collection; returns whether it existed.
     ///
     /// # Errors
@@ -830,7 +830,7 @@ impl WriteTransaction<'_> {
 }
 
 // Hints for records that expire, and the removal of those that have.
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Name of the collection with the hints for another one; creates it if necessary.
     pub(super) fn create_hints(&mut self, collection: &str) -> Result<String> {
         let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
@@ -875,7 +875,7 @@ impl WriteTransaction<'_> {
     }
 }
 
-impl Drop for WriteTransaction<'_> {
+impl Drop for ExclusiveTransaction<'_> {
     fn drop(&mut self) {
         self.shared.pager.reserve(self.shared.newest().memory_bytes());
         if !self.finished {
@@ -886,9 +886,9 @@ impl Drop for WriteTransaction<'_> {
     }
 }
 
-impl std::fmt::Debug for WriteTransaction<'_> {
+impl std::fmt::Debug for ExclusiveTransaction<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WriteTransaction")
+        f.debug_struct("ExclusiveTransaction")
             .field("version", &self.state.version)
             .field("failed", &self.failed)
             .finish_non_exhaustive()

@@ -357,7 +357,7 @@ fn name_of(number: u8) -> &'static str {
 }
 
 fn apply(
-    transaction: &mut crate::WriteTransaction<'_>,
+    transaction: &mut crate::ExclusiveTransaction<'_>,
     state: &mut Model,
     change: Change,
     max: usize,
@@ -432,7 +432,12 @@ fn apply(
     Ok(())
 }
 
-fn delete(transaction: &mut crate::WriteTransaction<'_>, state: &mut Model, name: u8, key: &[u8]) -> crate::Result<()> {
+fn delete(
+    transaction: &mut crate::ExclusiveTransaction<'_>,
+    state: &mut Model,
+    name: u8,
+    key: &[u8],
+) -> crate::Result<()> {
     let existed = transaction.delete(name_of(name), key)?;
     let old = state.get_mut(name_of(name)).and_then(|records| records.remove(key));
     assert_eq!(existed, old.is_some());

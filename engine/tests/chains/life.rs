@@ -11,8 +11,8 @@ use mangrove_engine::testing::events::MergeEvents;
 use mangrove_engine::testing::shadow::{ShadowCounts, use_key};
 use mangrove_engine::testing::sim::{CrashPolicy, Held, SimRng, SimStorage};
 use mangrove_engine::{
-    AdvancedOptions, Clock, CompactOptions, Compression, Database, Durability, Error, IndexBy, Key, KeyRange, Options,
-    ReencryptOptions, Snapshot, StagedValue, WriteTransaction, restore,
+    AdvancedOptions, Clock, CompactOptions, Compression, Database, Durability, Error, ExclusiveTransaction, IndexBy,
+    Key, KeyRange, Options, ReencryptOptions, Snapshot, StagedValue, restore,
 };
 
 use crate::model::{History, Record, State, check, difference, records};
@@ -559,7 +559,7 @@ impl Chain<'_> {
     fn transact(
         &mut self,
         database: &Database,
-        work: impl FnOnce(&mut Self, &mut WriteTransaction<'_>, &mut State) -> Result<(), Error>,
+        work: impl FnOnce(&mut Self, &mut ExclusiveTransaction<'_>, &mut State) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let base = database.version();
         self.history.truncate(base);

@@ -11,8 +11,8 @@ use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::shadow;
 use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{
-    AdvancedOptions, Compression, Database, Direction, Durability, Error, Key, KeyRange, Options, ReencryptEnd,
-    ReencryptOptions, Snapshot, StagedValue, WriteTransaction,
+    AdvancedOptions, Compression, Database, Direction, Durability, Error, ExclusiveTransaction, Key, KeyRange, Options,
+    ReencryptEnd, ReencryptOptions, Snapshot, StagedValue,
 };
 
 /// Records by collection.
@@ -148,7 +148,7 @@ fn value(rng: &mut SimRng, flavour: Flavour) -> Vec<u8> {
 
 /// Makes one random change to the transaction and to the model.
 fn change(
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut ExclusiveTransaction<'_>,
     state: &mut State,
     rng: &mut SimRng,
     flavour: Flavour,
@@ -279,7 +279,7 @@ fn stage(database: &Database, staged: &mut StagedValues, rng: &mut SimRng) -> Re
 
 /// Stores a staged value. Refused if its collection was dropped since.
 fn put_staged(
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut ExclusiveTransaction<'_>,
     state: &mut State,
     staged: &mut StagedValues,
     rng: &mut SimRng,

@@ -6,7 +6,9 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::{Database, Durability, IndexedCollection, Isolation, KeyRange, WriteIndexed, WriteTransaction};
+use mangrove_engine::{
+    Database, Durability, ExclusiveTransaction, IndexedCollection, Isolation, KeyRange, WriteIndexed,
+};
 use proptest::prelude::*;
 
 use crate::model::{bound, inside, range};
@@ -91,27 +93,27 @@ trait Changing: WriteIndexed {
     fn drop_collection(&mut self);
 }
 
-impl Changing for WriteTransaction<'_> {
+impl Changing for ExclusiveTransaction<'_> {
     fn delete(&mut self, key: &[u8]) -> bool {
-        WriteTransaction::delete(self, NAME, key).expect("memory works")
+        ExclusiveTransaction::delete(self, NAME, key).expect("memory works")
     }
 
     fn discard(&mut self, key: &[u8]) {
-        WriteTransaction::discard(self, NAME, key).expect("memory works");
+        ExclusiveTransaction::discard(self, NAME, key).expect("memory works");
     }
 
     fn clear(&mut self, range: KeyRange<'_>) {
-        WriteTransaction::clear(self, NAME, range).expect("memory works");
+        ExclusiveTransaction::clear(self, NAME, range).expect("memory works");
     }
 
     fn drop_collection(&mut self) {
-        WriteTransaction::drop_collection(self, NAME).expect("memory works");
+        ExclusiveTransaction::drop_collection(self, NAME).expect("memory works");
     }
 }
 
-impl Changing for mangrove_engine::Transaction {
+impl Changing for mangrove_engine::OptimisticTransaction {
     fn delete(&mut self, key: &[u8]) -> bool {
-        mangrove_engine::Transaction::delete(self, NAME, key).expect("memory works")
+        mangrove_engine::OptimisticTransaction::delete(self, NAME, key).expect("memory works")
     }
 
     fn discard(&mut self, key: &[u8]) {
@@ -119,11 +121,11 @@ impl Changing for mangrove_engine::Transaction {
     }
 
     fn clear(&mut self, range: KeyRange<'_>) {
-        mangrove_engine::Transaction::clear(self, NAME, range).expect("memory works");
+        mangrove_engine::OptimisticTransaction::clear(self, NAME, range).expect("memory works");
     }
 
     fn drop_collection(&mut self) {
-        mangrove_engine::Transaction::drop_collection(self, NAME).expect("memory works");
+        mangrove_engine::OptimisticTransaction::drop_collection(self, NAME).expect("memory works");
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::{
-    Database, Direction, Durability, Error, IndexKeys, IndexedCollection, Isolation, KeyRange, Transaction,
+    Database, Direction, Durability, Error, IndexKeys, IndexedCollection, Isolation, KeyRange, OptimisticTransaction,
 };
 
 use super::{
@@ -36,11 +36,11 @@ fn set(database: &Database, unique: bool, key: &[u8], value: &[u8]) {
     transaction.commit(Durability::Strict).expect("there is room");
 }
 
-fn begin(database: &Database) -> Transaction {
+fn begin(database: &Database) -> OptimisticTransaction {
     database.transaction(Isolation::Serializable).expect("it can begin")
 }
 
-fn scan(transaction: &Transaction, index: &str, range: KeyRange<'_>, direction: Direction) -> Entries {
+fn scan(transaction: &OptimisticTransaction, index: &str, range: KeyRange<'_>, direction: Direction) -> Entries {
     let mut entries = Entries::new();
     let mut scan = transaction
         .index_scan(NAME, index, range, direction)
@@ -116,7 +116,7 @@ fn a_transaction_sees_its_own_writes_through_an_index() {
     verify(&database, "cleared");
 }
 
-type Read = fn(&Transaction, KeyRange<'_>);
+type Read = fn(&OptimisticTransaction, KeyRange<'_>);
 
 #[test]
 fn a_record_that_enters_a_range_of_an_index_conflicts_with_its_readers() {
@@ -325,7 +325,7 @@ fn a_collection_that_a_transaction_drops_gets_its_indexes_again_in_it() {
     transaction.rollback_to(&savepoint);
     transaction.declare_indexes(NAME, &definitions).expect("it is dropped");
     let ids: Vec<u32> = transaction.indexes(NAME).iter().map(|index| index.id).collect();
-    let store = |transaction: &mut Transaction, key: u8, value: &[u8], expires_at| {
+    let store = |transaction: &mut OptimisticTransaction, key: u8, value: &[u8], expires_at| {
         let mut keys = IndexKeys::new();
         keys.set(ids[0], [value.to_vec()]);
         keys.set(ids[1], bytes(value));
@@ -372,7 +372,7 @@ fn a_collection_that_is_created_again_is_as_unique_as_its_index_and_conflicts_as
     let database = new(true);
     set(&database, true, b"a", b"one");
     let definitions = [by_value(true).definition().clone()];
-    let refill = |transaction: &mut Transaction, records: &[(&[u8], &[u8])]| {
+    let refill = |transaction: &mut OptimisticTransaction, records: &[(&[u8], &[u8])]| {
         transaction.drop_collection(NAME).expect("it is there");
         transaction.declare_indexes(NAME, &definitions).expect("it is dropped");
         let id = transaction.indexes(NAME)[0].id;

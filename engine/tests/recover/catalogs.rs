@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Completeness, Database, Durability, Error, KeyRange, WriteTransaction};
+use mangrove_engine::{Completeness, Database, Durability, Error, ExclusiveTransaction, KeyRange};
 
 use super::{Block, blocks, generation, is_catalog, recovered};
 use crate::common::{Flavour, State, options};
@@ -62,7 +62,7 @@ fn newest<'a>(data: &[u8], list: &'a [Block]) -> impl Iterator<Item = &'a Block>
     nodes.into_iter()
 }
 
-type Step = fn(&mut WriteTransaction<'_>) -> Result<(), Error>;
+type Step = fn(&mut ExclusiveTransaction<'_>) -> Result<(), Error>;
 
 /// Runs steps, each followed by a checkpoint; returns the data file.
 fn steps(steps: &[Step]) -> Vec<u8> {
@@ -132,7 +132,7 @@ fn collections_dropped_in_the_rest_of_the_catalog_stay_away() {
     assert_eq!(state.len(), 26);
 }
 
-fn fill(transaction: &mut WriteTransaction<'_>, value: &[u8]) -> Result<(), Error> {
+fn fill(transaction: &mut ExclusiveTransaction<'_>, value: &[u8]) -> Result<(), Error> {
     (0..100_u8).try_for_each(|key| transaction.set("c", &[key], value).map(drop))
 }
 

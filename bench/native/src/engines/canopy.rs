@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use canopydb::{Bytes, Database, DbOptions, EnvOptions, Tree};
+use canopydb::{Bytes, Database, DbOptions, EnvOptions, SnapshotCollection};
 
 use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
@@ -49,7 +49,7 @@ impl Engine for Canopy {
     }
 }
 
-struct CanopyReader<'a>(Tree<'a>);
+struct CanopyReader<'a>(SnapshotCollection<'a>);
 
 fn count(entries: impl Iterator<Item = Result<(Bytes, Bytes), canopydb::Error>>, into: &mut Vec<u8>) -> usize {
     entries

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use mangrove_engine::storage::FsStorage;
 use mangrove_engine::{
-    Background, Compression, Cursor, Database, Direction, Durability, Key, KeyRange, Options, ReadWrite as _, Tree,
+    Background, Compression, Cursor, Database, Direction, Durability, Key, KeyRange, Options, ReadWrite as _,
+    SnapshotCollection,
 };
 
 use super::counting::{Counters, CountingStorage};
@@ -126,7 +127,7 @@ fn count(mut cursor: Cursor, limit: usize, value: &mut Vec<u8>) -> usize {
     count
 }
 
-impl Reader for Tree {
+impl Reader for SnapshotCollection {
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> bool {
         value.clear();
         self.get_into(key, value).expect("it can be read")

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rusqlite::{Connection, OptionalExtension, Rows, Statement, Transaction};
+use rusqlite::{Connection, OptimisticTransaction, OptionalExtension, Rows, Statement};
 
 use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
@@ -55,7 +55,7 @@ impl Sqlite {
     }
 }
 
-fn commit(transaction: Transaction<'_>) {
+fn commit(transaction: OptimisticTransaction<'_>) {
     transaction.commit().expect("it can be written");
 }
 

@@ -2,7 +2,7 @@
 //!
 //! In browsers all of this belongs to the lazy part of the module; see [`lazy`](crate::lazy).
 
-use mangrove_engine::{Entry, Error, IndexCursor, IndexScan, Result, Transaction};
+use mangrove_engine::{Entry, Error, IndexCursor, IndexScan, OptimisticTransaction, Result};
 
 use crate::protocol::{ScanFlags, Writer};
 
@@ -38,7 +38,7 @@ impl IndexItems {
         }
     }
 
-    pub(crate) fn skip(&mut self, count: u64, transaction: Option<&Transaction>) -> Result<()> {
+    pub(crate) fn skip(&mut self, count: u64, transaction: Option<&OptimisticTransaction>) -> Result<()> {
         if let Place::Committed(cursor) = &mut self.place {
             return if count > 0 { cursor.skip(count) } else { Ok(()) };
         }
@@ -52,7 +52,7 @@ impl IndexItems {
 
     // Lazy root.
     #[inline(never)]
-    pub(crate) fn advance(&mut self, transaction: Option<&Transaction>) -> Result<bool> {
+    pub(crate) fn advance(&mut self, transaction: Option<&OptimisticTransaction>) -> Result<bool> {
         loop {
             let advanced = match &mut self.place {
                 Place::Committed(cursor) => cursor.advance()?,

@@ -55,10 +55,11 @@ pub(crate) fn reencrypt(database: &Database, slices: u64, begins: bool, out: &mu
     };
     let mut next = up_to(slices);
     let (mut moved_bytes, mut used_bytes) = (0, 0);
-    let end = database.reencrypt(options, &mut |progress| {
+    let run = database.reencrypt(options, &mut |progress| {
         (moved_bytes, used_bytes) = (progress.moved_bytes, progress.used_bytes);
         next()
-    })?;
+    });
+    let end = run.map_err(crate::secret::as_without_encryption)?;
     out.flag(end == ReencryptEnd::Done);
     out.flag(end == ReencryptEnd::Staged);
     out.uv(moved_bytes);
@@ -69,5 +70,5 @@ pub(crate) fn reencrypt(database: &Database, slices: u64, begins: bool, out: &mu
 /// Runs slices of a re-encryption: no database is encrypted here.
 #[cfg(not(feature = "encryption"))]
 pub(crate) fn reencrypt(_: &Database, _: u64, _: bool, _: &mut Writer) -> Result<()> {
-    crate::secret::refuse()
+    Err(crate::secret::not_encrypted())
 }

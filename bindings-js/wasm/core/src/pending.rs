@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use mangrove_engine::{CommitInfo, Database, Durability, Result, Snapshot, Submission, Transaction, WriteTransaction};
+use mangrove_engine::{
+    CommitInfo, Database, Durability, ExclusiveTransaction, OptimisticTransaction, Result, Snapshot, Submission,
+};
 
 use crate::client::{Client, Outcome};
 use crate::protocol::Writer;
@@ -19,7 +21,7 @@ pub(crate) struct Kept {
 /// The engine's transaction behind a group, begun by its first write.
 pub(crate) struct Writes<'d> {
     pub(crate) database: &'d Database,
-    transaction: Option<WriteTransaction<'d>>,
+    transaction: Option<ExclusiveTransaction<'d>>,
     durability: Durability,
     /// The current request was answered from the open transaction.
     pub(crate) were_seen: bool,
@@ -55,7 +57,7 @@ impl<'d> Writes<'d> {
     }
 
     /// Returns the open transaction for a lookup, and notes that the request saw it.
-    pub(crate) fn seen(&mut self) -> Option<&WriteTransaction<'d>> {
+    pub(crate) fn seen(&mut self) -> Option<&ExclusiveTransaction<'d>> {
         self.were_seen = self.transaction.is_some();
         self.transaction.as_ref()
     }
@@ -65,7 +67,7 @@ impl<'d> Writes<'d> {
     pub(crate) fn commit<T>(
         &mut self,
         durability: Durability,
-        work: impl FnOnce(&mut WriteTransaction<'d>) -> Result<T>,
+        work: impl FnOnce(&mut ExclusiveTransaction<'d>) -> Result<T>,
     ) -> Result<(CommitInfo, T)> {
         self.client.check_writable()?;
         let transaction = match &mut self.transaction {
@@ -100,7 +102,7 @@ impl<'d> Writes<'d> {
     pub(crate) fn commit_other(
         &mut self,
         durability: Durability,
-        transaction: Transaction,
+        transaction: OptimisticTransaction,
         result: Option<u64>,
     ) -> Result<CommitInfo> {
         let mark = self.client.mark();
@@ -133,7 +135,7 @@ impl<'d> Writes<'d> {
 }
 
 /// Stores the client's outcomes with the commit, and removes those of clients that are gone.
-fn note(transaction: &mut WriteTransaction<'_>, client: &Client, kept: &mut Kept) -> Result<()> {
+fn note(transaction: &mut ExclusiveTransaction<'_>, client: &Client, kept: &mut Kept) -> Result<()> {
     if client.is_remembered() {
         transaction.remember_client(client.name(), &client.encode())?;
     }
@@ -143,7 +145,7 @@ fn note(transaction: &mut WriteTransaction<'_>, client: &Client, kept: &mut Kept
     Ok(())
 }
 
-fn submit(transaction: WriteTransaction<'_>, durability: Durability, may_wait: bool) -> Result<Submission> {
+fn submit(transaction: ExclusiveTransaction<'_>, durability: Durability, may_wait: bool) -> Result<Submission> {
     if may_wait {
         return transaction.submit(durability);
     }

@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, RangeBounds as _};
 
-use mangrove_engine::{KeyRange, Result, Tree};
+use mangrove_engine::{KeyRange, Result, SnapshotCollection};
 
 /// Whether the bounds alone rule out every key.
 pub(crate) fn is_empty(range: &KeyRange<'_>) -> bool {
@@ -16,7 +16,7 @@ pub(crate) fn is_empty(range: &KeyRange<'_>) -> bool {
 }
 
 /// Counts the keys in the range.
-pub(crate) fn count(tree: &Tree, range: KeyRange<'_>) -> Result<u64> {
+pub(crate) fn count(tree: &SnapshotCollection, range: KeyRange<'_>) -> Result<u64> {
     if is_empty(&range) {
         return Ok(0);
     }
@@ -25,7 +25,12 @@ pub(crate) fn count(tree: &Tree, range: KeyRange<'_>) -> Result<u64> {
 
 /// Returns the position in the tree of the range's item `index`, counted from its first or last
 /// key.
-pub(crate) fn position(tree: &Tree, range: &KeyRange<'_>, from_end: bool, index: u64) -> Result<Option<u64>> {
+pub(crate) fn position(
+    tree: &SnapshotCollection,
+    range: &KeyRange<'_>,
+    from_end: bool,
+    index: u64,
+) -> Result<Option<u64>> {
     if is_empty(range) {
         return Ok(None);
     }

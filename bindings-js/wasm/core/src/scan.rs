@@ -2,7 +2,10 @@
 
 use std::ops::Bound;
 
-use mangrove_engine::{Cursor, Direction, Error, IndexTree, KeyRange, Result, Transaction, TransactionScan, Tree};
+use mangrove_engine::{
+    Cursor, Direction, Error, KeyRange, OptimisticTransaction, Result, SnapshotCollection, SnapshotIndex,
+    TransactionScan,
+};
 
 use crate::index_items::IndexItems;
 use crate::protocol::{ChunkLimit, MAX_CHUNK_ITEMS, Reader, ScanFlags, ScanOptions, Writer};
@@ -67,7 +70,7 @@ pub(crate) struct Scan {
 }
 
 impl Items {
-    fn advance(&mut self, transaction: Option<&Transaction>) -> Result<bool> {
+    fn advance(&mut self, transaction: Option<&OptimisticTransaction>) -> Result<bool> {
         match self {
             Self::Nothing => Ok(false),
             Self::Committed(cursor) => cursor.advance(),
@@ -126,7 +129,7 @@ impl Scan {
     pub(crate) fn open_index(
         mut items: IndexItems,
         transaction: u64,
-        reading: Option<&Transaction>,
+        reading: Option<&OptimisticTransaction>,
         options: &ScanOptions,
     ) -> Result<Self> {
         items.skip(options.offset, reading)?;
@@ -156,7 +159,7 @@ impl Scan {
     }
 
     /// Continues an exported scan in the same state of the same collection.
-    pub(crate) fn resume(tree: Option<&Tree>, origin: Origin, reader: &mut Reader<'_>) -> Result<Self> {
+    pub(crate) fn resume(tree: Option<&SnapshotCollection>, origin: Origin, reader: &mut Reader<'_>) -> Result<Self> {
         let flags = ScanFlags::of(reader.u8()?);
         let remaining = reader.uv()?.checked_sub(1);
         let (stood, key) = (reader.flag()?, reader.bytes()?);
@@ -183,7 +186,7 @@ impl Scan {
     }
 
     /// Gives a scan that was resumed without items those of an index, at the place in `exported`.
-    pub(crate) fn resume_index(&mut self, index: &IndexTree, mut exported: Reader<'_>) -> Result<()> {
+    pub(crate) fn resume_index(&mut self, index: &SnapshotIndex, mut exported: Reader<'_>) -> Result<()> {
         let flags = ScanFlags::of(exported.u8()?);
         exported.uv()?;
         let (stood, place) = (exported.flag()?, exported.bytes()?);
@@ -202,7 +205,7 @@ impl Scan {
     pub(crate) fn chunk(
         &mut self,
         limit: ChunkLimit,
-        transaction: Option<&Transaction>,
+        transaction: Option<&OptimisticTransaction>,
         out: &mut Writer,
     ) -> Result<bool> {
         if let Some(error) = self.failed.take() {
@@ -243,7 +246,12 @@ impl Scan {
     }
 
     /// Moves to the first key at or past `key` in the scan's direction.
-    pub(crate) fn seek(&mut self, key: &[u8], limit: Option<u64>, transaction: Option<&Transaction>) -> Result<()> {
+    pub(crate) fn seek(
+        &mut self,
+        key: &[u8],
+        limit: Option<u64>,
+        transaction: Option<&OptimisticTransaction>,
+    ) -> Result<()> {
         self.remaining = limit;
         self.failed = None;
         match &mut self.items {
@@ -292,7 +300,7 @@ impl Scan {
         Ok(())
     }
 
-    fn step(&mut self, transaction: Option<&Transaction>) -> Result<()> {
+    fn step(&mut self, transaction: Option<&OptimisticTransaction>) -> Result<()> {
         if let Some(remaining) = &mut self.remaining {
             *remaining -= 1;
             if *remaining == 0 {

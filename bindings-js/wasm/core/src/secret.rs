@@ -19,19 +19,27 @@ pub(crate) fn check(sealed_and_secret: &[u8]) -> Result<()> {
 #[cfg(feature = "encryption")]
 pub(crate) fn change_key(database: &Database, secret: &[u8]) -> Result<()> {
     let missing = Error::WrongKey { is_missing: true };
-    database.change_key(&to_key(secret)?.ok_or(missing)?)
+    let changed = database.change_key(&to_key(secret)?.ok_or(missing)?);
+    changed.map_err(as_without_encryption)
 }
 
-/// No database is encrypted here.
-#[cfg(not(feature = "encryption"))]
-pub(crate) fn refuse() -> Result<()> {
-    Err(Error::InvalidArgument {
+/// A call that only encrypted databases have is refused by builds with and without encryption alike.
+#[cfg(feature = "encryption")]
+pub(crate) fn as_without_encryption(error: Error) -> Error {
+    match error {
+        Error::NotEncrypted => not_encrypted(),
+        other => other,
+    }
+}
+
+pub(crate) fn not_encrypted() -> Error {
+    Error::InvalidArgument {
         what: "the database is not encrypted".into(),
-    })
+    }
 }
 
 /// Changes the key of a database.
 #[cfg(not(feature = "encryption"))]
 pub(crate) fn change_key(_: &Database, _: &[u8]) -> Result<()> {
-    refuse()
+    Err(not_encrypted())
 }

@@ -3,22 +3,24 @@
 
 use std::ops::Range;
 
-use mangrove_engine::{Direction, Entry, KeyRange, Result, Transaction, Tree, ValuePart, WriteTransaction};
+use mangrove_engine::{
+    Direction, Entry, ExclusiveTransaction, KeyRange, OptimisticTransaction, Result, SnapshotCollection, ValuePart,
+};
 
 use crate::protocol::Writer;
 use crate::range;
 
 /// A collection in one of these. A committed state may lack it.
 pub(crate) enum Source<'a> {
-    Committed(Option<&'a Tree>),
+    Committed(Option<&'a SnapshotCollection>),
     /// Lookups only.
-    Uncommitted(&'a WriteTransaction<'a>, &'a str),
-    Transaction(&'a Transaction, &'a str),
+    Uncommitted(&'a ExclusiveTransaction<'a>, &'a str),
+    Transaction(&'a OptimisticTransaction, &'a str),
 }
 
 impl Source<'_> {
     /// Returns the transaction, if the source is one.
-    pub(crate) fn transaction(&self) -> Option<&Transaction> {
+    pub(crate) fn transaction(&self) -> Option<&OptimisticTransaction> {
         match self {
             Self::Transaction(transaction, _) => Some(transaction),
             Self::Committed(_) | Self::Uncommitted(..) => None,

@@ -11,7 +11,7 @@ use crate::block::HEADER_BYTES;
 use crate::database::{Changes, Database};
 use crate::error::{Error, Result};
 use crate::pages::Encryption;
-use crate::transaction::{Durability, WriteTransaction};
+use crate::transaction::{Durability, ExclusiveTransaction};
 
 /// Only memory limits a commit here, as it did where the commit was made.
 const MAX_COMMIT_BYTES: usize = isize::MAX as usize;
@@ -197,7 +197,7 @@ fn save(
 
 fn apply(
     reader: &mut CommitReader<'_>,
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut ExclusiveTransaction<'_>,
     changes: &mut u64,
     control: &mut Control<'_>,
 ) -> Flow<()> {

@@ -15,7 +15,7 @@ use crate::pages::{AREA_BYTES, DATA_FILE};
 use crate::state::expiry::HINT_BYTES;
 use crate::state::{MAX_CODEC_BYTES, MAX_NAME_BYTES};
 use crate::storage::{Storage, StorageFile};
-use crate::transaction::{Durability, WriteTransaction};
+use crate::transaction::{Durability, ExclusiveTransaction};
 
 /// Restores a backup written by [`Snapshot::backup`](crate::Snapshot::backup) to a new database in
 /// `target`.
@@ -147,7 +147,7 @@ fn run(
 fn read_all(
     header: &Header,
     reader: &mut FrameReader<'_>,
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut ExclusiveTransaction<'_>,
     max_key_bytes: usize,
     control: &mut Control<'_>,
 ) -> Flow<()> {
@@ -192,7 +192,7 @@ fn read_head(reader: &mut FrameReader<'_>) -> Result<(usize, u64)> {
 
 fn read_records(
     reader: &mut FrameReader<'_>,
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut ExclusiveTransaction<'_>,
     name: &str,
     max_key_bytes: usize,
     control: &mut Control<'_>,

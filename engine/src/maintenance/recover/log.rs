@@ -15,7 +15,7 @@ use crate::log::{Operation, Operations, SalvagedLog, SalvagedRecord};
 use crate::node::{LeafCell, ValuePlace};
 use crate::state::MAX_NAME_BYTES;
 use crate::state::expiry::HIDDEN;
-use crate::transaction::{Durability, ReadWrite, WriteTransaction};
+use crate::transaction::{Durability, ExclusiveTransaction, ReadWrite};
 use crate::tree::value;
 
 /// Bytes after which a transaction is committed.
@@ -119,7 +119,7 @@ pub(super) fn apply(
 
 struct Applier<'a> {
     database: &'a Database,
-    transaction: Option<WriteTransaction<'a>>,
+    transaction: Option<ExclusiveTransaction<'a>>,
     bytes: usize,
     /// Names of the collections in the target.
     names: BTreeMap<u32, String>,
@@ -153,7 +153,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    fn transaction(&mut self) -> Result<&mut WriteTransaction<'a>> {
+    fn transaction(&mut self) -> Result<&mut ExclusiveTransaction<'a>> {
         if self.transaction.is_none() {
             self.transaction = Some(self.database.begin()?);
         }

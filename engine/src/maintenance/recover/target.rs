@@ -15,7 +15,7 @@ use crate::range::KeyRange;
 use crate::state::expiry::HINT_BYTES;
 use crate::state::{Collection, MAX_CODEC_BYTES};
 use crate::storage::Storage;
-use crate::transaction::{Durability, ReadWrite, WriteTransaction};
+use crate::transaction::{Durability, ExclusiveTransaction, ReadWrite};
 
 /// Bytes and leaves after which a transaction is committed. The new database then writes out what
 /// does not fit in its cache.
@@ -153,7 +153,7 @@ impl Range {
 pub(super) struct Writer<'a> {
     database: &'a Database,
     name: &'a str,
-    transaction: Option<WriteTransaction<'a>>,
+    transaction: Option<ExclusiveTransaction<'a>>,
     bytes: usize,
     leaves: usize,
     lost: LostKeys,
@@ -172,7 +172,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn transaction(&mut self) -> Result<&mut WriteTransaction<'a>> {
+    fn transaction(&mut self) -> Result<&mut ExclusiveTransaction<'a>> {
         if self.transaction.is_none() {
             self.transaction = Some(self.database.begin()?);
         }

@@ -5,9 +5,9 @@ use crate::error::{Error, Result};
 use crate::log::Operation;
 use crate::state::index::{MAX_INDEX_NAME_BYTES, encode_indexes, index_keys_of, index_of};
 use crate::state::{Index, IndexDefinition, IndexKeys, IndexProgress};
-use crate::transaction::WriteTransaction;
+use crate::transaction::ExclusiveTransaction;
 
-/// A record that [`WriteTransaction::index_slice`] adds to an index.
+/// A record that [`ExclusiveTransaction::index_slice`] adds to an index.
 #[derive(Clone, Debug)]
 pub struct SliceRecord {
     /// Its key.
@@ -18,7 +18,7 @@ pub struct SliceRecord {
     pub index_keys: Vec<Vec<u8>>,
 }
 
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Declares indexes of a collection, which is created if necessary. Those that exist in the
     /// declared version stay, newer versions replace older ones. Returns all indexes of the
     /// collection, undeclared ones included, ascending by id.

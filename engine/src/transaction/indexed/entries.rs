@@ -9,7 +9,7 @@ use crate::range::{Direction, KeyRange};
 use crate::state::expiry::HINT_BYTES;
 use crate::state::index::{entry_key, entry_key_len, index_keys_of, index_of};
 use crate::state::{Index, IndexKeys, Shared};
-use crate::transaction::WriteTransaction;
+use crate::transaction::ExclusiveTransaction;
 use crate::transaction::optimistic::{Overlay, index_keys, record};
 use crate::transaction::write::stored_expiry;
 use crate::tree::value;
@@ -180,7 +180,7 @@ pub(in crate::transaction) fn not_unique(
     }))
 }
 
-impl Entries for WriteTransaction<'_> {
+impl Entries for ExclusiveTransaction<'_> {
     fn stored_keys(&self, collection: &str, id: u32, key: &[u8]) -> Result<Option<StoredKeys>> {
         let Some(found) = self.find(collection, key)? else {
             return Ok(None);
@@ -203,7 +203,7 @@ impl Entries for WriteTransaction<'_> {
     }
 }
 
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Name of the collection with the index keys that records of collection `id` keep apart, if it
     /// has any.
     fn apart(&self, id: u32) -> Option<String> {

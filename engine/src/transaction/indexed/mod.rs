@@ -10,7 +10,7 @@
 use std::ops::Bound;
 
 use super::write::stored_expiry;
-use super::{Transaction, WriteTransaction};
+use super::{ExclusiveTransaction, OptimisticTransaction};
 use crate::error::Result;
 use crate::range::{Direction, KeyRange};
 use crate::state::index::{EntryRange, entry_key_len, index_keys_of, index_of};
@@ -33,7 +33,7 @@ pub trait WriteIndexed {
     /// keys in the collection's indexes; returns whether the key existed.
     ///
     /// # Errors
-    /// See [`WriteTransaction::set_indexed`].
+    /// See [`ExclusiveTransaction::set_indexed`].
     fn set_indexed(
         &mut self,
         collection: &str,
@@ -44,7 +44,7 @@ pub trait WriteIndexed {
     ) -> Result<bool>;
 }
 
-impl WriteIndexed for WriteTransaction<'_> {
+impl WriteIndexed for ExclusiveTransaction<'_> {
     fn set_indexed(
         &mut self,
         collection: &str,
@@ -57,7 +57,7 @@ impl WriteIndexed for WriteTransaction<'_> {
     }
 }
 
-impl WriteIndexed for Transaction {
+impl WriteIndexed for OptimisticTransaction {
     fn set_indexed(
         &mut self,
         collection: &str,
@@ -70,7 +70,7 @@ impl WriteIndexed for Transaction {
     }
 }
 
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Indexes of a collection, those that are being built included, ascending by id.
     #[must_use]
     pub fn indexes(&self, collection: &str) -> &[Index] {
@@ -244,7 +244,7 @@ impl WriteTransaction<'_> {
 
 /// Damages indexes, for tests.
 #[cfg(feature = "testing")]
-impl WriteTransaction<'_> {
+impl ExclusiveTransaction<'_> {
     /// Id of a collection, its first index, and the key of its first record with index keys.
     #[allow(clippy::type_complexity, reason = "only tests call it")]
     pub(crate) fn first_indexed(&self, collection: &str) -> Result<Option<(u32, Index, Vec<u8>)>> {

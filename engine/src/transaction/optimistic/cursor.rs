@@ -4,12 +4,12 @@
 use std::ops::Bound;
 
 use super::overlay::{Overlay, visible};
-use super::{OwnedRange, Transaction};
+use super::{OptimisticTransaction, OwnedRange};
 
 use crate::error::Result;
 use crate::memtable::MAX_PASSED;
 use crate::range::{Direction, KeyRange};
-use crate::snapshot::{Cursor, CursorRecords, Steps, Tree};
+use crate::snapshot::{Cursor, CursorRecords, SnapshotCollection, Steps};
 
 /// Where the current record comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ enum Source {
 /// A cursor over a range as the transaction sees it. A loop over it gets copies of keys and values, up to
 /// the first error.
 pub struct TransactionCursor<'t> {
-    transaction: &'t Transaction,
+    transaction: &'t OptimisticTransaction,
     scan: TransactionScan,
 }
 
@@ -45,7 +45,7 @@ impl Steps for TransactionCursor<'_> {
 }
 
 impl<'t> TransactionCursor<'t> {
-    pub(super) fn new(transaction: &'t Transaction, scan: TransactionScan) -> Self {
+    pub(super) fn new(transaction: &'t OptimisticTransaction, scan: TransactionScan) -> Self {
         Self { transaction, scan }
     }
 
@@ -75,7 +75,7 @@ impl<'t> TransactionCursor<'t> {
 /// As [`TransactionCursor`], but separate from its transaction, which may continue meanwhile. It
 /// sees what the transaction wrote before it was created.
 pub struct TransactionScan {
-    tree: Option<Tree>,
+    tree: Option<SnapshotCollection>,
     overlay: Option<Overlay>,
     range: OwnedRange,
     direction: Direction,
@@ -93,16 +93,21 @@ pub struct TransactionScan {
 }
 
 impl TransactionScan {
-    pub(super) fn new(transaction: &Transaction, collection: &str, range: &KeyRange<'_>, direction: Direction) -> Self {
+    pub(super) fn new(
+        transaction: &OptimisticTransaction,
+        collection: &str,
+        range: &KeyRange<'_>,
+        direction: Direction,
+    ) -> Self {
         let (overlay, tree) = transaction.view(collection);
         Self::over(transaction, overlay.cloned(), tree, range, direction)
     }
 
     /// A scan over a tree and what the transaction has written to it.
     pub(super) fn over(
-        transaction: &Transaction,
+        transaction: &OptimisticTransaction,
         overlay: Option<Overlay>,
-        tree: Option<Tree>,
+        tree: Option<SnapshotCollection>,
         range: &KeyRange<'_>,
         direction: Direction,
     ) -> Self {
@@ -170,7 +175,7 @@ impl TransactionScan {
     ///
     /// # Errors
     /// Storage errors and corruption.
-    pub fn advance(&mut self, transaction: &Transaction) -> Result<bool> {
+    pub fn advance(&mut self, transaction: &OptimisticTransaction) -> Result<bool> {
         if self.is_done {
             return Ok(false);
         }
@@ -203,7 +208,7 @@ impl TransactionScan {
     }
 
     /// Records as read the part of the range up to the current record, or all of it at the end.
-    fn note(&self, transaction: &Transaction, advanced: bool) {
+    fn note(&self, transaction: &OptimisticTransaction, advanced: bool) {
         let Some(tree) = &self.tree else { return };
         let whole = self.range.borrow();
         let here = Bound::Included(self.key.as_slice());

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use super::overlay::{Overlay, index_keys, record};
-use super::{Structure, Transaction, TransactionScan};
+use super::{OptimisticTransaction, Structure, TransactionScan};
 use crate::error::{ConflictReason, Error, Result};
 use crate::range::{Direction, KeyRange};
-use crate::snapshot::{Tree, split};
+use crate::snapshot::{SnapshotCollection, split};
 use crate::state::expiry::HIDDEN;
 use crate::state::index::{EntryRange, index_keys_of, index_of, seek_key};
 use crate::state::{Index, IndexDefinition, IndexKeys, IndexProgress};
-use crate::transaction::WriteTransaction;
+use crate::transaction::ExclusiveTransaction;
 use crate::transaction::indexed::{Entries, Indexed, StoredKeys, lacking};
 use crate::transaction::write::stored_expiry;
 
@@ -30,7 +30,7 @@ pub(super) struct UniqueKey {
     index_key: Vec<u8>,
 }
 
-impl Transaction {
+impl OptimisticTransaction {
     /// Id and indexes of an indexed collection.
     fn indexed(&self, collection: &str) -> Option<(u32, Arc<[Index]>)> {
         match self.view(collection) {
@@ -57,12 +57,12 @@ impl Transaction {
 
     /// Creates a collection again that this transaction has dropped, with indexes. They are complete.
     ///
-    /// Elsewhere [`WriteTransaction::declare_indexes`] declares indexes, in a commit of its own.
+    /// Elsewhere [`ExclusiveTransaction::declare_indexes`] declares indexes, in a commit of its own.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this transaction has not dropped the collection, or has written
     /// to the new one. The commit may fail with [`Error::NotUnique`], and as
-    /// [`WriteTransaction::declare_indexes`].
+    /// [`ExclusiveTransaction::declare_indexes`].
     pub fn declare_indexes(&mut self, collection: &str, declared: &[IndexDefinition]) -> Result<()> {
         if !self.may_declare_indexes(collection) {
             return Err(Error::InvalidArgument {
@@ -92,7 +92,11 @@ impl Transaction {
     /// Makes the changes of a collection whose indexes this transaction declares.
     // Lazy root.
     #[inline(never)]
-    pub(super) fn apply_declared(transaction: &mut WriteTransaction<'_>, name: &str, overlay: &Overlay) -> Result<()> {
+    pub(super) fn apply_declared(
+        transaction: &mut ExclusiveTransaction<'_>,
+        name: &str,
+        overlay: &Overlay,
+    ) -> Result<()> {
         // The entries of indexes are made from the records.
         let Some((_, indexes)) = overlay.indexed.as_ref().filter(|_| !name.starts_with(HIDDEN)) else {
             return Ok(());
@@ -139,7 +143,7 @@ impl Transaction {
     /// exchange theirs.
     ///
     /// # Errors
-    /// As [`WriteTransaction::set_indexed`], except for [`Error::NotUnique`].
+    /// As [`ExclusiveTransaction::set_indexed`], except for [`Error::NotUnique`].
     pub fn set_indexed(
         &mut self,
         collection: &str,
@@ -227,7 +231,7 @@ impl Transaction {
     }
 
     /// A hidden collection's writes, if any, and its tree in the snapshot.
-    fn hidden_view(&self, name: &str) -> (Option<&Overlay>, Option<Tree>) {
+    fn hidden_view(&self, name: &str) -> (Option<&Overlay>, Option<SnapshotCollection>) {
         match self.overlays.get(name) {
             Some(overlay) => (Some(overlay), overlay.base.clone()),
             None => (None, self.snapshot.tree(name)),
@@ -302,7 +306,7 @@ impl Transaction {
     }
 
     /// Fails if the indexes of a collection that this transaction writes to have changed.
-    pub(super) fn check_indexes(&self, transaction: &WriteTransaction<'_>) -> Result<()> {
+    pub(super) fn check_indexes(&self, transaction: &ExclusiveTransaction<'_>) -> Result<()> {
         for (name, overlay) in &self.overlays {
             let own = overlay.indexed.as_ref().map_or([].as_slice(), |(_, indexes)| indexes);
             let now = transaction.indexes(name);
@@ -317,7 +321,7 @@ impl Transaction {
     /// Fails if a key that was written to a unique index is not unique.
     // Lazy root.
     #[inline(never)]
-    pub(super) fn check_unique_keys(&self, transaction: &WriteTransaction<'_>) -> Result<()> {
+    pub(super) fn check_unique_keys(&self, transaction: &ExclusiveTransaction<'_>) -> Result<()> {
         for UniqueKey {
             collection,
             index,
@@ -331,12 +335,12 @@ impl Transaction {
 }
 
 /// Id and indexes of a collection that has any.
-pub(super) fn indexed(tree: Option<&Tree>) -> Option<(u32, Arc<[Index]>)> {
+pub(super) fn indexed(tree: Option<&SnapshotCollection>) -> Option<(u32, Arc<[Index]>)> {
     let tree = tree?;
     Some((tree.id(), Arc::clone(tree.indexes()?)))
 }
 
-impl Entries for Transaction {
+impl Entries for OptimisticTransaction {
     fn stored_keys(&self, collection: &str, id: u32, key: &[u8]) -> Result<Option<StoredKeys>> {
         let (overlay, base) = self.view(collection);
         if let Some(overlay) = overlay {
@@ -357,7 +361,7 @@ impl Entries for Transaction {
             return Ok(None);
         };
         // What a build adds after this snapshot is removed at commit; see
-        // `WriteTransaction::apply_indexed`.
+        // `ExclusiveTransaction::apply_indexed`.
         let apart = match self.snapshot.tree(&index_keys_of(id)) {
             Some(tree) => tree.stored(key)?.map_or_else(Vec::new, |(keys, _)| keys),
             None => Vec::new(),
@@ -394,7 +398,7 @@ impl IndexScan {
     ///
     /// # Errors
     /// Storage errors and corruption.
-    pub fn advance(&mut self, transaction: &Transaction) -> Result<bool> {
+    pub fn advance(&mut self, transaction: &OptimisticTransaction) -> Result<bool> {
         let advanced = self.scan.advance(transaction)?;
         if advanced {
             (self.index_key, self.key) = split(self.scan.key())?;
@@ -419,7 +423,7 @@ impl IndexScan {
     ///
     /// # Errors
     /// Storage errors and corruption.
-    pub fn value(&self, transaction: &Transaction) -> Result<Option<Vec<u8>>> {
+    pub fn value(&self, transaction: &OptimisticTransaction) -> Result<Option<Vec<u8>>> {
         transaction.get(&self.collection, &self.key)
     }
 

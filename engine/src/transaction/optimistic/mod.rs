@@ -5,11 +5,11 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{CommitInfo, Durability, ReadWrite, Submission, WriteTransaction};
+use super::{CommitInfo, Durability, ExclusiveTransaction, ReadWrite, Submission};
 use crate::error::{ConflictReason, Error, Result};
 use crate::range::KeyRange;
 use crate::small_map::SmallMap;
-use crate::snapshot::{Snapshot, Tree};
+use crate::snapshot::{Snapshot, SnapshotCollection};
 use crate::state::expiry::HIDDEN;
 use crate::state::{Entry, Shared};
 use crate::tree::value::ValuePart;
@@ -57,7 +57,7 @@ pub struct Savepoint {
 /// A transaction that reads a snapshot and keeps its writes private until [`commit`](Self::commit).
 /// Dropping it undoes everything. Any number can be active at once, alongside other writers; a
 /// transaction may wait for anything between its calls.
-pub struct Transaction {
+pub struct OptimisticTransaction {
     shared: Arc<Shared>,
     snapshot: Snapshot,
     isolation: Isolation,
@@ -78,7 +78,7 @@ struct Reads {
     names: SmallMap<String, Option<u32>>,
 }
 
-impl Transaction {
+impl OptimisticTransaction {
     pub(crate) fn new(shared: &Arc<Shared>, isolation: Isolation) -> Result<Self> {
         if shared.config.read_only {
             return Err(Error::ReadOnly);
@@ -106,17 +106,19 @@ impl Transaction {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn base(&self, name: &str) -> Option<Tree> {
+    fn base(&self, name: &str) -> Option<SnapshotCollection> {
         let base = self.snapshot.collection(name);
         let mut reads = self.reads();
         if !reads.names.contains_key(name) {
-            reads.names.insert(name.to_owned(), base.as_ref().map(Tree::id));
+            reads
+                .names
+                .insert(name.to_owned(), base.as_ref().map(SnapshotCollection::id));
         }
         base
     }
 
     /// Records a read, if the isolation level counts reads.
-    fn note(&self, tree: &Tree, add: impl FnOnce(&mut Footprint)) {
+    fn note(&self, tree: &SnapshotCollection, add: impl FnOnce(&mut Footprint)) {
         if self.isolation == Isolation::Serializable {
             add(self
                 .reads()
@@ -134,7 +136,7 @@ impl Transaction {
     }
 
     /// A collection's writes, if any, and its tree in the snapshot.
-    fn view(&self, name: &str) -> (Option<&Overlay>, Option<Tree>) {
+    fn view(&self, name: &str) -> (Option<&Overlay>, Option<SnapshotCollection>) {
         match self.overlays.get(name) {
             Some(overlay) => (Some(overlay), overlay.base.clone()),
             None => (None, self.base(name)),
@@ -174,7 +176,7 @@ impl Transaction {
     }
 
     /// Returns part of a value, from this transaction's own writes as well; see
-    /// [`Tree::get_range`](crate::Tree::get_range).
+    /// [`SnapshotCollection::get_range`](crate::SnapshotCollection::get_range).
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -270,7 +272,7 @@ impl Transaction {
     /// Stores a record, creating the collection if necessary; returns whether the key existed.
     ///
     /// # Errors
-    /// As [`WriteTransaction::set`]; the transaction is unchanged.
+    /// As [`ExclusiveTransaction::set`]; the transaction is unchanged.
     pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<bool> {
         self.set_until(collection, key, value, None)
     }
@@ -334,7 +336,7 @@ impl Transaction {
                 return Ok(false);
             }
         }
-        let Some(base) = base.filter(Tree::has_hints) else {
+        let Some(base) = base.filter(SnapshotCollection::has_hints) else {
             return Ok(false);
         };
         Ok(base.stored_index_keys(key)?.is_some())
@@ -358,7 +360,7 @@ impl Transaction {
     /// Records the codec ids of a collection, creating it if necessary.
     ///
     /// # Errors
-    /// At commit, as [`WriteTransaction::set_codecs`]; [`Error::InvalidArgument`] for bad names.
+    /// At commit, as [`ExclusiveTransaction::set_codecs`]; [`Error::InvalidArgument`] for bad names.
     pub fn set_codecs(&mut self, collection: &str, key_codec: &str, value_codec: &str) -> Result<()> {
         self.shared.check_record(collection, &[], 0, None)?;
         let overlay = self.overlay(collection);
@@ -434,7 +436,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::Conflict`] if a later commit changed what this transaction depends on: run it
-    /// again. Otherwise as [`WriteTransaction::commit`]. After an error none of it is visible.
+    /// again. Otherwise as [`ExclusiveTransaction::commit`]. After an error none of it is visible.
     pub fn commit(self, durability: Durability) -> Result<CommitInfo> {
         match self.prepare()? {
             Some(transaction) => transaction.commit(durability),
@@ -444,7 +446,7 @@ impl Transaction {
         }
     }
 
-    /// As [`commit`](Self::commit), without waiting for a flush: see [`WriteTransaction::submit`].
+    /// As [`commit`](Self::commit), without waiting for a flush: see [`ExclusiveTransaction::submit`].
     ///
     /// # Errors
     /// As [`commit`](Self::commit), except for errors of the flush.
@@ -457,7 +459,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::Conflict`], and those of `commit`.
-    pub fn commit_by(self, commit: impl FnOnce(WriteTransaction<'_>) -> Result<Submission>) -> Result<Submission> {
+    pub fn commit_by(self, commit: impl FnOnce(ExclusiveTransaction<'_>) -> Result<Submission>) -> Result<Submission> {
         match self.prepare()? {
             Some(transaction) => commit(transaction),
             None => Ok(Submission {
@@ -470,11 +472,11 @@ impl Transaction {
     }
 
     /// Applies the changes to the newest version; `None` if there are none.
-    fn prepare(&self) -> Result<Option<WriteTransaction<'_>>> {
+    fn prepare(&self) -> Result<Option<ExclusiveTransaction<'_>>> {
         if self.structure.is_empty() && self.overlays.values().all(|overlay| !overlay.is_changed()) {
             return Ok(None);
         }
-        let mut transaction = WriteTransaction::new(&self.shared)?;
+        let mut transaction = ExclusiveTransaction::new(&self.shared)?;
         self.validate(&transaction)?;
         self.apply(&mut transaction)?;
         if !self.unique.is_empty() {
@@ -483,7 +485,7 @@ impl Transaction {
         Ok(Some(transaction))
     }
 
-    fn validate(&self, transaction: &WriteTransaction<'_>) -> Result<()> {
+    fn validate(&self, transaction: &ExclusiveTransaction<'_>) -> Result<()> {
         let version = self.version();
         if transaction.base == version {
             return Ok(());
@@ -537,7 +539,7 @@ impl Transaction {
         footprints
     }
 
-    fn apply(&self, transaction: &mut WriteTransaction<'_>) -> Result<()> {
+    fn apply(&self, transaction: &mut ExclusiveTransaction<'_>) -> Result<()> {
         for change in &self.structure {
             match change {
                 Structure::Drop(name) => {
@@ -585,7 +587,7 @@ impl Overlay {
     }
 }
 
-impl ReadWrite for Transaction {
+impl ReadWrite for OptimisticTransaction {
     fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
         Self::entry(self, collection, key)
     }
@@ -602,15 +604,15 @@ impl ReadWrite for Transaction {
     }
 }
 
-impl Drop for Transaction {
+impl Drop for OptimisticTransaction {
     fn drop(&mut self) {
         self.shared.history().leave(self.snapshot.version());
     }
 }
 
-impl std::fmt::Debug for Transaction {
+impl std::fmt::Debug for OptimisticTransaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Transaction")
+        f.debug_struct("OptimisticTransaction")
             .field("version", &self.version())
             .field("isolation", &self.isolation)
             .finish_non_exhaustive()

@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::memtable::{Cut, Entry, MAX_PASSED, Memtable, MemtableCursor};
 use crate::node::{LeafCell, ValuePlace};
 use crate::range::{Direction, KeyRange};
-use crate::snapshot::Tree;
+use crate::snapshot::SnapshotCollection;
 use crate::state::Index;
-use crate::transaction::WriteTransaction;
+use crate::transaction::ExclusiveTransaction;
 use crate::transaction::write::stored_expiry;
 
 /// Keys between two owned bounds.
@@ -91,7 +91,7 @@ fn ends_before(upper: Bound<&[u8]>, lower: Bound<&[u8]>) -> bool {
 pub(in crate::transaction) struct Overlay {
     /// The collection in the snapshot; `None` if it did not exist or has since been dropped or
     /// emptied.
-    pub base: Option<Tree>,
+    pub base: Option<SnapshotCollection>,
     /// Cleared ranges of the base.
     pub cleared: Vec<OwnedRange>,
     /// The new state of each written key.
@@ -109,7 +109,7 @@ pub(in crate::transaction) struct Overlay {
 }
 
 impl Overlay {
-    pub(super) fn new(base: Option<Tree>) -> Self {
+    pub(super) fn new(base: Option<SnapshotCollection>) -> Self {
         Self {
             exists: base.is_some(),
             indexed: indexed(base.as_ref()),
@@ -135,7 +135,11 @@ impl Overlay {
     }
 
     /// Clears the ranges that this transaction has cleared.
-    pub(in crate::transaction) fn clear_in(&self, transaction: &mut WriteTransaction<'_>, name: &str) -> Result<()> {
+    pub(in crate::transaction) fn clear_in(
+        &self,
+        transaction: &mut ExclusiveTransaction<'_>,
+        name: &str,
+    ) -> Result<()> {
         if self.emptied {
             transaction.clear_records(name, KeyRange::all())?;
         }

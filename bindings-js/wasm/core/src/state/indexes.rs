@@ -3,8 +3,8 @@
 //! In browsers all of this belongs to the lazy part of the module; see [`lazy`](crate::lazy).
 
 use mangrove_engine::{
-    ConflictReason, Database, Direction, Durability, Error, Index, IndexDefinition, IndexKeys, IndexProgress,
-    IndexTree, KeyRange, Result, Snapshot, Transaction, WriteTransaction,
+    ConflictReason, Database, Direction, Durability, Error, ExclusiveTransaction, Index, IndexDefinition, IndexKeys,
+    IndexProgress, KeyRange, OptimisticTransaction, Result, Snapshot, SnapshotIndex,
 };
 
 use super::writes::Record;
@@ -28,7 +28,7 @@ const APART: u64 = u64::MAX;
 // Lazy root.
 #[inline(never)]
 pub(super) fn put_in_group(
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut ExclusiveTransaction<'_>,
     slot: &Slot,
     record: Record<'_>,
     index_keys: &[u8],
@@ -43,7 +43,7 @@ pub(super) fn put_in_group(
 // Lazy root.
 #[inline(never)]
 pub(super) fn put_in_transaction(
-    transaction: &mut Transaction,
+    transaction: &mut OptimisticTransaction,
     slot: &Slot,
     record: Record<'_>,
     index_keys: &[u8],
@@ -273,14 +273,14 @@ impl State {
         Ok(())
     }
 
-    fn transaction_of(&self, view: View) -> Option<&Transaction> {
+    fn transaction_of(&self, view: View) -> Option<&OptimisticTransaction> {
         let View::Opened(id) = view else { return None };
         self.transactions.get(id).map(|open| &open.transaction)
     }
 
     /// An index in a committed state, and the version of that. Fails if the client declared another
     /// version of the index.
-    fn index_tree(&mut self, (view, collection, index): Place, database: &Database) -> Result<(IndexTree, u64)> {
+    fn index_tree(&mut self, (view, collection, index): Place, database: &Database) -> Result<(SnapshotIndex, u64)> {
         let at = self.slot_index(collection)?;
         let snapshot = match view {
             View::Current => {

@@ -1,7 +1,7 @@
 //! What a client has open, and what each request does.
 
 use mangrove_engine::{
-    Database, Error, IndexDefinition, LayoutScan, Result, Snapshot, StagedValue, Tree, Verification,
+    Database, Error, IndexDefinition, LayoutScan, Result, Snapshot, SnapshotCollection, StagedValue, Verification,
 };
 
 use crate::followers::Followers;
@@ -60,7 +60,7 @@ enum Codecs {
 struct ReadView {
     snapshot: Snapshot,
     /// The collections looked up so far, if they exist, by index of the slot.
-    trees: Table<Option<Tree>>,
+    trees: Table<Option<SnapshotCollection>>,
 }
 
 impl ReadView {
@@ -329,7 +329,7 @@ impl State {
     }
 
     /// Returns the collection in the given state.
-    fn tree(&mut self, database: &Database, view: View, index: u64) -> Result<Option<&Tree>> {
+    fn tree(&mut self, database: &Database, view: View, index: u64) -> Result<Option<&SnapshotCollection>> {
         let index = self.slot_index(index)?;
         let view = match view {
             View::Current => {

@@ -1,6 +1,6 @@
 //! Transactions that a client keeps open across messages.
 
-use mangrove_engine::{Durability, Error, Isolation, Result, Savepoint, Transaction};
+use mangrove_engine::{Durability, Error, Isolation, OptimisticTransaction, Result, Savepoint};
 
 use super::{Codecs, Lost, Slot, State, check_id, compare, missing};
 use crate::pending::Writes;
@@ -10,7 +10,7 @@ use crate::table::MAX_OPEN;
 
 /// A transaction with its savepoints.
 pub(super) struct Open {
-    pub(super) transaction: Transaction,
+    pub(super) transaction: OptimisticTransaction,
     savepoints: Vec<Savepoint>,
     /// By slot: whether its codecs are known to match what the transaction sees.
     checked: Vec<bool>,

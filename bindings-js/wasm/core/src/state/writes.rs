@@ -1,6 +1,8 @@
 //! Writes, to the newest state or within a transaction of the client.
 
-use mangrove_engine::{ConflictReason, Durability, Entry, Error, KeyRange, Result, Transaction, WriteTransaction};
+use mangrove_engine::{
+    ConflictReason, Durability, Entry, Error, ExclusiveTransaction, KeyRange, OptimisticTransaction, Result,
+};
 
 use super::{Codecs, Lost, Slot, State, compare, indexes, missing};
 use crate::pending::Writes;
@@ -28,7 +30,7 @@ trait Target {
     fn rename_collection(&mut self, name: &str, to: &str) -> Result<bool>;
 }
 
-impl Target for WriteTransaction<'_> {
+impl Target for ExclusiveTransaction<'_> {
     fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
         self.put_until(name, key, value, expires_at)
     }
@@ -54,7 +56,7 @@ impl Target for WriteTransaction<'_> {
     }
 }
 
-impl Target for Transaction {
+impl Target for OptimisticTransaction {
     fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
         self.put_until(name, key, value, expires_at)
     }
