@@ -37,7 +37,7 @@ function exists(directory: string): boolean {
   return sizeOf(join(directory, DATA_FILE)) > 0;
 }
 
-class Directory implements Target {
+export class Directory implements Target {
   readonly storage: RenamedStorage;
   readonly #path: string;
   readonly #isNew: boolean;
@@ -141,7 +141,7 @@ class Directory implements Target {
  */
 const READ_ONLY_PLACES = ['EACCES', 'EPERM', 'EROFS'];
 
-async function openSource(path: string, { lockTimeout = 0, signal }: RecoverOptions): Promise<Source> {
+export async function openSource(path: string, { lockTimeout = 0, signal }: RecoverOptions): Promise<Source> {
   const isSingle = isFile(path);
   if (!isSingle && !exists(path)) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
   if (isSingle) return { storage: new UnchangedStorage(singleFile(path)), close: () => {} };
@@ -167,7 +167,7 @@ function singleFile(path: string): RenamedStorage {
 /**
  * Opens a backup. Bytes and paths are read at any offset; everything else is read piece by piece.
  */
-function openBackup(backup: BackupSource): [StorageFile, undefined] | [undefined, PieceReader] {
+export function openBackup(backup: BackupSource): [StorageFile, undefined] | [undefined, PieceReader] {
   const bytes = toBytes(backup);
   if (bytes !== undefined) {
     const file = new MemoryStorage().open('backup');

@@ -1,14 +1,14 @@
-//! Restores backups and recovers databases in JavaScript. This is a separate module, as few
-//! programs load it.
+//! Restores backups, recovers databases, and makes and adds incremental backups in JavaScript. This
+//! is a separate module, as few programs load it.
 
 mod report;
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mangrove_engine::storage::StorageFile;
-use mangrove_engine::{AdvancedOptions, BackupOutcome, Options, RecoverPhase, Result};
+use mangrove_engine::{AdvancedOptions, BackupOutcome, BackupProgress, Database, Options, RecoverPhase, Result};
 #[cfg(not(feature = "encryption"))]
 use mangrove_host::refuse_secret as to_key;
 #[cfg(feature = "encryption")]
@@ -25,6 +25,12 @@ extern "C" {
     /// ends the work.
     #[wasm_bindgen(method, catch)]
     fn progress(this: &Watcher, phase: &str, done: f64, total: f64) -> std::result::Result<bool, JsValue>;
+
+    /// Takes what is written. What it throws is thrown again in JavaScript.
+    pub type Sink;
+
+    #[wasm_bindgen(method, catch)]
+    fn write(this: &Sink, bytes: &[u8]) -> std::result::Result<(), JsValue>;
 }
 
 impl Watcher {
@@ -34,6 +40,17 @@ impl Watcher {
             Ok(true) => ControlFlow::Continue(()),
             _ => ControlFlow::Break(()),
         }
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        Self::write(self, from).map_err(|_| io::Error::other("the sink failed"))?;
+        Ok(from.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -91,13 +108,70 @@ pub fn restore(
 ) -> std::result::Result<Option<String>, JsValue> {
     keep_panic_message();
     let restored = JsFile::new(backup, "the backup").and_then(|file| {
-        let mut progress =
-            |now: mangrove_engine::BackupProgress| watcher.tell("restoring", now.records, now.total_records);
+        let mut progress = |now: BackupProgress| watcher.tell("restoring", now.records, now.total_records);
         let mut stream = Stream { file, at: 0 };
         mangrove_engine::restore(&mut stream, storage(target), options(opening, false)?, &mut progress)
     });
     let report = restored.map_err(|error| to_js(&error))?;
     Ok((report.outcome == BackupOutcome::Complete).then(|| report::restored(&report)))
+}
+
+/// Writes the commits after a version to `sink`, in the form that `restore_commits` reads.
+/// `beside_writer` says that another process may write to the database meanwhile. Returns and throws
+/// what `restore` does.
+#[wasm_bindgen(js_name = backupSince)]
+pub fn backup_since(
+    source: HostStorage,
+    beside_writer: bool,
+    version: f64,
+    mut sink: Sink,
+    opening: &[u8],
+    watcher: &Watcher,
+) -> std::result::Result<Option<String>, JsValue> {
+    keep_panic_message();
+    let mut progress = |now: BackupProgress| watcher.tell("copying", now.records, now.total_records);
+    #[allow(clippy::cast_sign_loss, reason = "versions are whole numbers below 2^53")]
+    let version = version as u64;
+    let saved = options(opening, false).and_then(|options| {
+        let options = Options {
+            create: false,
+            read_only: true,
+            ..options
+        };
+        let database = Database::open(Arc::new(JsStorage::new(source, beside_writer)), options)?;
+        database.backup_since(version, &mut sink, &mut progress)
+    });
+    let report = saved.map_err(|error| to_js(&error))?;
+    Ok((report.outcome == BackupOutcome::Complete).then(|| report::saved(&report)))
+}
+
+/// Adds the commits of an incremental backup to a database: all of them or none. Returns and throws
+/// what `restore` does.
+#[wasm_bindgen(js_name = restoreCommits)]
+pub fn restore_commits(
+    backup: HostFile,
+    target: HostStorage,
+    opening: &[u8],
+    watcher: &Watcher,
+) -> std::result::Result<Option<String>, JsValue> {
+    keep_panic_message();
+    let mut progress = |now: BackupProgress| watcher.tell("restoring", now.records, now.total_records);
+    let restored = options(opening, false).and_then(|options| {
+        let options = Options {
+            create: false,
+            ..options
+        };
+        let mut stream = Stream {
+            file: JsFile::new(backup, "the backup")?,
+            at: 0,
+        };
+        let database = Database::open(storage(target), options)?;
+        let restored = database.restore_commits(&mut stream, &mut progress);
+        let closed = database.close();
+        restored.and_then(|report| closed.map(|()| report))
+    });
+    let report = restored.map_err(|error| to_js(&error))?;
+    Ok((report.outcome == BackupOutcome::Complete).then(|| report::added(&report)))
 }
 
 /// Writes what can be read of a damaged database into a new one. The storage of the new one has to

@@ -1,7 +1,8 @@
 //! Reports of finished work, in JSON.
 
 use mangrove_engine::{
-    Completeness, DamagedRange, LogState, LostRecord, RecoverReport, RecoveredCollection, RecoveredRoot, RestoreReport,
+    BackupReport, Completeness, DamagedRange, LogState, LostRecord, RecoverReport, RecoveredCollection, RecoveredRoot,
+    RestoreReport,
 };
 use mangrove_host::json::{Object, array, problem};
 
@@ -16,6 +17,29 @@ pub(crate) fn restored(report: &RestoreReport) -> String {
         .number("entries", report.records)
         .number("bytes", report.bytes)
         .number("pagesChecked", report.blocks)
+        .end()
+}
+
+/// The report of an incremental backup.
+pub(crate) fn saved(report: &BackupReport) -> String {
+    Object::default()
+        .text("databaseId", &format!("{:032x}", report.database_id))
+        .number("base", report.base)
+        .number("version", report.version)
+        .number("commits", report.commits)
+        .number("changes", report.changes)
+        .number("bytes", report.bytes)
+        .end()
+}
+
+/// The report of an incremental backup that was added to a database.
+pub(crate) fn added(report: &RestoreReport) -> String {
+    Object::default()
+        .text("databaseId", &format!("{:032x}", report.database_id))
+        .number("version", report.version)
+        .number("commits", report.commits)
+        .number("changes", report.changes)
+        .number("bytes", report.bytes)
         .end()
 }
 
