@@ -6,7 +6,7 @@ import { ON_TOP, PACKAGES } from '../bindings-js/build/packages.mjs';
 import { ROOT, toolEnv } from './tools.mjs';
 
 /** Manifests of all packages, by name. */
-export const MANIFESTS = new Map(['kv', ...ON_TOP].map((directory) => {
+export const MANIFESTS = new Map(['kv', ...ON_TOP, 'cli'].map((directory) => {
   const manifest = JSON.parse(readFileSync(join(PACKAGES, directory, 'package.json'), 'utf8'));
   return [manifest.name, manifest];
 }));

@@ -6,6 +6,7 @@ import { I686_TARGET, ROOT, hasI686, output } from './tools.mjs';
 
 const KV = join(PACKAGES, 'kv');
 const REPLICATION = join(PACKAGES, 'replication');
+const CLI = join(PACKAGES, 'cli');
 const EXAMPLES = join(ROOT, 'tests-e2e', 'examples');
 const RUNNERS = join(KV, 'test-runners');
 const NODES = join(KV, 'test-nodes');
@@ -32,7 +33,7 @@ function typeScriptProjects() {
   return workspaces.filter((location) => existsSync(join(ROOT, location, 'tsconfig.json')));
 }
 
-/** The native tool, which its tests build. */
+/** The native tool, which a step builds. */
 function nativeTool() {
   return join(process.env.CARGO_TARGET_DIR ?? join(ROOT, 'target'), 'debug', 'mangrove');
 }
@@ -70,6 +71,7 @@ export const STEPS = [
   { name: 'node', suite: 'quick', cwd: KV, command: ['npm', 'run', '--silent', 'test'] },
   { name: 'node replication', suite: 'quick', cwd: REPLICATION, command: ['npm', 'run', '--silent', 'test'], env: { REPLICATION_RUNS: '2' } },
   { name: 'node packages', suite: 'quick', cwd: PACKAGES, command: ['node', '--import', 'tsx', '--test', '--test-reporter', 'spec', ...testFiles(SMALL_TESTS)] },
+  { name: 'cli', suite: 'quick', cwd: CLI, command: ['npm', 'run', '--silent', 'test'] },
   // Random histories of replication, 2,000 in all; the step `node` has a few of them.
   { name: 'histories', suite: 'quick', cwd: REPLICATION, command: ['node', '--import', 'tsx', '--test', '--test-reporter', 'spec', 'test/histories.test.ts', 'test/converge.test.ts'], env: { REPLICATION_RUNS: '64', REPLICATION_SEED: '2' } },
   // Waits for the lock of `rust` while that compiles.
@@ -119,13 +121,10 @@ export const STEPS = [
   ...['deno', 'bun'].map((runtime) => ({
     name: `examples ${runtime}`, suite: 'runtimes', command: ['npm', 'run', '--silent', 'test:runtime', '--workspace', 'mangrove-examples'], env: { EXAMPLES_IN: runtime },
   })),
-  // Runs the native tool's tests on the package's tool, then tests the locks between the two. The
-  // skipped test runs the tool a thousand times.
-  {
-    name: 'cli', suite: 'runtimes', env: { MANGROVE_PROGRAM: join(KV, 'dist', 'cli.js') },
-    command: ['cargo', 'test', '--no-fail-fast', '--package', 'mangrove-cli', '--tests', '--', '--skip', 'failures::damage', '--exact'],
-  },
-  { name: 'cli locks', suite: 'runtimes', after: 'cli', cwd: KV, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
+  ...['deno', 'bun'].map((runtime) => ({ name: `cli ${runtime}`, suite: 'runtimes', cwd: CLI, command: ['npm', 'run', '--silent', `test:${runtime}`] })),
+  { name: 'native cli', suite: 'runtimes', native: true, command: ['cargo', 'build', '--package', 'mangrove-cli'] },
+  // The locks between the native tool and the package.
+  { name: 'cli locks', suite: 'runtimes', after: 'native cli', cwd: CLI, command: ['npm', 'run', '--silent', 'test:locks'], env: { MANGROVE_NATIVE: nativeTool() } },
 
   // The protocol between tabs: random schedules, and whether they find deliberate mistakes.
   { name: 'tabs', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:tabs'] },

@@ -38,6 +38,9 @@ open('required', { storage: 'memory' }).then(async (db) => {
 });
 `;
 
+/** Source maps and the sources that they name included. */
+const MAX_UNPACKED_BYTES = 6e6;
+
 /**
  * Versions far from those that the adapters are tested with: a project that has them for other
  * reasons must still be able to install the package.
@@ -45,9 +48,9 @@ open('required', { storage: 'memory' }).then(async (db) => {
 const OTHER_VERSIONS = ['keyv@6.0.0-rc.1', 'unstorage@2.0.0-beta.0', 'abstract-level@1.0.4', '@automerge/automerge-repo@1.2.1'];
 const NO_NETWORK = /\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENOTCACHED|ERR_SOCKET_TIMEOUT)\b/;
 
-/** The command line tool as it is installed: `npx mangrove-kv` runs this file. */
+/** The command line tool as it is installed: `npx @mangrove-kv/cli` runs this file. */
 const TOOL = join('node_modules', '.bin', 'mangrove-kv');
-const TOOL_FILE = join('node_modules', 'mangrove-kv', 'dist', 'cli.js');
+const TOOL_FILE = join('node_modules', '@mangrove-kv', 'cli', 'dist', 'mangrove-kv.js');
 
 /** What a strict project with nothing but its runtime's types makes of ours. */
 const TYPED_PROGRAM = `
@@ -106,7 +109,7 @@ function checkTypes(directory, programs) {
 }
 
 /** The entries of a package that have types. */
-function typedEntries({ name, exports }) {
+function typedEntries({ name, exports = {} }) {
   return Object.entries(exports).filter(([, entry]) => entry.types !== undefined).map(([path]) => path.replace('.', name));
 }
 
@@ -212,8 +215,11 @@ try {
   for (const [name, { tarball }] of packed) {
     check(`publint ${name}`, directory, ['publint', 'run', '--strict', tarball]);
     // The other runtimes' CommonJS programs require ES modules.
-    check(`attw ${name}`, directory, ['attw', tarball, '--profile', 'esm-only']);
+    if (MANIFESTS.get(name).exports !== undefined) check(`attw ${name}`, directory, ['attw', tarball, '--profile', 'esm-only']);
   }
+  const { unpackedSize } = packed.get('mangrove-kv');
+  process.stdout.write(`mangrove-kv: ${(unpackedSize / 1e6).toFixed(2)} MB unpacked\n`);
+  if (unpackedSize > MAX_UNPACKED_BYTES) throw new Error(`mangrove-kv has ${unpackedSize} bytes unpacked, more than ${MAX_UNPACKED_BYTES}`);
   checkLinks(packed.get('mangrove-kv').tarball);
   checkPrepack(join(directory, 'again'));
   checkPeers(directory, tarballs);

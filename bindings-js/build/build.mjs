@@ -1,6 +1,6 @@
 // Builds mangrove-kv into its dist/: the engine as WebAssembly, the bundles, and the types. With `--if-changed`, as before packing, only if
 // dist/ is not what the last build made of the sources as they are.
-import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { ROOT, hashOfFiles, run } from '../../.ci/tools.mjs';
 import { DIST, KV, bundle } from './bundle.mjs';
@@ -23,7 +23,6 @@ const MODULES = [
   { crate: 'core', directory: directoryOf('wasm'), name: 'mangrove', features: ['encryption'], isWhole: true, parts: 'mangrove_encrypted' },
   { crate: 'core', directory: directoryOf('wasm-plain'), name: 'mangrove', parts: 'mangrove', glueOf: directoryOf('wasm') },
   { crate: 'maintenance', directory: directoryOf('wasm-maintenance'), name: 'mangrove_maintenance', features: ['encryption'], isWhole: true },
-  { crate: '../cli', directory: directoryOf('wasm-cli'), name: 'mangrove_cli', isWhole: true, inputs: ['bindings-js/cli/build.rs', 'engine/cli/Cargo.toml', 'engine/cli/src'] },
 ];
 const DIST_STAMP = join(KV, 'build', 'dist.sha256');
 
@@ -45,7 +44,7 @@ const SHARED_INPUTS = [
   'bindings-js/build/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
 ];
-const inputsOf = ({ crate, inputs = [] }) => [...SHARED_INPUTS, `bindings-js/wasm/${crate}/Cargo.toml`, `bindings-js/wasm/${crate}/src`, ...inputs];
+const inputsOf = ({ crate }) => [...SHARED_INPUTS, `bindings-js/wasm/${crate}/Cargo.toml`, `bindings-js/wasm/${crate}/src`];
 
 const DIST_INPUTS = [
   ...new Set(MODULES.flatMap(inputsOf)),
@@ -139,7 +138,6 @@ function emitTypes() {
 }
 
 function copyAssets() {
-  chmodSync(join(DIST, 'cli.js'), 0o755);
   for (const [name, directory] of Object.entries(PACKED)) copyFileSync(join(KV, 'build', directory, 'packed.js'), join(DIST, name));
   for (const file of MODULES.flatMap(filesOf)) copyFileSync(file, join(DIST, basename(file)));
   copyLicences(KV);

@@ -49,7 +49,7 @@ const SERVER_ENTRIES = {
   'node-migrations': 'migrations/migrations',
   'node-internal': 'entries/internal',
   'durable-object': 'entries/durable-object',
-  'cli': 'entries/cli',
+  'node-tool': 'platform/tool',
 };
 
 /**
@@ -153,7 +153,7 @@ export async function bundle() {
 
 /** The entries that need no module but those of a development build. */
 const DEVELOPED = ENTRIES.filter(({ isInlined }) => isInlined !== true);
-const SERVER_DEVELOPED = Object.keys(SERVER_ENTRIES).filter((name) => !/inline|cli/.test(name));
+const SERVER_DEVELOPED = Object.keys(SERVER_ENTRIES).filter((name) => !/inline/.test(name));
 
 /** Builds an entry, and again after each change, of which it tells. */
 async function watchEntry(options, onRebuilt) {

@@ -38,5 +38,4 @@ export const WASM_OPT = {
   // What is called from one place stays a function: the larger functions compress worse by a twentieth.
   core: ['-O3', '--one-caller-inline-max-function-size=0', '--converge', ...COMMON],
   maintenance: ['-Oz', '--converge', ...COMMON],
-  '../cli': ['-Os', ...COMMON],
 };

@@ -3,7 +3,7 @@ import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { output, toolEnv } from '../../.ci/tools.mjs';
 
-const ROOT_CRATES = ['mangrove-bindings', 'mangrove-maintenance', 'mangrove-cli-module'];
+const ROOT_CRATES = ['mangrove-bindings', 'mangrove-maintenance'];
 const PERMISSIVE = /^(MIT|Apache-2\.0|BSD-[23]-Clause|ISC|Zlib|0BSD|Unlicense|Unicode-3\.0|BlueOak-1\.0\.0)$/;
 
 function readMetadata() {

@@ -11,7 +11,9 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { open } from '../dist/node.js';
 
+const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 const DIST = fileURLToPath(new URL('../dist/', import.meta.url));
+const TOOL = fileURLToPath(new URL('../../cli/dist/mangrove-kv.js', import.meta.url));
 const VERSIONS = ['20', '22', '24'];
 
 /** What all programs share: `say` prints the outcome of a call on one line. */
@@ -181,6 +183,17 @@ for (const version of VERSIONS) {
       assert.equal(run(WRITES, ...below(path), ...locks).open, '2002');
     }));
   }
+
+  test(`Node ${version}: the command line tool`, options, inDirectory(async ({ directory, path }) => {
+    await make(path);
+    const permission = version === '20' ? '--experimental-permission' : '--permission';
+    const tool = (...args) => execFileSync(node, [permission, '--no-warnings', read(`${ROOT}*`), ...below(directory), TOOL, ...args], { cwd: directory, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
+    assert.equal(JSON.parse(tool('backup', path, join(directory, 'backup'))).entries, 1);
+    assert.equal(tool('dump', path), '{"collection":"","key":"a","value":1}\n');
+    assert.equal(JSON.parse(tool('restore', join(directory, 'backup'), join(directory, 'copy'))).entries, 1);
+    assert.equal(tool('set', join(directory, 'copy'), '"b"', '2'), '');
+    assert.equal(tool('count', join(directory, 'copy')), '2\n');
+  }));
 
   test(`Node ${version}: an engine in a worker`, options, inDirectory(async ({ path, run }) => {
     mkdirSync(path);

@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 
 const PACKAGES = fileURLToPath(new URL('../../', import.meta.url));
 
-const LAYERS = ['base', 'codec', 'types', 'storage', 'wire', 'engine', 'tabs', 'api', 'maintenance', 'live', 'migrations', 'cli', 'platform', 'entries'];
+const LAYERS = ['base', 'codec', 'types', 'storage', 'wire', 'engine', 'tabs', 'api', 'maintenance', 'live', 'migrations', 'platform', 'entries'];
 
 const IMPORT = /^(?:import|export)\s[^;]*?from\s+'([^']+)'/gm;
 

@@ -261,7 +261,7 @@ test('who waits for another holder hears after a second which one it is, and wai
 
 test('the verb unlock gives a database free', needsFallback, () => withPath(async (path) => {
   await remember(path);
-  const tool = fileURLToPath(new URL('../dist/cli.js', import.meta.url));
+  const tool = fileURLToPath(new URL('../../cli/dist/mangrove-kv.js', import.meta.url));
   const unlock = (...args: string[]) => spawnSync(process.execPath, [tool, 'unlock', ...args], { env: { PATH: '/nowhere' }, encoding: 'utf8' });
   leaveLock(path, {}, new Date());
   assert.match(unlock(path).stderr, /^mangrove: KV_LOCKED: .*the host elsewhere/);

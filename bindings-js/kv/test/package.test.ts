@@ -8,9 +8,9 @@ import { manifests } from './support/packages.ts';
 test('all packages have the same version, and ask for each other in exactly that', () => {
   const names = new Set(manifests.map(({ name }) => name));
   const version = manifests.find(({ name }) => name === 'mangrove-kv')?.version;
-  for (const { name, version: own, peerDependencies = {} } of manifests) {
+  for (const { name, version: own, peerDependencies = {}, dependencies = {} } of manifests) {
     assert.equal(own, version, name);
-    for (const [peer, range] of Object.entries(peerDependencies)) if (names.has(peer)) assert.equal(range, version, `${name} -> ${peer}`);
+    for (const [peer, range] of Object.entries({ ...peerDependencies, ...dependencies })) if (names.has(peer)) assert.equal(range, version, `${name} -> ${peer}`);
   }
 });
 

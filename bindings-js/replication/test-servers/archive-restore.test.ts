@@ -23,7 +23,7 @@ import { Cluster } from './support/nats.ts';
 import { startMinio } from './support/s3.ts';
 import type { S3Server } from './support/s3.ts';
 
-const CLI = fileURLToPath(new URL('../../kv/dist/cli.js', import.meta.url));
+const CLI = fileURLToPath(new URL('../../cli/dist/mangrove-kv.js', import.meta.url));
 const collections = { notes: {}, accounts: { mode: 'strict' } } as const;
 /** Sealed with it, and given to the tool as a file. */
 const SEAL_KEY = Uint8Array.from({ length: 32 }, (_, at) => at * 7);

@@ -15,10 +15,9 @@ pub(crate) struct CollectionArguments {
 
 #[derive(Args)]
 pub(crate) struct RawArguments {
-    /// Keys and values of collections without a codec are strings of this form instead of
-    /// {"$bytes":…}.
-    #[arg(long = "raw", value_name = "FORM")]
-    pub(crate) form: Option<Raw>,
+    /// How strings stand for the bytes of keys and values; {"$bytes":"base64"} is read in any case.
+    #[arg(long = "raw", value_name = "FORM", default_value = "utf8")]
+    pub(crate) form: Raw,
 }
 
 #[derive(Args)]

@@ -61,14 +61,6 @@ impl Failure {
         Self::coded(CORRUPT, message)
     }
 
-    pub(crate) fn corrupt_key(codec: &str) -> Self {
-        Self::coded(CORRUPT, format!("a stored key does not belong to codec {codec}"))
-    }
-
-    pub(crate) fn corrupt_value(codec: &str) -> Self {
-        Self::coded(CORRUPT, format!("a stored value does not belong to codec {codec}"))
-    }
-
     /// Reports [`Stale`](Self::Stale) when something was already printed.
     pub(crate) fn stale_output() -> Self {
         Self::coded(

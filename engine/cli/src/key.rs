@@ -1,15 +1,15 @@
 //! The key of an encrypted database, which stands in a file: arguments can be seen by other users of
 //! the machine, and stay in the shell's history.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::Args;
-use mangrove_engine::{Key, Options, PassphraseCost};
+use mangrove_engine::{Key, Options, PassphraseCost, system_random};
 
 use crate::failure::{Failure, Result};
-use crate::system::system;
 
 const KEY_BYTES: usize = 32;
 /// Longest file that is read.
@@ -44,7 +44,7 @@ impl KeyArguments {
     }
 }
 
-/// Returns options of databases, with the machine's clock and randomness and the user's key.
+/// Returns options of databases, with the user's key.
 pub(crate) fn options() -> Result<Options> {
     let key = match KEY.get() {
         Some(key) => key,
@@ -55,14 +55,14 @@ pub(crate) fn options() -> Result<Options> {
     };
     Ok(Options {
         key: key.clone(),
-        ..system().options()
+        ..Options::default()
     })
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let failed = |error: &std::io::Error| Failure::io(&format!("reading {}", file.display()), error);
-    let opened = system().open(file).map_err(|error| failed(&error))?;
+    let opened = File::open(file).map_err(|error| failed(&error))?;
     opened
         .take(MAX_FILE_BYTES)
         .read_to_end(&mut bytes)
@@ -100,7 +100,7 @@ pub(crate) fn read_key(file: &Path) -> Result<Key> {
             ))
         })?,
     };
-    Ok(Key::with_random(key, system().random()))
+    Ok(Key::with_random(key, system_random))
 }
 
 /// Reads a passphrase. The cost is for a new database and for a changed key.
@@ -113,7 +113,7 @@ pub(crate) fn read_passphrase(file: &Path, cost: PassphraseCost) -> Result<Key> 
             file.display()
         )));
     }
-    Ok(Key::passphrase_with_random(text, cost, system().random())?)
+    Ok(Key::passphrase_with_random(text, cost, system_random)?)
 }
 
 #[cfg(test)]

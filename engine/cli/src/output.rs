@@ -1,14 +1,13 @@
 //! Standard output, buffered, line by line.
 
-use std::io::Write;
+use std::io::{StdoutLock, Write, stdout};
 
 use crate::failure::{Failure, Result};
-use crate::system::system;
 
 const BUFFER_BYTES: usize = 1 << 16;
 
 pub(crate) struct Output {
-    out: Box<dyn Write>,
+    out: StdoutLock<'static>,
     buffer: Vec<u8>,
     /// Whether a reader may have seen something.
     has_begun: bool,
@@ -17,7 +16,7 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn new() -> Self {
         Self {
-            out: system().output(),
+            out: stdout().lock(),
             buffer: Vec::with_capacity(BUFFER_BYTES),
             has_begun: false,
         }

@@ -1,10 +1,9 @@
 //! Progress on standard error.
 
-use std::time::Duration;
+use std::io::{IsTerminal, Write, stderr};
+use std::time::{Duration, Instant};
 
 use mangrove_engine::BackupProgress;
-
-use crate::system::system;
 
 /// Time between two reports.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -14,12 +13,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Progress {
     is_wanted: bool,
     is_terminal: bool,
-    last: Option<Duration>,
+    last: Option<Instant>,
 }
 
 impl Progress {
     pub(crate) fn new(is_asked_for: bool) -> Self {
-        let is_terminal = system().is_error_output_terminal();
+        let is_terminal = stderr().is_terminal();
         Self {
             is_wanted: is_asked_for || is_terminal,
             is_terminal,
@@ -40,15 +39,15 @@ impl Progress {
 
     /// Shows a line, unless the previous one is recent and this is not the last.
     pub(crate) fn show(&mut self, is_last: bool, line: impl FnOnce() -> String) {
-        let now = system().now();
-        if !self.is_wanted || (!is_last && self.last.is_some_and(|last| now.saturating_sub(last) < PAUSE)) {
+        let now = Instant::now();
+        if !self.is_wanted || (!is_last && self.last.is_some_and(|last| now - last < PAUSE)) {
             return;
         }
         self.last = Some(now);
         let line = line();
         if self.is_terminal {
             // The previous line may have been longer.
-            let _ = write!(system().error_output(), "\r{line}\x1B[K");
+            let _ = write!(stderr(), "\r{line}\x1B[K");
         } else {
             note(&line);
         }
@@ -64,7 +63,7 @@ impl Progress {
 
 /// Prints a line on standard error; a closed one is no reason to fail.
 pub(crate) fn note(line: &str) {
-    let _ = writeln!(system().error_output(), "{line}");
+    let _ = writeln!(stderr(), "{line}");
 }
 
 impl Drop for Progress {

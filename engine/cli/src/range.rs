@@ -1,12 +1,12 @@
-//! Ranges of records: bounds in JSON, read by the collection's key codec.
+//! Ranges of records: bounds in JSON.
 
 use std::ops::Bound;
 
 use clap::Args;
 use mangrove_engine::KeyRange;
 
-use crate::codec::{KeyCodec, parse};
-use crate::failure::{Failure, Result};
+use crate::codec::Raw;
+use crate::failure::Result;
 
 #[derive(Args)]
 pub(crate) struct RangeArguments {
@@ -16,7 +16,7 @@ pub(crate) struct RangeArguments {
     /// Key before which the range ends, as JSON.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     end: Option<String>,
-    /// Only keys that begin with this string, these bytes or the elements of this array, as JSON.
+    /// Only keys that begin with these bytes, as JSON.
     #[arg(long, value_name = "KEY")]
     prefix: Option<String>,
 }
@@ -28,22 +28,22 @@ pub(crate) struct ByteRange {
 }
 
 impl RangeArguments {
-    pub(crate) fn encode(&self, codec: KeyCodec) -> Result<ByteRange> {
+    pub(crate) fn encode(&self, raw: Raw) -> Result<ByteRange> {
         let key = |name: &str, json: &Option<String>| {
-            let Some(json) = json else { return Ok(None) };
-            let key = parse(json).and_then(|json| codec.encode(&json));
-            key.map(Some).map_err(|failure| failure.within(name))
+            let key = json.as_deref().map(|json| raw.key(json)).transpose();
+            key.map_err(|failure| failure.within(name))
         };
         let mut range = ByteRange {
             lower: key("--start", &self.start)?,
             upper: key("--end", &self.end)?,
         };
-        if let Some(json) = &self.prefix {
-            let bounds = parse(json).and_then(|json| codec.prefix(&json));
-            let (lower, upper) = bounds.map_err(|failure: Failure| failure.within("--prefix"))?;
+        if let Some(prefix) = key("--prefix", &self.prefix)? {
             // `None` sorts below every lower bound, so the greater of the two is the narrower.
-            range.lower = range.lower.max(Some(lower));
-            range.upper = [range.upper, upper].into_iter().flatten().min();
+            range.upper = [range.upper, mangrove_engine::prefix_end(&prefix)]
+                .into_iter()
+                .flatten()
+                .min();
+            range.lower = range.lower.max(Some(prefix));
         }
         Ok(range)
     }

@@ -1,7 +1,7 @@
 //! A database on disk: the directory that Node and native programs use, or the single file that a
 //! browser exports.
 
-use std::any::Any;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use mangrove_engine::{Database, Error, Options};
 use crate::failure::{Failure, Result};
 use crate::files::{RestoringFiles, SingleFile};
 use crate::key;
-use crate::system::{Sharing, is_directory, is_file, program, system};
+use crate::system::{self, DirectoryLock, Sharing, program};
 
 /// Name of the data file in a directory, as the engine asks for it.
 pub(crate) const DATA_FILE: &str = "data";
@@ -21,9 +21,6 @@ const LOG_FILE: &str = "log";
 const BACKUP_MAGIC: [u8; 8] = *b"MANGRBAK";
 /// How often a read is attempted while a writer overwrites the data.
 const READ_ATTEMPTS: u32 = 10;
-
-/// The lock on a directory, until it is dropped.
-type DirectoryLock = Box<dyn Any>;
 
 /// How a verb that writes opens a database.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,7 +42,7 @@ struct Place {
 
 impl Place {
     fn of(path: &Path) -> Result<Self> {
-        if let (true, Some(name)) = (is_file(path), path.file_name()) {
+        if let (true, Some(name)) = (path.is_file(), path.file_name()) {
             let name = name.to_str().ok_or_else(|| {
                 let what = "the name of a data file has to be UTF-8; rename it, or open a directory in which it is named \"data\"";
                 Failure::argument(format!("{}: {what}", path.display()))
@@ -75,7 +72,7 @@ impl Place {
     }
 
     fn files(&self, sharing: Sharing) -> Arc<dyn Storage> {
-        let files = system().storage(&self.directory, sharing);
+        let files = system::storage(&self.directory, sharing);
         match &self.single {
             Some(name) => Arc::new(SingleFile::new(files, name)),
             None => files,
@@ -89,20 +86,20 @@ impl Place {
 }
 
 fn lock(directory: &Path) -> Result<Option<DirectoryLock>> {
-    Ok(system().lock(directory)?)
+    Ok(system::lock(directory)?)
 }
 
 /// Creates a directory if it is missing, and locks it if it belongs to the database. Returns
 /// whether it was missing.
 fn claim(directory: &Path, is_own: bool) -> Result<(bool, Option<DirectoryLock>)> {
-    let is_new = !is_directory(directory);
+    let is_new = !directory.is_dir();
     if is_new {
-        system().create_directory(directory)?;
+        system::create_directory(directory)?;
     }
     let lock = if is_own { lock(directory) } else { Ok(None) };
     if lock.is_err() && is_new {
         // It stays if someone else has put something there.
-        let _ = system().remove_directory(directory);
+        let _ = fs::remove_dir(directory);
     }
     Ok((is_new, lock?))
 }
@@ -111,9 +108,8 @@ fn claim(directory: &Path, is_own: bool) -> Result<(bool, Option<DirectoryLock>)
 fn check_no_backup(path: &Path) -> Result<()> {
     let mut front = [0; BACKUP_MAGIC.len()];
     // Opening the file reports that it cannot be read.
-    let is_backup = is_file(path)
-        && system()
-            .open(path)
+    let is_backup = path.is_file()
+        && File::open(path)
             .and_then(|mut file| file.read_exact(&mut front))
             .is_ok()
         && front == BACKUP_MAGIC;
@@ -207,12 +203,11 @@ impl Store {
         let place = Place::of(path)?;
         let storage = place.files(Sharing::Alone);
         let create = matches!(access, Access::Create | Access::CreateNew);
-        let mut options = Options {
+        let options = Options {
             create,
             exclusive: access == Access::CreateNew,
             ..key::options()?
         };
-        options.advanced.database_id = system().new_id();
         if !create {
             check_exists(&*storage, path)?;
         }
@@ -226,7 +221,7 @@ impl Store {
                 drop(lock);
                 if is_new {
                     // It stays if a file was created in it.
-                    let _ = system().remove_directory(&place.directory);
+                    let _ = fs::remove_dir(&place.directory);
                 }
                 return Err(failure);
             }
@@ -251,14 +246,14 @@ impl Store {
         let is_empty = self.database.version() == 0;
         let closed = self.database.close();
         if let (Err(_), true, Some((directory, is_new))) = (&result, is_empty, self.created) {
-            let files = system().storage(&directory, Sharing::Alone);
+            let files = system::storage(&directory, Sharing::Alone);
             for name in [DATA_FILE, LOG_FILE] {
                 // The reason why the work failed is what counts.
                 let _ = files.remove(name);
             }
             drop(self.lock);
             if is_new {
-                let _ = system().remove_directory(&directory);
+                let _ = fs::remove_dir(&directory);
             }
         }
         let value = result?;
@@ -282,12 +277,12 @@ pub(crate) struct Replacement {
 impl Replacement {
     /// Refuses to replace files that do not begin like a database's, unless `force` is set.
     pub(crate) fn new(path: &Path, force: bool) -> Result<Self> {
-        if is_file(path) {
+        if path.is_file() {
             let what = format!("{}, a file", path.display());
             return Err(Error::AlreadyExists { what: what.into() }.into());
         }
         let directory = path.to_owned();
-        let files = system().storage(path, Sharing::Alone);
+        let files = system::storage(path, Sharing::Alone);
         let check = |name: &str| -> Result<Option<Arc<dyn StorageFile>>> {
             if !files.exists(name)? {
                 return Ok(None);
@@ -319,7 +314,7 @@ impl Replacement {
     /// Runs what makes the new database, and replaces the old one with it in one step. If that
     /// fails, the old one is unchanged.
     pub(crate) fn fill<T>(mut self, make: impl FnOnce(Arc<dyn Storage>) -> Result<T>) -> Result<T> {
-        let files = system().storage(&self.directory, Sharing::Alone);
+        let files = system::storage(&self.directory, Sharing::Alone);
         let made = make(Arc::new(RestoringFiles(Arc::clone(&files)))).and_then(|made| self.install().map(|()| made));
         if made.is_ok() {
             // The new database was closed, so it needs no log. The old log's records mean nothing
@@ -331,7 +326,7 @@ impl Replacement {
         drop(self);
         if made.is_err() && is_new {
             // It stays if someone else has put something there.
-            let _ = system().remove_directory(&directory);
+            let _ = fs::remove_dir(&directory);
         }
         made
     }
@@ -339,17 +334,17 @@ impl Replacement {
     fn install(&mut self) -> Result<()> {
         let data = self.directory.join(DATA_FILE);
         let failed = |error| Failure::io(&format!("replacing {} by the new database", data.display()), &error);
-        if !system().replaces_open_files() {
+        if cfg!(windows) {
             self.old = None;
         }
         let made = self.directory.join(format!("{DATA_FILE}{}", RestoringFiles::SUFFIX));
-        system().replace(&made, &data).map_err(failed)
+        system::replace(&made, &data).map_err(failed)
     }
 
     /// Removes what this replacement, or an interrupted earlier one, has made.
     fn remove_made(&self) -> Result<()> {
         for name in [DATA_FILE, LOG_FILE, "backup"] {
-            match system().remove_file(&self.directory.join(format!("{name}{}", RestoringFiles::SUFFIX))) {
+            match fs::remove_file(self.directory.join(format!("{name}{}", RestoringFiles::SUFFIX))) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(Failure::io("removing the remains of an interrupted restore", &error));
                 }
@@ -387,7 +382,7 @@ impl Vacancy {
             // The file is empty or already gone; the reason why the work failed is what counts.
             let _ = self.storage.remove(DATA_FILE);
             drop(self.lock);
-            let _ = system().remove_directory(directory);
+            let _ = fs::remove_dir(directory);
         }
         made
     }
@@ -396,13 +391,10 @@ impl Vacancy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::NATIVE;
-    use crate::system::install;
 
     /// Reads while a writer overwrites the first `stale` attempts. Returns the number of attempts
     /// and the result.
     fn read_after(stale: u32) -> (u32, Result<u64>) {
-        install(&NATIVE);
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), Access::Create).unwrap();
         store.write(|_| Ok(())).unwrap();

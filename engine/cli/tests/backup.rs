@@ -5,7 +5,7 @@ use crate::common;
 use std::fs;
 use std::io::Write;
 
-use crate::common::{Place, Run, command, numbered, run};
+use crate::common::{Place, Run, command, key, numbered, run};
 use serde_json::Value;
 
 /// Runs the tool with bytes as input and output.
@@ -34,7 +34,7 @@ fn a_backup_to_a_file_is_restored() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(3000));
     run(&["set", db, "\"large\"", &format!("\"{}\"", "x".repeat(90_000))]).ok();
-    run(&["set", db, "1", "2", "--collection", "other"]).ok();
+    run(&["set", db, "\"1\"", "\"2\"", "--collection", "other"]).ok();
     let (file, copy) = (&place.db("file"), &place.db("deep/er/copy"));
     let saved = parse(&run(&["backup", db, file]).ok());
     assert_eq!(saved["entries"], 3002);
@@ -89,7 +89,7 @@ fn commits_since_a_backup_are_added_to_what_was_restored_from_it() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(100));
     let (full, copy) = (&place.db("full"), &place.db("copy"));
-    run(&["set", db, "1", "\"changed\""]).ok();
+    run(&["set", db, &key(1), "\"changed\""]).ok();
     run(&["backup", db, full, "--since", "1"]).fails(1, "KV_TRUNCATED_FEED");
     assert!(!place.path("full").exists());
     // Once a program has begun a feed, it includes the tool's commits.
@@ -103,9 +103,8 @@ fn commits_since_a_backup_are_added_to_what_was_restored_from_it() {
     run(&["restore", full, copy]).ok();
     let mut version = base.clone();
     for round in 0..3 {
-        let key = round.to_string();
-        run(&["set", db, &key, "\"new\""]).ok();
-        run(&["del", db, &(round + 10).to_string()]).ok();
+        run(&["set", db, &key(round), "\"new\""]).ok();
+        run(&["del", db, &key(round + 10)]).ok();
         let file = &place.db(&format!("later{round}"));
         let saved = parse(&run(&["backup", db, file, "--since", &version]).ok());
         assert_eq!((&saved["base"].to_string(), &saved["commits"]), (&version, &2.into()));
@@ -152,9 +151,9 @@ fn nothing_is_replaced() {
     let before = fs::read(file).unwrap();
     run(&["backup", db, file]).fails(1, "KV_EXISTS");
     assert_eq!(fs::read(file).unwrap(), before);
-    run(&["set", db, "\"new\"", "1"]).ok();
+    run(&["set", db, "\"new\"", "\"1\""]).ok();
     run(&["restore", file, db]).fails(1, "KV_EXISTS");
-    assert_eq!(run(&["get", db, "\"new\""]).ok(), "1\n");
+    assert_eq!(run(&["get", db, "\"new\""]).ok(), "\"1\"\n");
 }
 
 #[test]
@@ -185,7 +184,7 @@ fn restore_replaces_a_database_on_request() {
     let db = &place.loaded("db", &numbered(300));
     let file = &place.db("file");
     let saved = parse(&run(&["backup", db, file]).ok());
-    run(&["set", db, "\"later\"", "1"]).ok();
+    run(&["set", db, "\"later\"", "\"1\""]).ok();
     let failed = run(&["restore", file, db]).fails(1, "KV_EXISTS");
     assert!(failed.err.contains("--overwrite"), "{}", failed.err);
     run(&["get", db, "\"later\""]).ok();
@@ -249,8 +248,8 @@ fn a_backup_is_no_database_and_says_so() {
     let before = fs::read(file).unwrap();
     let mut verbs = common::reading(file).to_vec();
     verbs.extend([
-        vec!["set", file, "1", "2"],
-        vec!["del", file, "1"],
+        vec!["set", file, "\"1\"", "\"2\""],
+        vec!["del", file, "\"1\""],
         vec!["compact", file],
         vec!["list", file],
     ]);

@@ -8,17 +8,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Place, command, numbered, reading, run};
+use crate::common::{Place, command, key, numbered, reading, run};
 use mangrove_engine::storage::FsStorage;
-use mangrove_engine::{AdvancedOptions, Database, Durability, Options};
+use mangrove_engine::{Database, Durability, Options};
 use serde_json::Value;
 
 fn write(db: &str) -> Database {
     let options = Options {
-        advanced: AdvancedOptions {
-            log_bytes: Some(256 << 10),
-            ..AdvancedOptions::default()
-        },
+        log_bytes: Some(256 << 10),
         ..Options::default()
     };
     Database::open(Arc::new(FsStorage::new(db)), options).unwrap()
@@ -44,12 +41,11 @@ fn an_open_writer_blocks_no_reader() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(1000));
     let writer = write(db);
-    let key = [0x10, 0xc0, 0x1c, 0, 0, 0, 0, 0, 0];
     // Only in the log, and still visible.
     let mut transaction = writer.begin().unwrap();
-    transaction.set("", &key, b"\x63new").unwrap();
+    transaction.set("", b"00007", b"new").unwrap();
     transaction.commit(Durability::Strict).unwrap();
-    assert_eq!(run(&["get", db, "7"]).ok(), "\"new\"\n");
+    assert_eq!(run(&["get", db, &key(7)]).ok(), "\"new\"\n");
     for arguments in reading(db) {
         let output = common::output(&mut command(&arguments));
         let err = String::from_utf8_lossy(&output.stderr);
@@ -59,9 +55,9 @@ fn an_open_writer_blocks_no_reader() {
     run(&["backup", db, file]).ok();
     run(&["restore", file, copy]).ok();
     assert_eq!(run(&["dump", copy]).ok(), run(&["dump", db]).ok());
-    run(&["set", db, "1", "2"]).fails(1, "KV_LOCKED");
+    run(&["set", db, &key(1), "\"2\""]).fails(1, "KV_LOCKED");
     writer.close().unwrap();
-    assert_eq!(run(&["get", db, "7"]).ok(), "\"new\"\n");
+    assert_eq!(run(&["get", db, &key(7)]).ok(), "\"new\"\n");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn noise(count: usize) -> String {
     };
     let mut line = |key| {
         format!(
-            "{{\"key\":{key},\"value\":\"{}\"}}\n",
+            "{{\"key\":\"{key:05}\",\"value\":\"{}\"}}\n",
             (0..20).map(|_| word()).collect::<String>()
         )
     };

@@ -112,14 +112,14 @@ fn every_verb_takes_the_key() {
 #[test]
 fn wrong_missing_and_needless_keys_are_refused() {
     let files = Files::new();
-    files.run(&["set", "@db", "1", "2", "--key-file", "@key"]).ok();
-    files.run(&["get", "@db", "1"]).fails(1, "KV_WRONG_KEY");
-    files.run(&["set", "@db", "1", "3"]).fails(1, "KV_WRONG_KEY");
+    files.run(&["set", "@db", "\"1\"", "\"2\"", "--key-file", "@key"]).ok();
+    files.run(&["get", "@db", "\"1\""]).fails(1, "KV_WRONG_KEY");
+    files.run(&["set", "@db", "\"1\"", "\"3\""]).fails(1, "KV_WRONG_KEY");
     files
-        .run(&["get", "@db", "1", "--key-file", "@other"])
+        .run(&["get", "@db", "\"1\"", "--key-file", "@other"])
         .fails(1, "KV_WRONG_KEY");
     files
-        .run(&["get", "@db", "1", "--passphrase-file", "@phrase"])
+        .run(&["get", "@db", "\"1\"", "--passphrase-file", "@phrase"])
         .fails(1, "KV_WRONG_KEY");
     for file in ["@short", "@empty", "@missing"] {
         let code = if file == "@missing" {
@@ -127,25 +127,28 @@ fn wrong_missing_and_needless_keys_are_refused() {
         } else {
             "KV_INVALID_ARGUMENT"
         };
-        files.run(&["get", "@db", "1", "--key-file", file]).fails(1, code);
+        files.run(&["get", "@db", "\"1\"", "--key-file", file]).fails(1, code);
     }
     files
-        .run(&["get", "@db", "1", "--passphrase-file", "@empty"])
+        .run(&["get", "@db", "\"1\"", "--passphrase-file", "@empty"])
         .fails(1, "KV_INVALID_ARGUMENT");
-    files.run(&["set", "@plain", "1", "2"]).ok();
+    files.run(&["set", "@plain", "\"1\"", "\"2\""]).ok();
     files
-        .run(&["get", "@plain", "1", "--key-file", "@key"])
+        .run(&["get", "@plain", "\"1\"", "--key-file", "@key"])
         .fails(1, "KV_NOT_ENCRYPTED");
     files
         .run(&["change-key", "@plain", "--new-key-file", "@key"])
         .fails(1, "KV_NOT_ENCRYPTED");
-    assert_eq!(files.run(&["get", "@db", "1", "--key-file", "@key"]).ok().trim(), "2");
+    assert_eq!(
+        files.run(&["get", "@db", "\"1\"", "--key-file", "@key"]).ok().trim(),
+        "\"2\""
+    );
 }
 
 #[test]
 fn a_key_is_changed_for_a_passphrase_and_back() {
     let files = Files::new();
-    files.run(&["set", "@db", "1", "2", "--key-file", "@key"]).ok();
+    files.run(&["set", "@db", "\"1\"", "\"2\"", "--key-file", "@key"]).ok();
     files
         .run(&[
             "change-key",
@@ -159,10 +162,10 @@ fn a_key_is_changed_for_a_passphrase_and_back() {
         ])
         .ok();
     files
-        .run(&["get", "@db", "1", "--key-file", "@key"])
+        .run(&["get", "@db", "\"1\"", "--key-file", "@key"])
         .fails(1, "KV_WRONG_KEY");
-    let found = files.run(&["get", "@db", "1", "--passphrase-file", "@phrase"]).ok();
-    assert_eq!(found.trim(), "2");
+    let found = files.run(&["get", "@db", "\"1\"", "--passphrase-file", "@phrase"]).ok();
+    assert_eq!(found.trim(), "\"2\"");
     files
         .run(&[
             "change-key",
@@ -174,16 +177,19 @@ fn a_key_is_changed_for_a_passphrase_and_back() {
         ])
         .ok();
     files
-        .run(&["get", "@db", "1", "--passphrase-file", "@phrase"])
+        .run(&["get", "@db", "\"1\"", "--passphrase-file", "@phrase"])
         .fails(1, "KV_WRONG_KEY");
-    assert_eq!(files.run(&["get", "@db", "1", "--key-file", "@other"]).ok().trim(), "2");
+    assert_eq!(
+        files.run(&["get", "@db", "\"1\"", "--key-file", "@other"]).ok().trim(),
+        "\"2\""
+    );
 }
 
 #[test]
 fn everything_is_encrypted_anew_under_the_same_key() {
     let files = Files::new();
-    files.run(&["set", "@db", "1", "2", "--key-file", "@key"]).ok();
-    files.run(&["set", "@plain", "1", "2"]).ok();
+    files.run(&["set", "@db", "\"1\"", "\"2\"", "--key-file", "@key"]).ok();
+    files.run(&["set", "@plain", "\"1\"", "\"2\""]).ok();
     files.run(&["reencrypt", "@plain"]).fails(1, "KV_NOT_ENCRYPTED");
     files.run(&["reencrypt", "@db"]).fails(1, "KV_WRONG_KEY");
     let sealed_key = || files.data("db")[168..240].to_vec();
@@ -191,6 +197,9 @@ fn everything_is_encrypted_anew_under_the_same_key() {
     files.run(&["reencrypt", "@db", "--key-file", "@key"]).ok();
     assert_ne!(sealed_key(), before);
     assert_eq!(files.data("db")[164], 1, "no previous key is left");
-    assert_eq!(files.run(&["get", "@db", "1", "--key-file", "@key"]).ok().trim(), "2");
+    assert_eq!(
+        files.run(&["get", "@db", "\"1\"", "--key-file", "@key"]).ok().trim(),
+        "\"2\""
+    );
     files.run(&["verify", "@db", "--key-file", "@key"]).ok();
 }

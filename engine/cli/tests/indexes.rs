@@ -43,16 +43,20 @@ fn writes_are_refused_and_change_nothing() {
     let db = &indexed(&place);
     assert_eq!(list(db)["indexes"], listed(200));
     let before = run(&["dump", db]).ok();
-    let refused = run(&["set", db, "7", "1", "--collection", "a"]).fails(1, "KV_INDEX_MISMATCH");
+    let refused = run(&["set", db, "\"00007\"", "\"1\"", "--collection", "a"]).fails(1, "KV_INDEX_MISMATCH");
     assert!(refused.err.contains("by key"), "{}", refused.err);
     // All lines or none up to the one that fails.
     run_with(&before, &["load", db, "--collection", "a"]).fails(1, "KV_INDEX_MISMATCH");
-    run_with("{\"key\":1000,\"value\":1}\n", &["load", db, "--collection", "a"]).fails(1, "KV_INDEX_MISMATCH");
+    run_with(
+        "{\"key\":\"1000\",\"value\":\"1\"}\n",
+        &["load", db, "--collection", "a"],
+    )
+    .fails(1, "KV_INDEX_MISMATCH");
     assert_eq!(run(&["dump", db]).ok(), before);
     run(&["verify", db]).ok();
     // Other collections can be written to.
-    run(&["set", db, "7", "1", "--collection", "other"]).ok();
-    assert_eq!(run(&["get", db, "7", "--collection", "other"]).ok(), "1\n");
+    run(&["set", db, "\"00007\"", "\"1\"", "--collection", "other"]).ok();
+    assert_eq!(run(&["get", db, "\"00007\"", "--collection", "other"]).ok(), "\"1\"\n");
 }
 
 #[test]
@@ -89,10 +93,10 @@ fn copies_have_the_records_without_the_index() {
         assert_eq!(list(copy)["indexes"], Value::Null);
         run(&["verify", copy]).ok();
         // It takes writes until it is declared again.
-        run(&["set", copy, "100000", "1", "--collection", "a"]).ok();
+        run(&["set", copy, "\"100000\"", "\"1\"", "--collection", "a"]).ok();
         declare(copy);
         assert_eq!(list(copy)["indexes"], listed(201));
-        run(&["set", copy, "100000", "2", "--collection", "a"]).fails(1, "KV_INDEX_MISMATCH");
+        run(&["set", copy, "\"100000\"", "\"2\"", "--collection", "a"]).fails(1, "KV_INDEX_MISMATCH");
         run(&["verify", copy]).ok();
     }
 }

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::{Place, files, fixture, killed, reading};
+use crate::common::{Place, exported, files, killed, reading};
 
 /// Runs the tool as another user where the tests run as root.
 #[test]
@@ -20,8 +20,7 @@ fn no_permission_to_write_is_needed() {
     mode(&place.path(""), 0o755);
     let db = killed(&place, "db", 100);
     fs::create_dir(place.path("js")).unwrap();
-    let exported = place.path("js/exported.mangrove");
-    fs::copy(fixture("javascript.mangrove"), &exported).unwrap();
+    let exported = exported(&place, "js/exported.mangrove");
     let directories = ["db", "js"].map(|name| place.path(name));
     let before = directories.each_ref().map(|directory| files(directory));
     for directory in &directories {
@@ -50,10 +49,10 @@ fn no_permission_to_write_is_needed() {
         assert_eq!(output(&[verb, exported]).status.code(), Some(0), "{verb}");
     }
     for arguments in [
-        &["set", &db, "1", "1"][..],
-        &["del", &db, "1"],
+        &["set", &db, "\"1\"", "\"1\""][..],
+        &["del", &db, "\"1\""],
         &["compact", &db],
-        &["set", exported, "1", "1"],
+        &["set", exported, "\"1\"", "\"1\""],
     ] {
         let output = output(arguments);
         let err = String::from_utf8_lossy(&output.stderr);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::common::{Place, files, killed, numbered, reading, run};
 use mangrove_engine::storage::FsStorage;
-use mangrove_engine::{AdvancedOptions, Database, Durability, Options};
+use mangrove_engine::{Database, Durability, Options};
 use serde_json::Value;
 
 fn read_everything(db: &str) {
@@ -32,7 +32,7 @@ fn not_a_byte_is_changed() {
     let storage = Arc::new(FsStorage::new(&both));
     let database = Database::open(storage, Options::default()).unwrap();
     let mut transaction = database.begin().unwrap();
-    transaction.delete("", &[0x10, 0xc0, 0x08, 0, 0, 0, 0, 0, 0]).unwrap();
+    transaction.delete("", b"00003").unwrap();
     transaction.commit(Durability::Strict).unwrap();
     drop(database);
     assert!(!files(&place.path("both"))["log"].0.is_empty());
@@ -85,9 +85,9 @@ fn readers_share() {
     };
     let reader = Database::open(Arc::new(FsStorage::read_only(db)), options).unwrap();
     read_everything(db);
-    run(&["set", db, "1", "1"]).fails(1, "KV_LOCKED");
+    run(&["set", db, "\"1\"", "\"1\""]).fails(1, "KV_LOCKED");
     drop(reader);
-    run(&["set", db, "1", "1"]).ok();
+    run(&["set", db, "\"1\"", "\"1\""]).ok();
 }
 
 /// Damage to another block as well is not mistaken for the work of a writer.
@@ -95,11 +95,8 @@ fn readers_share() {
 fn a_damaged_checkpoint_is_reported_even_if_the_older_one_replaces_it() {
     let place = Place::new();
     let options = Options {
-        advanced: AdvancedOptions {
-            unit_bytes: 512,
-            node_bytes: 512,
-            ..AdvancedOptions::default()
-        },
+        unit_bytes: 512,
+        node_bytes: 512,
         ..Options::default()
     };
     let db = &place.db("db");

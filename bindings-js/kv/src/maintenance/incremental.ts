@@ -1,6 +1,6 @@
 // Incremental backups, which only the command line tool makes and adds.
 import type { CustomStorage, StorageFile } from '../types/index.ts';
-import { runUpkeep } from './job.ts';
+import { runMaintenance } from './job.ts';
 import type { Maker, Watch } from './job.ts';
 
 /** Of a backup of the commits after `base`. */
@@ -27,7 +27,7 @@ export function backupSince(maker: Maker, source: CustomStorage, isBesideWriter:
     },
   };
   try {
-    return runUpkeep<IncrementalReport>(maker, watch, (instance, opening, watcher) => instance.backupSince(source, isBesideWriter, version, sink, opening, watcher)) as IncrementalReport;
+    return runMaintenance<IncrementalReport>(maker, watch, (instance, opening, watcher) => instance.backupSince(source, isBesideWriter, version, sink, opening, watcher)) as IncrementalReport;
   } catch (error) {
     throw thrown === undefined ? error : thrown.error;
   }
@@ -35,5 +35,5 @@ export function backupSince(maker: Maker, source: CustomStorage, isBesideWriter:
 
 /** Adds the commits of such a backup to a database: all of them or none. */
 export function restoreCommits(maker: Maker, backup: StorageFile, target: CustomStorage, watch: Watch): Omit<IncrementalReport, 'base'> {
-  return runUpkeep<IncrementalReport>(maker, watch, (instance, opening, watcher) => instance.restoreCommits(backup, target, opening, watcher)) as IncrementalReport;
+  return runMaintenance<IncrementalReport>(maker, watch, (instance, opening, watcher) => instance.restoreCommits(backup, target, opening, watcher)) as IncrementalReport;
 }

@@ -25,7 +25,7 @@ export interface Maker {
 }
 
 /** Runs work in an instance of its own; `undefined` if `watch` ended it. */
-export function runUpkeep<R>({ module, secret }: Maker, watch: Watch, work: (instance: Instance, opening: Uint8Array, watcher: { progress: Watch }) => unknown): R | undefined {
+export function runMaintenance<R>({ module, secret }: Maker, watch: Watch, work: (instance: Instance, opening: Uint8Array, watcher: { progress: Watch }) => unknown): R | undefined {
   const instance = instantiate(module);
   let report;
   try {
@@ -40,10 +40,10 @@ export function runUpkeep<R>({ module, secret }: Maker, watch: Watch, work: (ins
 
 /** Builds a database in an empty storage; `undefined` if `watch` ended it. */
 export function runRestore(maker: Maker, backup: StorageFile, target: CustomStorage, watch: Watch): RestoreReport | undefined {
-  return runUpkeep(maker, watch, (instance, opening, watcher) => instance.restore(backup, target, opening, watcher));
+  return runMaintenance(maker, watch, (instance, opening, watcher) => instance.restore(backup, target, opening, watcher));
 }
 
 /** Builds a database from everything readable in `source`; `undefined` if `watch` ended it. */
 export function runRecover(maker: Maker, source: CustomStorage, target: CustomStorage, watch: Watch): FullRecoverReport | undefined {
-  return runUpkeep(maker, watch, (instance, opening, watcher) => instance.recover(source, target, opening, watcher));
+  return runMaintenance(maker, watch, (instance, opening, watcher) => instance.recover(source, target, opening, watcher));
 }

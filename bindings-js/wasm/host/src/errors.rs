@@ -62,7 +62,6 @@ pub fn from_js(thrown: &JsValue, file: &str, context: String) -> Error {
 
 /// Returns a string that anything that can be thrown has as a property, including `null` and
 /// proxies.
-#[must_use]
-pub fn property(thrown: &JsValue, name: &str) -> Option<String> {
+fn property(thrown: &JsValue, name: &str) -> Option<String> {
     property_of(thrown, name).ok()?.as_string()
 }

@@ -12,7 +12,7 @@ mod panic;
 pub mod secret;
 mod storage;
 
-pub use errors::{from_js, property, to_js};
+pub use errors::{from_js, to_js};
 pub use panic::{keep_panic_message, last_panic};
 pub use storage::{HostFile, HostStorage, JsFile, JsStorage};
 

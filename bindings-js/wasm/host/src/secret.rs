@@ -54,7 +54,7 @@ extern "C" {
 }
 
 /// Fills a buffer from JavaScript's cryptographic generator.
-pub fn fill_random(buffer: &mut [u8]) {
+fn fill_random(buffer: &mut [u8]) {
     get_random_values(buffer);
 }
 

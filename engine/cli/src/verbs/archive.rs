@@ -7,7 +7,7 @@ use clap::Args;
 use crate::failure::{Failure, Result};
 
 #[derive(Args)]
-#[command(after_help = "Only the tool of the npm package has a network: npx mangrove-kv archive --help")]
+#[command(after_help = "Only the npm tool has a network: npx @mangrove-kv/cli archive --help")]
 pub(crate) struct Arguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     rest: Vec<OsString>,
@@ -33,6 +33,6 @@ pub(crate) fn refuse_restore(arguments: &[OsString]) -> Result<()> {
 
 fn unsupported(what: &str) -> Failure {
     Failure::unsupported(format!(
-        "{what} reads a bucket over the network, which this program cannot; use the npm tool: npx mangrove-kv {what}"
+        "{what} reads a bucket over the network, which this program cannot; use the npm tool: npx @mangrove-kv/cli {what}"
     ))
 }

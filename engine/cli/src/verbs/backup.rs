@@ -1,5 +1,6 @@
 //! `backup`: writes a snapshot, or the commits since another backup, as one stream for `restore`.
 
+use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::output::print;
 use crate::progress::{Progress, note};
 use crate::store;
-use crate::system::system;
+use crate::system::NewFile;
 
 #[derive(Args)]
 #[command(
@@ -50,7 +51,7 @@ fn save(
 
 fn to_file(database: &Database, since: Option<u64>, path: &Path, progress: &mut Progress) -> Result<BackupReport> {
     let failed = |error: io::Error| Failure::io(&format!("writing {}", path.display()), &error);
-    let mut file = system().create(path).map_err(|error| match error.kind() {
+    let mut file = NewFile::create(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Error::AlreadyExists {
             what: path.display().to_string().into(),
         }
@@ -58,12 +59,12 @@ fn to_file(database: &Database, since: Option<u64>, path: &Path, progress: &mut 
         _ => failed(error),
     })?;
     let mut write = || {
-        let report = save(database, since, &mut *file, progress)?;
+        let report = save(database, since, &mut file, progress)?;
         file.flush_all().map_err(failed)?;
         Ok(report)
     };
     // Half a backup is of no use.
-    write().inspect_err(|_| drop(system().remove_file(path)))
+    write().inspect_err(|_| drop(fs::remove_file(path)))
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -74,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         if !is_stream {
             return to_file(database, since, &arguments.file, &mut progress);
         }
-        save(database, since, &mut *system().output(), &mut progress).map_err(|failure| match failure {
+        save(database, since, &mut io::stdout().lock(), &mut progress).map_err(|failure| match failure {
             Failure::Stale => Failure::stale_output(),
             failure => failure,
         })

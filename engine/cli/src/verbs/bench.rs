@@ -1,8 +1,9 @@
 //! `bench`: a self-test that prints figures.
 
+use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::Instant;
 
 use clap::Args;
 use mangrove_engine::{Database, Direction, Durability, Error, KeyRange};
@@ -12,7 +13,6 @@ use crate::arguments::DurabilityArguments;
 use crate::failure::{Failure, Result};
 use crate::output::print;
 use crate::store::{Access, Store};
-use crate::system::system;
 
 /// Records per transaction.
 const BATCH: u32 = 1000;
@@ -45,9 +45,9 @@ fn fill_value(index: u32, value: &mut [u8]) {
     }
 }
 
-fn per_second(count: u32, start: Duration) -> u64 {
+fn per_second(count: u32, start: Instant) -> u64 {
     #[allow(clippy::cast_sign_loss, reason = "both are positive")]
-    let rate = (f64::from(count) / system().now().saturating_sub(start).as_secs_f64()).round() as u64;
+    let rate = (f64::from(count) / start.elapsed().as_secs_f64()).round() as u64;
     rate
 }
 
@@ -57,7 +57,7 @@ fn measure(database: &Database, arguments: &Arguments) -> Result<Value> {
     let mut value = vec![0; arguments.value_bytes as usize];
     let wrong = |what: &str| Failure::self_test(format!("the self-test failed: {what}"));
 
-    let start = system().now();
+    let start = Instant::now();
     for batch in (0..count).step_by(BATCH as usize) {
         let mut transaction = database.begin()?;
         for index in batch..count.min(batch.saturating_add(BATCH)) {
@@ -73,7 +73,7 @@ fn measure(database: &Database, arguments: &Arguments) -> Result<Value> {
         .collection(COLLECTION)
         .ok_or_else(|| wrong("nothing was written"))?;
     let mut found = Vec::new();
-    let start = system().now();
+    let start = Instant::now();
     for index in 0..count {
         found.clear();
         fill_value(index, &mut value);
@@ -83,7 +83,7 @@ fn measure(database: &Database, arguments: &Arguments) -> Result<Value> {
     }
     let gets = per_second(count, start);
 
-    let start = system().now();
+    let start = Instant::now();
     let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
     let mut scanned = 0;
     while cursor.advance()? {
@@ -110,13 +110,13 @@ struct Cleanup<'a>(&'a Path);
 
 impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
-        let _ = system().remove_tree(self.0);
+        let _ = fs::remove_dir_all(self.0);
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let path = &arguments.path;
-    if system().has_name(path) {
+    if path.symlink_metadata().is_ok() {
         let what = path.display().to_string();
         return Err(Error::AlreadyExists { what: what.into() }.into());
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::arguments::CollectionArguments;
-use crate::collection::{self, Codecs};
+use crate::collection;
 use crate::failure::Result;
 use crate::output::print;
 use crate::range::RangeArguments;
@@ -24,8 +24,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
     let count = store::read(&arguments.path, |database| {
-        let codecs = Codecs::stored(database, collection, raw.form);
-        let range = arguments.range.encode(codecs.key)?;
+        let range = arguments.range.encode(raw.form)?;
         Ok(match collection::tree(&database.snapshot(), collection)? {
             Some(tree) => tree.count(range.as_keys())?,
             None => 0,

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::arguments::{CollectionArguments, DurabilityArguments};
-use crate::collection::Codecs;
 use crate::failure::Result;
 use crate::output::print;
 use crate::store::{Access, Store};
@@ -26,7 +25,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
     let found = Store::open(&arguments.path, Access::Write)?.write(|database| {
-        let key = Codecs::stored(database, collection, raw.form).key(&arguments.key)?;
+        let key = raw.form.key(&arguments.key)?;
         let mut transaction = database.begin()?;
         let found = transaction.delete(collection, &key)?;
         transaction.commit(arguments.durability.durability.into())?;

@@ -7,8 +7,8 @@ use mangrove_engine::{CollectionInfo, Database, Direction, KeyRange, Snapshot};
 use serde_json::Value;
 
 use crate::arguments::RawArguments;
-use crate::codec::{DEFAULT_CODECS, Raw};
-use crate::collection::{self, Codecs};
+use crate::codec::Raw;
+use crate::collection;
 use crate::failure::Result;
 use crate::output::Output;
 use crate::store;
@@ -50,23 +50,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     })
 }
 
-fn dump(snapshot: &Snapshot, info: &CollectionInfo, field: &str, raw: Option<Raw>, output: &mut Output) -> Result<()> {
+fn dump(snapshot: &Snapshot, info: &CollectionInfo, field: &str, raw: Raw, output: &mut Output) -> Result<()> {
     let (key_codec, value_codec) = (&*info.key_codec, &*info.value_codec);
     // The records alone would not bring this back.
-    if (key_codec, value_codec) != DEFAULT_CODECS || info.count == 0 {
+    if (key_codec, value_codec) != ("", "") || info.count == 0 {
         let (key, value) = (Value::from(key_codec), Value::from(value_codec));
         output.line(&format!("{{{field}\"keyCodec\":{key},\"valueCodec\":{value}}}"))?;
     }
     let Some(tree) = snapshot.collection(&info.name) else {
         return Ok(());
     };
-    let codecs = Codecs::of(key_codec, value_codec, raw);
     let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
     let mut value = Vec::new();
     while cursor.advance()? {
         value.clear();
         cursor.value_into(&mut value)?;
-        output.line(&format!("{{{field}{}}}", codecs.record(cursor.key(), Some(&value))?))?;
+        output.line(&format!(
+            "{{{field}{}}}",
+            collection::record(raw, cursor.key(), Some(&value))
+        ))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::arguments::CollectionArguments;
-use crate::collection::{self, Codecs};
+use crate::collection;
 use crate::failure::{Failure, Result};
 use crate::output::print;
 use crate::store;
@@ -24,14 +24,13 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
     let value = store::read(&arguments.path, |database| {
-        let codecs = Codecs::stored(database, collection, raw.form);
-        let key = codecs.key(&arguments.key)?;
+        let key = raw.form.key(&arguments.key)?;
         let value = match collection::tree(&database.snapshot(), collection)? {
             Some(tree) => tree.get(&key)?,
             None => None,
         };
         let value = value.ok_or_else(|| Failure::not_found(format!("there is no key {}", arguments.key)))?;
-        codecs.value.decode(&value)
+        Ok(raw.form.show(&value).to_string())
     })?;
     print(&value)
 }

@@ -8,17 +8,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use mangrove_engine::{Database, ExclusiveTransaction};
+use mangrove_engine::{Database, WriteTransaction};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::arguments::{CollectionArguments, Durability, DurabilityArguments};
 use crate::codec::Raw;
-use crate::collection::{self, Codecs};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::store::{Access, Store};
-use crate::system::{Input, system};
+use crate::system::StandardInput;
 use crate::verbs::set::BYTE_ORDER_MARK;
 
 /// Somewhat more than the longest value takes in base64.
@@ -86,21 +85,14 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Op
 }
 
 struct Loader<'a> {
-    database: &'a Database,
     /// The collection of lines that name none.
     collection: &'a str,
-    raw: Option<Raw>,
-    /// Codecs of the collections seen so far.
-    codecs: HashMap<String, Codecs>,
+    raw: Raw,
 }
 
 impl Loader<'_> {
     /// Applies a line; returns its key, if it has one.
-    fn apply<'l>(
-        &mut self,
-        transaction: &mut ExclusiveTransaction<'_>,
-        text: &'l [u8],
-    ) -> Result<Option<&'l RawValue>> {
+    fn apply<'l>(&self, transaction: &mut WriteTransaction<'_>, text: &'l [u8]) -> Result<Option<&'l RawValue>> {
         let line: Line<'_> = serde_json::from_slice(text).map_err(|error| {
             let reason = missing_in(text).unwrap_or_else(|| error.to_string());
             Failure::argument(format!("not a line of {{\"key\":…,\"value\":…}} ({reason})"))
@@ -114,9 +106,7 @@ impl Loader<'_> {
                 value_codec: None,
                 ..
             } => {
-                let codecs = self.codecs_of(transaction, name)?;
-                let encoded = codecs.key(key.get())?;
-                transaction.put(name, &encoded, &codecs.value(value.get())?)?;
+                transaction.put(name, &self.raw.key(key.get())?, &self.raw.value(value.get())?)?;
                 Ok(Some(key))
             }
             Line {
@@ -127,7 +117,6 @@ impl Loader<'_> {
                 ..
             } => {
                 transaction.set_codecs(name, &key, &value)?;
-                self.codecs.insert(name.to_owned(), Codecs::of(&key, &value, self.raw));
                 Ok(None)
             }
             _ => {
@@ -137,30 +126,18 @@ impl Loader<'_> {
             }
         }
     }
-
-    fn codecs_of(&mut self, transaction: &mut ExclusiveTransaction<'_>, name: &str) -> Result<Codecs> {
-        if let Some(codecs) = self.codecs.get(name) {
-            return Ok(*codecs);
-        }
-        collection::create(transaction, self.database, name)?;
-        let codecs = Codecs::stored(self.database, name, self.raw);
-        self.codecs.insert(name.to_owned(), codecs);
-        Ok(codecs)
-    }
 }
 
 /// Lines of standard input with their numbers, without empty ones.
 struct Lines {
-    input: BufReader<Box<dyn Input>>,
+    input: BufReader<StandardInput>,
     number: u64,
     line: Vec<u8>,
 }
 
 impl Lines {
     fn new() -> Result<Self> {
-        let input = system()
-            .input()
-            .map_err(|error| Failure::io("opening standard input", &error))?;
+        let input = StandardInput::open().map_err(|error| Failure::io("opening standard input", &error))?;
         Ok(Self {
             input: BufReader::with_capacity(BUFFER_BYTES, input),
             number: 0,
@@ -236,11 +213,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn load(database: &Database, arguments: &Arguments, durability: mangrove_engine::Durability) -> Result<()> {
-    let mut loader = Loader {
-        database,
+    let loader = Loader {
         collection: &arguments.target.collection,
         raw: arguments.target.raw.form,
-        codecs: HashMap::new(),
     };
     let mut lines = Lines::new()?;
     let mut acknowledger = Acknowledger {

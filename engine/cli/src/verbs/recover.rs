@@ -15,7 +15,6 @@ use crate::key;
 use crate::output::print;
 use crate::progress::note;
 use crate::store::{self, Vacancy};
-use crate::system::{is_file, system};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -121,15 +120,13 @@ fn completeness(completeness: Completeness) -> &'static str {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let (source, _source_lock) = store::locked(&arguments.source)?;
-    if is_file(&arguments.target) {
+    if arguments.target.is_file() {
         let what = arguments.target.display().to_string();
         return Err(Error::AlreadyExists { what: what.into() }.into());
     }
     let mut progress = Progress::default();
     let report = Vacancy::new(&arguments.target)?.fill(|target| {
-        let mut options = key::options()?;
-        options.advanced.database_id = system().new_id();
-        let report = mangrove_engine::recover(source, target, options, &mut |now| {
+        let report = mangrove_engine::recover(source, target, key::options()?, &mut |now| {
             progress.show(now);
             ControlFlow::Continue(())
         });

@@ -1,6 +1,7 @@
 //! `restore`: creates a database from a backup, or adds the commits of an incremental backup to a
 //! restored one.
 
+use std::fs::File;
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,14 +15,14 @@ use crate::key;
 use crate::output::print;
 use crate::progress::Progress;
 use crate::store::{Access, Replacement, Store, Vacancy};
-use crate::system::system;
+use crate::system::StandardInput;
 
 #[derive(Args)]
 #[command(after_help = "\
 The database is there once all of it was verified. If the command is killed, what is left does not open as a database and can be removed.
 
-With --at or --at-position, the tool of the npm package makes the database of an earlier time from its archive in a bucket:
-npx mangrove-kv restore --at --help")]
+With --at or --at-position, the npm tool makes the database of an earlier time from its archive in a bucket:
+npx @mangrove-kv/cli restore --at --help")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Arguments {
     /// File to read; - is standard input.
@@ -46,11 +47,11 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut source: Box<dyn Read> = if arguments.file == Path::new("-") {
-        let opened = system().input();
-        opened.map_err(|error| Failure::io("opening standard input", &error))?
+        let opened = StandardInput::open();
+        Box::new(opened.map_err(|error| Failure::io("opening standard input", &error))?)
     } else {
-        let opened = system().open(&arguments.file);
-        opened.map_err(|error| Failure::io(&format!("opening {}", arguments.file.display()), &error))?
+        let opened = File::open(&arguments.file);
+        Box::new(opened.map_err(|error| Failure::io(&format!("opening {}", arguments.file.display()), &error))?)
     };
     let mut progress = Progress::new(arguments.progress);
     if arguments.incremental {

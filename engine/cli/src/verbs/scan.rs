@@ -6,7 +6,7 @@ use clap::Args;
 use mangrove_engine::{Database, Direction};
 
 use crate::arguments::CollectionArguments;
-use crate::collection::{self, Codecs};
+use crate::collection;
 use crate::failure::Result;
 use crate::output::Output;
 use crate::range::RangeArguments;
@@ -33,8 +33,7 @@ pub(crate) struct Arguments {
 
 fn scan(database: &Database, arguments: &Arguments, output: &mut Output) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
-    let codecs = Codecs::stored(database, collection, raw.form);
-    let range = arguments.range.encode(codecs.key)?;
+    let range = arguments.range.encode(raw.form)?;
     let Some(tree) = collection::tree(&database.snapshot(), collection)? else {
         return Ok(());
     };
@@ -52,7 +51,7 @@ fn scan(database: &Database, arguments: &Arguments, output: &mut Output) -> Resu
             cursor.value_into(&mut value)?;
         }
         let shown = (!arguments.keys_only).then_some(&*value);
-        output.line(&format!("{{{}}}", codecs.record(cursor.key(), shown)?))?;
+        output.line(&format!("{{{}}}", collection::record(raw.form, cursor.key(), shown)))?;
         left -= 1;
     }
     Ok(())

@@ -1,15 +1,14 @@
 //! `set`: stores one record.
 
+use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use crate::arguments::{CollectionArguments, DurabilityArguments};
-use crate::codec::DEFAULT_CODECS;
-use crate::collection::{self, Codecs};
 use crate::failure::{Failure, Result};
 use crate::store::{Access, Store};
-use crate::system::system;
+use crate::system::StandardInput;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -32,7 +31,7 @@ pub(crate) const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 fn read_input() -> Result<String> {
     let mut text = String::new();
-    let read = system().input().and_then(|mut input| input.read_to_string(&mut text));
+    let read = StandardInput::open().and_then(|mut input| input.read_to_string(&mut text));
     read.map_err(|error| Failure::io("reading standard input", &error))?;
     if text.starts_with(BYTE_ORDER_MARK) {
         text.drain(..BYTE_ORDER_MARK.len());
@@ -43,18 +42,10 @@ fn read_input() -> Result<String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
     let value = arguments.value.clone().map_or_else(read_input, Ok)?;
-    if system().kind(&arguments.path).is_none() {
-        // Creates no database for a record that cannot be stored in it.
-        let codecs = Codecs::of(DEFAULT_CODECS.0, DEFAULT_CODECS.1, raw.form);
-        codecs.key(&arguments.key)?;
-        codecs.value(&value)?;
-    }
+    // Creates no database for a record that cannot be stored in it.
+    let (key, value) = (raw.form.key(&arguments.key)?, raw.form.value(&value)?);
     Store::open(&arguments.path, Access::Create)?.write(|database| {
-        let codecs = Codecs::stored(database, collection, raw.form);
-        let key = codecs.key(&arguments.key)?;
-        let value = codecs.value(&value)?;
         let mut transaction = database.begin()?;
-        collection::create(&mut transaction, database, collection)?;
         transaction.set(collection, &key, &value)?;
         transaction.commit(arguments.durability.durability.into())?;
         Ok(())

@@ -37,15 +37,8 @@ impl Run {
     }
 }
 
-/// Returns the program to test instead of this one, if any. It takes only names that are text.
-pub(crate) fn other_program() -> Option<String> {
-    std::env::var("MANGROVE_PROGRAM").ok()
-}
-
-/// Returns a command of this tool or of the JavaScript package's. The tests hold for both.
 pub(crate) fn command(arguments: &[&str]) -> Command {
-    let program = other_program().unwrap_or_else(|| env!("CARGO_BIN_EXE_mangrove").to_owned());
-    let mut command = Command::new(program);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mangrove"));
     command.args(arguments);
     command
         .stdin(Stdio::piped())
@@ -112,16 +105,23 @@ impl Place {
     }
 }
 
+/// Returns a key as JSON; keys sort as their numbers do.
+pub(crate) fn key(index: usize) -> String {
+    format!("\"{index:05}\"")
+}
+
 /// Returns records that count upwards.
 pub(crate) fn numbered(count: usize) -> String {
-    let line = |index: usize| format!("{{\"key\":{index},\"value\":\"value {index}\"}}\n");
+    let line = |index: usize| format!("{{\"key\":{},\"value\":\"value {index}\"}}\n", key(index));
     (0..count).map(line).collect()
 }
 
-pub(crate) fn fixture(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures")
-        .join(name)
+/// Creates a data file as a browser exports it.
+pub(crate) fn exported(place: &Place, name: &str) -> PathBuf {
+    let made = place.loaded("exported from here", &numbered(50));
+    fs::copy(Path::new(&made).join("data"), place.path(name)).unwrap();
+    fs::remove_dir_all(made).unwrap();
+    place.path(name)
 }
 
 /// Creates a database whose process died: its commits are in the log alone.
@@ -146,7 +146,7 @@ pub(crate) fn killed(place: &Place, name: &str, count: usize) -> String {
 /// Returns all verbs that read, with an existing key; `backup` writes to standard output.
 pub(crate) fn reading(db: &str) -> [Vec<&str>; 7] {
     [
-        vec!["get", db, "7"],
+        vec!["get", db, "\"00007\""],
         vec!["scan", db],
         vec!["count", db],
         vec!["stat", db],
