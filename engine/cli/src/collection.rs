@@ -1,6 +1,6 @@
 //! Collections as the tool sees them.
 
-use mangrove_engine::{Snapshot, Tree};
+use mangrove_engine::{Snapshot, SnapshotCollection};
 
 use crate::codec::Raw;
 use crate::failure::{Failure, Result};
@@ -16,7 +16,7 @@ pub(crate) fn record(raw: Raw, key: &[u8], value: Option<&[u8]>) -> String {
 
 /// Returns a collection of a snapshot. The default collection is valid in every database, even if
 /// nothing was ever written to it.
-pub(crate) fn tree(snapshot: &Snapshot, collection: &str) -> Result<Option<Tree>> {
+pub(crate) fn tree(snapshot: &Snapshot, collection: &str) -> Result<Option<SnapshotCollection>> {
     match snapshot.collection(collection) {
         None if !collection.is_empty() => Err(Failure::not_found(format!("there is no collection {collection:?}"))),
         tree => Ok(tree),

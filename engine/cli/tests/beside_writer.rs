@@ -10,12 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Place, command, key, numbered, reading, run};
 use mangrove_engine::storage::FsStorage;
-use mangrove_engine::{Database, Durability, Options};
+use mangrove_engine::{AdvancedOptions, Database, Durability, Options};
 use serde_json::Value;
 
 fn write(db: &str) -> Database {
     let options = Options {
-        log_bytes: Some(256 << 10),
+        advanced: AdvancedOptions {
+            log_bytes: Some(256 << 10),
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     Database::open(Arc::new(FsStorage::new(db)), options).unwrap()

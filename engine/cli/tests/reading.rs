@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::common::{Place, files, killed, numbered, reading, run};
 use mangrove_engine::storage::FsStorage;
-use mangrove_engine::{Database, Durability, Options};
+use mangrove_engine::{AdvancedOptions, Database, Durability, Options};
 use serde_json::Value;
 
 fn read_everything(db: &str) {
@@ -95,8 +95,11 @@ fn readers_share() {
 fn a_damaged_checkpoint_is_reported_even_if_the_older_one_replaces_it() {
     let place = Place::new();
     let options = Options {
-        unit_bytes: 512,
-        node_bytes: 512,
+        advanced: AdvancedOptions {
+            unit_bytes: 512,
+            node_bytes: 512,
+            ..AdvancedOptions::default()
+        },
         ..Options::default()
     };
     let db = &place.db("db");

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use mangrove_engine::{Database, WriteTransaction};
+use mangrove_engine::{Database, ExclusiveTransaction};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -92,7 +92,7 @@ struct Loader<'a> {
 
 impl Loader<'_> {
     /// Applies a line; returns its key, if it has one.
-    fn apply<'l>(&self, transaction: &mut WriteTransaction<'_>, text: &'l [u8]) -> Result<Option<&'l RawValue>> {
+    fn apply<'l>(&self, transaction: &mut ExclusiveTransaction<'_>, text: &'l [u8]) -> Result<Option<&'l RawValue>> {
         let line: Line<'_> = serde_json::from_slice(text).map_err(|error| {
             let reason = missing_in(text).unwrap_or_else(|| error.to_string());
             Failure::argument(format!("not a line of {{\"key\":…,\"value\":…}} ({reason})"))
