@@ -11,7 +11,7 @@ const ROUNDS = 4;
 const PER_BATCH = 20;
 /** Values that are replaced again and again. */
 const SLOTS = 40;
-const OPTIONS = { nodeBytes: 512, unitBytes: 512, cacheBytes: 65_536 };
+const OPTIONS = { advanced: { nodeBytes: 512, unitBytes: 512 }, cacheBytes: 65_536 };
 
 for (const storage of ['opfs', 'indexeddb'] as const) test(`killing the browser during writes to ${storage} loses no acknowledged write`, async ({ profile }) => {
   test.setTimeout(120_000);

@@ -100,7 +100,7 @@ test('watches of a collection see that it is renamed', () => withPath(async (pat
 test('the longest keys have the lengths that stats reports', async () => {
   const bytes = { id: 'bytes', encode: (key: Uint8Array) => key, decode: (key: Uint8Array) => key.slice() };
   for (const nodeBytes of [256, 1000, 16_384, 65_536]) {
-    await withMemory({ nodeBytes, key: bytes }, async (db) => {
+    await withMemory({ advanced: { nodeBytes }, key: bytes }, async (db) => {
       const { maxKeySize, maxExpiringKeySize } = await db.stats();
       const key = (length: number): Uint8Array => new Uint8Array(length).fill(7);
       const expiring = { expireIn: 60_000 };

@@ -442,7 +442,7 @@ test('a signal ends reads, iterators and open', () => withLetters(async (db) => 
 test('open refuses bad options', async () => {
   const bad = [
     { durability: 'now' }, { storage: 'disk' }, { storage: {} }, { lockTimeout: -1 }, { create: 1 }, { exclusive: 'x' },
-    { cacheBytes: 1.5 }, { unitBytes: 1000 }, { nodeBytes: 5 }, { compression: 'zip' }, { key: {} }, { value: { id: 'x' } },
+    { cacheBytes: 1.5 }, { advanced: { unitBytes: 1000 } }, { advanced: { nodeBytes: 5 } }, { compression: 'zip' }, { key: {} }, { value: { id: 'x' } },
   ];
   for (const options of bad) await rejects(open('x', { storage: 'memory', ...options } as object), 'KV_INVALID_ARGUMENT');
   await rejects(open('x', null as never), 'KV_INVALID_ARGUMENT');
@@ -454,7 +454,7 @@ test('open refuses bad options', async () => {
 });
 
 test('options that are fixed at creation work', async () => {
-  for (const options of [{ unitBytes: 512, nodeBytes: 512 }, { unitBytes: 65536, nodeBytes: 65536, compression: 'none' }, { cacheBytes: 1 << 20 }] as const) {
+  for (const options of [{ advanced: { unitBytes: 512, nodeBytes: 512 } }, { advanced: { unitBytes: 65536, nodeBytes: 65536 }, compression: 'none' }, { cacheBytes: 1 << 20 }] as const) {
     await withMemory({ ...options, durability: 'none' }, async (db) => {
       await db.setMany(Array.from({ length: 2000 }, (_, index) => [index, `value ${index}`]));
       await db.flush();

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open } from 'mangrove-kv';
-import type { Database } from 'mangrove-kv';
+import type { AdvancedOptions, Database } from 'mangrove-kv';
 import { chance } from './support/kit.ts';
 import { SizedStorage } from './support/sized-storage.ts';
 
@@ -12,14 +12,14 @@ type Bytes = Database<number, Uint8Array>;
 /** Small nodes and a small cache, or those of a database with some megabytes. */
 interface Shape {
   readonly name: string;
-  readonly options: { readonly cacheBytes: number; readonly nodeBytes?: number; readonly unitBytes?: number };
+  readonly options: { readonly cacheBytes: number; readonly advanced?: AdvancedOptions };
   readonly count: number;
   readonly small: number;
   readonly large: number;
   readonly perCommit: number;
 }
 
-const SMALL: Shape = { name: 'small nodes', options: { nodeBytes: 512, unitBytes: 512, cacheBytes: 65_536 }, count: 2500, small: 40, large: 700, perCommit: 1 };
+const SMALL: Shape = { name: 'small nodes', options: { advanced: { nodeBytes: 512, unitBytes: 512 }, cacheBytes: 65_536 }, count: 2500, small: 40, large: 700, perCommit: 1 };
 const DEFAULT: Shape = { name: 'nodes of 16 KiB', options: { cacheBytes: 1 << 20 }, count: 6000, small: 300, large: 6000, perCommit: 10 };
 /** Entries at the front of the tree, which a merge passes first. */
 const HEAD = 40;

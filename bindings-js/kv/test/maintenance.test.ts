@@ -50,7 +50,7 @@ test('a file is compacted while other calls are answered', async () => {
 });
 
 test('a database is verified while other calls are answered and write to it', async () => {
-  await withMemory({ compression: 'none', nodeBytes: 4096 }, async (db) => {
+  await withMemory({ compression: 'none', advanced: { nodeBytes: 4096 } }, async (db) => {
     await fill(db, 3000);
     const told: [number, number][] = [];
     let isDone = false;

@@ -90,8 +90,8 @@ test('the error names a closed database, or hints at the await missing before a 
 }));
 
 test('errors name options as in JavaScript', async () => {
-  for (const [name, value] of Object.entries({ cacheBytes: 1, unitBytes: 513, nodeBytes: 7 })) {
-    const message = await messageOf(open('x', { storage: 'memory', [name]: value }), 'KV_INVALID_ARGUMENT');
+  for (const [name, options] of Object.entries({ cacheBytes: { cacheBytes: 1 }, unitBytes: { advanced: { unitBytes: 513 } }, nodeBytes: { advanced: { nodeBytes: 7 } } })) {
+    const message = await messageOf(open('x', { storage: 'memory', ...options }), 'KV_INVALID_ARGUMENT');
     assert.match(message, new RegExp(`^${name} `));
   }
 });

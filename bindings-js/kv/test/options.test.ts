@@ -170,8 +170,10 @@ const WRONG: Record<string, unknown[]> = {
   durability: ['sync', true, 1],
   cacheBytes: [-1, 1.5, '5', NaN, Infinity, 2 ** 32, 5n],
   compression: [false, true, 'gzip', '', 5, 5n, Symbol('lz4'), ['lz4'], new String('lz4')],
-  unitBytes: [-1, 1.5, '4096', 1000, 2 ** 32, 5n],
-  nodeBytes: [-1, 1.5, '4096', 1, 2 ** 32, 5n],
+  advanced: [
+    'x', 5, { unitByte: 512 },
+    ...[-1, 1.5, '4096', 1000, 2 ** 32, 5n].map((unitBytes) => ({ unitBytes })), ...[-1, 1.5, '4096', 1, 2 ** 32, 5n].map((nodeBytes) => ({ nodeBytes })),
+  ],
   feed: ['yes', 1, { retainCommits: 0 }, { retainCommits: '5' }, { retainCommits: -1 }, { retainCommits: null }, []],
   trace: ['yes', 1, {}],
   signal: ['now', 5, true, new AbortController()],

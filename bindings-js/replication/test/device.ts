@@ -172,7 +172,7 @@ export class Device {
   }
 
   static async start(server: MemoryServer, options: DeviceOptions = {}, disk = new Disk()): Promise<Device> {
-    const db = await open('device', { storage: options.isInMemory ? 'memory' : disk, feed: options.feed ?? true, unitBytes: 512, nodeBytes: 2048 });
+    const db = await open('device', { storage: options.isInMemory ? 'memory' : disk, feed: options.feed ?? true, advanced: { unitBytes: 512, nodeBytes: 2048 } });
     const device = new Device(disk, db, server, options);
     await device.replica.start();
     return device;

@@ -160,7 +160,7 @@ test('entries from before replication was started are sent, and so are those tha
   const disk = first.disk.copy();
   await first.stop();
   const { open } = await import('mangrove-kv');
-  const alone = await open('device', { storage: disk, feed: { retainCommits: 2 }, unitBytes: 512, nodeBytes: 2048 });
+  const alone = await open('device', { storage: disk, feed: { retainCommits: 2 }, advanced: { unitBytes: 512, nodeBytes: 2048 } });
   for (let index = 0; index < 20; index++) await alone.collection('notes').set(`late ${index}`, index);
   await alone.collection('notes').delete('early');
   await alone.collection('notes').delete('late 3');

@@ -14,7 +14,7 @@ export interface SlowFeed {
   onTransaction: () => Promise<void>;
 }
 
-export const openPlain = (storage: Disk, isFed: boolean): Promise<Database> => open('device', { storage, ...(isFed && { feed: true }), unitBytes: 512, nodeBytes: 2048 });
+export const openPlain = (storage: Disk, isFed: boolean): Promise<Database> => open('device', { storage, ...(isFed && { feed: true }), advanced: { unitBytes: 512, nodeBytes: 2048 } });
 
 /** A database whose feed takes its time, as beside a busy leader. */
 export async function openSlow(storage: Disk, isFed: boolean): Promise<SlowFeed> {

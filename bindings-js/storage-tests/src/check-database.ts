@@ -57,7 +57,7 @@ export function checkDatabase(context: Context): Check[] {
     const model: Model = new Map();
     const next = chance(unitBytes);
     for (let round = 0; round < ROUNDS; round++) {
-      const db = await open(subject.storage, { ...options, unitBytes, create: round === 0 });
+      const db = await open(subject.storage, { ...options, advanced: { unitBytes }, create: round === 0 });
       try {
         await compare(context, db, model);
         await change(db, model, next);

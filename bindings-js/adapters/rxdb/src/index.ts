@@ -23,7 +23,7 @@ export type { MangroveInternals } from './layout.ts';
  * the same database share one that is open already, with the options of the first.
  */
 export interface RxStorageMangroveOptions extends
-  Pick<OpenOptions, 'storage' | 'onUnavailable' | 'lockTimeout' | 'idleTimeout' | 'thread' | 'durability' | 'cacheBytes' | 'compression' | 'unitBytes' | 'nodeBytes' | 'feed' | 'encryption' | 'wasm' | 'worker'> {
+  Pick<OpenOptions, 'storage' | 'onUnavailable' | 'lockTimeout' | 'idleTimeout' | 'thread' | 'durability' | 'cacheBytes' | 'compression' | 'advanced' | 'feed' | 'encryption' | 'wasm' | 'worker'> {
   /**
    * Returns the name under which the database of an RxDatabase is opened: a name in browsers, a
    * directory in Node, Deno and Bun. Default: the name of the RxDatabase.
@@ -38,7 +38,7 @@ export interface MangroveInstanceOptions {
 }
 
 const OPTIONS: Names<RxStorageMangroveOptions> = {
-  path: 1, storage: 1, onUnavailable: 1, lockTimeout: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, unitBytes: 1, nodeBytes: 1,
+  path: 1, storage: 1, onUnavailable: 1, lockTimeout: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, advanced: 1,
   feed: 1, encryption: 1, wasm: 1, worker: 1,
 };
 const INSTANCE_OPTIONS: Names<MangroveInstanceOptions> = { durability: 1 };

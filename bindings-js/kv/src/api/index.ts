@@ -20,7 +20,7 @@ export type { MigrationStep, Migrations, StepRun, UpgradeContext, UpgradeFunctio
 export type { SchemaIssue, SchemaResult, StandardSchema } from '../types/collection.ts';
 export { DELETE, KEEP } from '../types/index.ts';
 export type {
-  Batch, BatchOp, Bounds, Collection, CollectionLayout, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database, DatabaseEventMap,
+  AdvancedOptions, Batch, BatchOp, Bounds, Collection, CollectionLayout, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database, DatabaseEventMap,
   DestroyOptions, Durability, Encryption, EncryptionKey, EncryptionPassphrase, Entry, Expiry, ExtentKind, KvIterator, Layout, LayoutExtent, LayoutOptions, LevelLayout, MaintenanceOptions, OpenOptions, PlaceOptions, Range, RangeOptions,
   IndexStats, Reader, Result, Savepoint, SetOptions, SignalOptions, StreamOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncSnapshot, SyncTransaction, SyncUpdater, SyncView,
   SyncWriter, Transaction, TransactionOptions, UnsupportedReason, Updated, Updater, VerifyProblem, VerifyReport, WasmSource, WithMeta, WorkerSource, WriteOptions, Writer,

@@ -4,7 +4,7 @@ import { Tracer } from '../base/tracer.ts';
 import type { TraceEvent } from '../base/trace.ts';
 import type { Names } from '../base/names.ts';
 import { crypto } from '../base/platform.ts';
-import type { CollectionOptions, CustomStorage, DestroyOptions, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types/index.ts';
+import type { AdvancedOptions, CollectionOptions, CustomStorage, DestroyOptions, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types/index.ts';
 import { isWasmSource } from '../engine/wasm.ts';
 import { checkBoolean, checkCount, checkFunction, checkLimit, checkOneOf, checkSignal } from '../base/async.ts';
 import { checkCodec } from '../wire/codecs.ts';
@@ -49,6 +49,12 @@ export function checkStrict<K, V, I>({ strictValues, value }: CollectionOptions<
 
 function checkSize(name: string, value: number | undefined): number | undefined {
   return value === undefined ? undefined : checkCount(name, value, MAX_U32);
+}
+
+function checkAdvanced(advanced: AdvancedOptions = {}): Pick<EngineOptions, 'unitBytes' | 'nodeBytes'> {
+  if (typeof advanced !== 'object') throw new KvError('KV_INVALID_ARGUMENT', 'advanced has to be an object with unitBytes and nodeBytes');
+  checkNames('advanced', advanced, ADVANCED);
+  return { unitBytes: checkSize('unitBytes', advanced.unitBytes), nodeBytes: checkSize('nodeBytes', advanced.nodeBytes) };
 }
 
 const FEED = { retainCommits: 1 } as const;
@@ -102,8 +108,9 @@ export function checkWorker(worker: WorkerSource | undefined): WorkerSource | un
 export const VERSIONS = { version: 1, upgrade: 1, onUpgrade: 1 } as const;
 const OPEN: Names<OpenOptions> = {
   storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, takeOver: 1, onBlocked: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
-  unitBytes: 1, nodeBytes: 1, feed: 1, trace: 1, signal: 1, wasm: 1, worker: 1, encryption: 1, ...VERSIONS, ...COLLECTION,
+  advanced: 1, feed: 1, trace: 1, signal: 1, wasm: 1, worker: 1, encryption: 1, ...VERSIONS, ...COLLECTION,
 };
+const ADVANCED: Names<AdvancedOptions> = { unitBytes: 1, nodeBytes: 1 };
 const PLACE: Names<PlaceOptions> = { storage: 1 };
 const DESTROY: Names<DestroyOptions> = { force: 1, ...PLACE };
 
@@ -159,8 +166,7 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
       readOnly: checkBoolean('readOnly', readOnly),
       cacheBytes: checkSize('cacheBytes', options.cacheBytes),
       compression,
-      unitBytes: checkSize('unitBytes', options.unitBytes),
-      nodeBytes: checkSize('nodeBytes', options.nodeBytes),
+      ...checkAdvanced(options.advanced),
       feedCommits: checkFeed(options.feed),
       opening: crypto.getRandomValues(new Uint8Array(16)),
     },

@@ -38,7 +38,7 @@ export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<
 }
 
 const NAMES: Names<DurableObjectOptions> = {
-  create: 1, exclusive: 1, readOnly: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, unitBytes: 1, nodeBytes: 1, feed: 1, trace: 1, signal: 1, wasm: 1, encryption: 1, name: 1, ...VERSIONS, ...COLLECTION,
+  create: 1, exclusive: 1, readOnly: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, advanced: 1, feed: 1, trace: 1, signal: 1, wasm: 1, encryption: 1, name: 1, ...VERSIONS, ...COLLECTION,
 };
 
 /** Names of open databases: two engines over the same files would destroy them. */

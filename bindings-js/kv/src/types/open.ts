@@ -6,6 +6,18 @@ import type { CollectionOptions, Durability } from './collection.ts';
 import type { CustomStorage, Encryption, WasmSource, WorkerSource } from './sources.ts';
 import type { Migrations, UpgradeFunction, UpgradeProgress } from './versions.ts';
 
+/** Options of the storage engine that few databases need. */
+export interface AdvancedOptions {
+  /**
+   * Size of an allocation unit in bytes, a power of two from 512 to 65 536. Default: 4096.
+   */
+  unitBytes?: number | undefined;
+  /**
+   * Size of a tree node in bytes, from 256 to 65 536. Default: 16 384.
+   */
+  nodeBytes?: number | undefined;
+}
+
 /** Options of `open`. */
 export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOptions<K, V, I> {
   /**
@@ -108,16 +120,8 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
   cacheBytes?: number | undefined;
   /** Compression of stored data. Fixed at creation and ignored later. Default: "lz4". */
   compression?: 'lz4' | 'none' | undefined;
-  /**
-   * Size of an allocation unit in bytes, a power of two from 512 to 65 536. Fixed at creation and
-   * ignored later. Default: 4096.
-   */
-  unitBytes?: number | undefined;
-  /**
-   * Size of a tree node in bytes, from 256 to 65 536. Fixed at creation and ignored later. Default:
-   * 16 384.
-   */
-  nodeBytes?: number | undefined;
+  /** Sizes of the file's units and nodes, for measured needs. Fixed at creation and ignored later. */
+  advanced?: AdvancedOptions | undefined;
   /**
    * Keep the newest commits in the file, for `changes({ since })`. `true` keeps 10 000 commits, as
    * does an object without `retainCommits`. Each commit is then stored a second time. Default:

@@ -18,7 +18,7 @@ import { Disk } from './disk.ts';
 import type { Cut, Fault, Image } from './disk.ts';
 
 /** Small enough that a few calls fill the nodes. */
-const OPTIONS = { unitBytes: 512, nodeBytes: 512, cacheBytes: 65_536 } as const;
+const OPTIONS = { advanced: { unitBytes: 512, nodeBytes: 512 }, cacheBytes: 65_536 } as const;
 const { engine: plain } = checkOptions(OPTIONS);
 const secret = toSecretSync({ key: new Uint8Array(32).fill(7) });
 

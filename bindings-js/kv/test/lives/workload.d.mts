@@ -7,7 +7,7 @@ export type Commit =
   | { readonly kind: 'drop'; readonly collection: string }
   | { readonly kind: 'purge' };
 export type State = Map<string, { readonly value: Uint8Array; readonly expires: number }>;
-export const OPTIONS: { readonly nodeBytes: number; readonly unitBytes: number; readonly cacheBytes: number };
+export const OPTIONS: { readonly advanced: { readonly nodeBytes: number; readonly unitBytes: number }; readonly cacheBytes: number };
 export function commitOf(seed: number, number: number): Commit;
 export function make(db: Database<number, Uint8Array>, commit: Commit, tickMs: number): Promise<unknown>;
 export function apply(state: State, commit: Commit, tick: number): void;

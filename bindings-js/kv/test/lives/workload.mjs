@@ -3,7 +3,7 @@
 // to more than 1 MiB, let entries expire, or clear and drop collections, which gives merges up.
 
 /** Small enough that a few hundred commits cause several partial checkpoints. */
-export const OPTIONS = { nodeBytes: 512, unitBytes: 512, cacheBytes: 65_536 };
+export const OPTIONS = { advanced: { nodeBytes: 512, unitBytes: 512 }, cacheBytes: 65_536 };
 
 const FILL_COMMITS = 5;
 const FILL_ENTRIES = 500;
