@@ -314,6 +314,7 @@ impl ExclusiveTransaction<'_> {
     }
 }
 
+// Merges within the transaction, and merges in progress that it waits for.
 impl ExclusiveTransaction<'_> {
     /// Merges the memtables into the trees once they take most of the cache. Only the draft refers
     /// to the blocks written here, so dropping it still undoes everything. The log cannot describe

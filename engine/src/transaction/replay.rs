@@ -282,6 +282,7 @@ impl<'a> ExclusiveTransaction<'a> {
     }
 }
 
+// Restore of a backup.
 impl ExclusiveTransaction<'_> {
     /// Stores a record whose value `fill` supplies: each call appends the given number of bytes.
     /// The lengths must already have been checked. After an error the transaction can only be

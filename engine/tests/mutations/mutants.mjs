@@ -2,12 +2,6 @@
 // in «», what stands there instead, and what finds it: `program test ...`, or `chains seed ...`. White
 // space in the original matches any. The text must be in its file exactly once. Where no test is
 // known, `{ survives: 'why' }` stands in its place.
-const LIVES = { survives: 'shows only in a later life of the database, after a cut or damage' };
-const THREADS = { survives: 'shows only between threads or processes, in a certain order' };
-const FORGED = { survives: 'shows only in a file that is wrong and has the right checksums' };
-const SLOWER = { survives: 'changes only how long something takes' };
-const OPEN = { survives: 'passes the quick tests; not tried with all of the slow ones' };
-const NEARBY = { survives: 'passes the tests nearest to it and the first chains; not tried with all others' };
 
 export const MUTANTS = {
   'pages/extents.rs': [

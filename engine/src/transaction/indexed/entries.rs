@@ -203,6 +203,7 @@ impl Entries for ExclusiveTransaction<'_> {
     }
 }
 
+// Index keys that are stored apart.
 impl ExclusiveTransaction<'_> {
     /// Name of the collection with the index keys that records of collection `id` keep apart, if it
     /// has any.
