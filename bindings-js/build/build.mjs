@@ -129,7 +129,7 @@ function checkAssetReferences() {
   for (const file of ['index.js', 'inline.js']) expect(file, INDEXEDDB_WORKER_REFERENCE, true);
   for (const file of ['inline.js', 'node-inline.js', 'encryption-inline.js']) expect(file, /new URL\("\.\/mangrove_/, false);
   for (const file of ['maintenance.js', 'maintenance-inline.js']) expect(file, MAINTENANCE_WORKER_REFERENCE, true);
-  for (const file of ['maintenance.js', 'node-maintenance.js']) expect(file, MAINTENANCE_MODULE_REFERENCE, true);
+  expect('maintenance.js', MAINTENANCE_MODULE_REFERENCE, true);
   for (const file of ['maintenance-inline.js', 'node-maintenance-inline.js']) expect(file, /mangrove_maintenance_bg\.wasm/, false);
 }
 

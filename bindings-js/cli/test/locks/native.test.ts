@@ -5,8 +5,8 @@ import { once } from 'node:events';
 import process from 'node:process';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
-import { RUNTIMES, runChildOf } from '../../../test/support/child.ts';
-import { withPath } from '../../../test/support/kit.ts';
+import { RUNTIMES, runChildOf } from '../../../kv/test/support/child.ts';
+import { withPath } from '../../../kv/test/support/kit.ts';
 
 const NATIVE = process.env['MANGROVE_NATIVE'] ?? 'mangrove';
 const UNSHARE = ['unshare', '--pid', '--fork', '--mount-proc'];
