@@ -6,8 +6,18 @@
 import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import {
-  BINDGEN_HOME, BROWSERS, I686_TARGET, ROOT, REPLICATION_SERVERS,
-  bindgenVersion, goCommand, hasBindgen, hasI686, output, run, toolEnv,
+  BINDGEN_HOME,
+  BROWSERS,
+  I686_TARGET,
+  ROOT,
+  REPLICATION_SERVERS,
+  bindgenVersion,
+  goCommand,
+  hasBindgen,
+  hasI686,
+  output,
+  run,
+  toolEnv,
 } from './tools.mjs';
 
 const MIN_NODE = [20, 19];
@@ -21,7 +31,9 @@ function say(line) {
 function checkNode() {
   const [major, minor] = process.versions.node.split('.').map(Number);
   if (major < MIN_NODE[0] || (major === MIN_NODE[0] && minor < MIN_NODE[1])) {
-    throw new SetupError(`Node ${MIN_NODE.join('.')} or later is needed, this is ${process.versions.node}: https://nodejs.org`);
+    throw new SetupError(
+      `Node ${MIN_NODE.join('.')} or later is needed, this is ${process.versions.node}: https://nodejs.org`,
+    );
   }
 }
 
@@ -53,7 +65,8 @@ function installNpmPackages(directory, what, command = 'ci') {
 /** Reads rust-toolchain.toml. */
 function wantedToolchain() {
   const toml = readFileSync(join(ROOT, 'rust-toolchain.toml'), 'utf8');
-  const list = (name) => [...(new RegExp(`${name} = \\[([^\\]]*)\\]`).exec(toml)?.[1] ?? '').matchAll(/"([^"]+)"/g)].map((m) => m[1]);
+  const list = (name) =>
+    [...(new RegExp(`${name} = \\[([^\\]]*)\\]`).exec(toml)?.[1] ?? '').matchAll(/"([^"]+)"/g)].map((m) => m[1]);
   const channel = /channel = "([^"]+)"/.exec(toml)?.[1];
   if (!channel) throw new SetupError('rust-toolchain.toml names no channel');
   return { channel, components: list('components'), targets: list('targets') };
@@ -63,9 +76,11 @@ function toolchainIsComplete({ channel, targets }, env) {
   // Without the variable, asking would install the toolchain, without its components and targets.
   const sysroot = output('rustc', ['--print', 'sysroot'], { ...env, RUSTUP_AUTO_INSTALL: '0' });
   if (sysroot === undefined) return false;
-  return output('rustc', ['--version'], env)?.split(' ')[1] === channel
-    && ['cargo', 'cargo-clippy', 'cargo-fmt'].every((name) => existsSync(join(sysroot, 'bin', name)))
-    && targets.every((target) => existsSync(join(sysroot, 'lib', 'rustlib', target)));
+  return (
+    output('rustc', ['--version'], env)?.split(' ')[1] === channel &&
+    ['cargo', 'cargo-clippy', 'cargo-fmt'].every((name) => existsSync(join(sysroot, 'bin', name))) &&
+    targets.every((target) => existsSync(join(sysroot, 'lib', 'rustlib', target)))
+  );
 }
 
 function installRust() {
@@ -77,7 +92,11 @@ function installRust() {
   }
   say(`installing Rust ${wanted.channel} with ${wanted.targets.join(', ')}`);
   const args = ['toolchain', 'install', wanted.channel, '--profile', 'minimal', '--no-self-update'];
-  run('rustup', [...args, ...wanted.components.flatMap((name) => ['--component', name]), ...wanted.targets.flatMap((name) => ['--target', name])]);
+  run('rustup', [
+    ...args,
+    ...wanted.components.flatMap((name) => ['--component', name]),
+    ...wanted.targets.flatMap((name) => ['--target', name]),
+  ]);
 }
 
 function installI686() {
@@ -103,7 +122,16 @@ function installBindgen() {
   say(`building wasm-bindgen ${bindgenVersion()}`);
   // Elsewhere than the engine, whose build would wait.
   const target = join(ROOT, 'target', 'tools');
-  run('cargo', ['build', '--quiet', '--package', 'mangrove-wasm-bindgen', '--profile', 'tools', '--target-dir', target]);
+  run('cargo', [
+    'build',
+    '--quiet',
+    '--package',
+    'mangrove-wasm-bindgen',
+    '--profile',
+    'tools',
+    '--target-dir',
+    target,
+  ]);
   const name = process.platform === 'win32' ? 'wasm-bindgen.exe' : 'wasm-bindgen';
   const shared = join(BINDGEN_HOME, 'bin', name);
   mkdirSync(join(BINDGEN_HOME, 'bin'), { recursive: true });
@@ -130,7 +158,9 @@ function installBrowsers() {
     return find() === undefined;
   });
   if (missing.length === 0) return;
-  const advice = missing.map(({ name, variable }) => `install ${name} and set ${variable} to its executable`).join(', ');
+  const advice = missing
+    .map(({ name, variable }) => `install ${name} and set ${variable} to its executable`)
+    .join(', ');
   if (!existsSync('/usr/bin/apt-get')) throw new SetupError(`not found: ${advice}`);
   const packages = missing.flatMap((browser) => browser.packages);
   say(`installing ${packages.join(', ')} with apt-get`);
@@ -141,13 +171,15 @@ function installBrowsers() {
     throw new SetupError(`apt-get could not install them (${error.message}): ${advice}`);
   }
   const absent = missing.filter(({ find }) => find() === undefined).map(({ name }) => name);
-  if (absent.length > 0) throw new SetupError(`apt-get did not install ${absent.join(', ')} in a known place: ${advice}`);
+  if (absent.length > 0)
+    throw new SetupError(`apt-get did not install ${absent.join(', ')} in a known place: ${advice}`);
 }
 
 /** Any Go since 1.21 will do: it fetches the version that a module asks for. */
 function installGo() {
   if (goCommand() !== undefined) return;
-  if (!existsSync('/usr/bin/apt-get')) throw new SetupError('Go is needed to build the servers of the tests of replication: https://go.dev/dl');
+  if (!existsSync('/usr/bin/apt-get'))
+    throw new SetupError('Go is needed to build the servers of the tests of replication: https://go.dev/dl');
   const release = /^VERSION_CODENAME=(.+)$/m.exec(readFileSync('/etc/os-release', 'utf8'))?.[1];
   say('installing Go with apt-get');
   try {
@@ -164,11 +196,14 @@ function installGo() {
 
 function installServers(servers) {
   for (const { variable, binary, module, path, version, home, find } of servers) {
-    if (process.env[variable] && !existsSync(process.env[variable])) throw new SetupError(`${variable} is ${process.env[variable]}, which does not exist`);
+    if (process.env[variable] && !existsSync(process.env[variable]))
+      throw new SetupError(`${variable} is ${process.env[variable]}, which does not exist`);
     if (find() !== undefined) continue;
     installGo();
     say(`building ${binary} ${version} (MinIO takes minutes)`);
-    run(goCommand(), ['install', `${path === undefined ? module : `${module}/${path}`}@${version}`], { env: { ...process.env, GOBIN: home } });
+    run(goCommand(), ['install', `${path === undefined ? module : `${module}/${path}`}@${version}`], {
+      env: { ...process.env, GOBIN: home },
+    });
   }
 }
 
@@ -180,7 +215,8 @@ try {
   if (process.argv.includes('--i686')) installI686();
   installBindgen();
   if (process.argv.includes('--browser')) installBrowsers();
-  if (process.argv.includes('--nats')) installServers(REPLICATION_SERVERS.filter(({ variable }) => variable === 'NATS_SERVER'));
+  if (process.argv.includes('--nats'))
+    installServers(REPLICATION_SERVERS.filter(({ variable }) => variable === 'NATS_SERVER'));
   if (process.argv.includes('--replication')) {
     installServers(REPLICATION_SERVERS);
     installNpmPackages(join(ROOT, 'bindings-js', 'replication', 'test-servers', 'servers'), 's3rver');

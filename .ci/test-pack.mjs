@@ -45,7 +45,12 @@ const MAX_UNPACKED_BYTES = 6e6;
  * Versions far from those that the adapters are tested with: a project that has them for other
  * reasons must still be able to install the package.
  */
-const OTHER_VERSIONS = ['keyv@6.0.0-rc.1', 'unstorage@2.0.0-beta.0', 'abstract-level@1.0.4', '@automerge/automerge-repo@1.2.1'];
+const OTHER_VERSIONS = [
+  'keyv@6.0.0-rc.1',
+  'unstorage@2.0.0-beta.0',
+  'abstract-level@1.0.4',
+  '@automerge/automerge-repo@1.2.1',
+];
 const NO_NETWORK = /\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENOTCACHED|ERR_SOCKET_TIMEOUT)\b/;
 
 /** The command line tool as it is installed: `npx @mangrove-kv/cli` runs this file. */
@@ -64,13 +69,30 @@ export const both = [open('a', options), openInline('b', options)];
 export const wrong = open('a', { wasm: 1 });
 `;
 
-const TSC = ['--noEmit', '--strict', '--target', 'es2022', '--types', 'node', '--typeRoots', join(process.cwd(), 'node_modules', '@types')];
+const TSC = [
+  '--noEmit',
+  '--strict',
+  '--target',
+  'es2022',
+  '--types',
+  'node',
+  '--typeRoots',
+  join(process.cwd(), 'node_modules', '@types'),
+];
 const LIBRARIES = { servers: 'ES2022,ESNext.Disposable', browsers: 'ES2022,ESNext.Disposable,DOM,DOM.Iterable' };
 const RESOLUTIONS = { nodenext: 'nodenext', esnext: 'bundler' };
 
 const STRICT = {
-  noEmit: true, target: 'es2022', strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, noPropertyAccessFromIndexSignature: true,
-  verbatimModuleSyntax: true, isolatedModules: true, skipLibCheck: false, typeRoots: [join(ROOT, 'node_modules', '@types')],
+  noEmit: true,
+  target: 'es2022',
+  strict: true,
+  exactOptionalPropertyTypes: true,
+  noUncheckedIndexedAccess: true,
+  noPropertyAccessFromIndexSignature: true,
+  verbatimModuleSyntax: true,
+  isolatedModules: true,
+  skipLibCheck: false,
+  typeRoots: [join(ROOT, 'node_modules', '@types')],
 };
 /** Libraries and packages of types that projects have. */
 const PLACES = {
@@ -80,7 +102,11 @@ const PLACES = {
   'pages beside Node': { lib: ['ES2022', 'ESNext.Disposable', 'DOM', 'DOM.Iterable'], types: ['node'] },
   'workers': { lib: ['ES2022', 'ESNext.Disposable', 'WebWorker'], types: [] },
 };
-const MODULES = [['node16', 'node16'], ['nodenext', 'nodenext'], ['esnext', 'bundler']];
+const MODULES = [
+  ['node16', 'node16'],
+  ['nodenext', 'nodenext'],
+  ['esnext', 'bundler'],
+];
 
 const RUNTIMES = {
   node: ['node', 'program.mjs', 'node.db'],
@@ -92,7 +118,8 @@ function check(what, cwd, [program, ...args], expected) {
   const start = performance.now();
   try {
     const out = execFileSync(program, args, { cwd, env: toolEnv(), encoding: 'utf8', stdio: 'pipe' });
-    if (expected instanceof RegExp ? !expected.test(out) : expected !== undefined && out !== expected) throw new Error(`it printed ${out}`);
+    if (expected instanceof RegExp ? !expected.test(out) : expected !== undefined && out !== expected)
+      throw new Error(`it printed ${out}`);
   } catch (error) {
     throw new Error(`${what}: ${error.message}\n${error.stdout ?? ''}`, { cause: error });
   }
@@ -110,18 +137,24 @@ function checkTypes(directory, programs) {
 
 /** The entries of a package that have types. */
 function typedEntries({ name, exports = {} }) {
-  return Object.entries(exports).filter(([, entry]) => entry.types !== undefined).map(([path]) => path.replace('.', name));
+  return Object.entries(exports)
+    .filter(([, entry]) => entry.types !== undefined)
+    .map(([path]) => path.replace('.', name));
 }
 
 /** Our declarations, which the compiler checks without `skipLibCheck`, as some programs have it. */
 function checkDeclarations(directory) {
   const files = { 'entries.mts': [], 'adapters.mts': [] };
-  for (const manifest of MANIFESTS.values()) files[foreignPeers(manifest).length === 0 ? 'entries.mts' : 'adapters.mts'].push(...typedEntries(manifest));
+  for (const manifest of MANIFESTS.values())
+    files[foreignPeers(manifest).length === 0 ? 'entries.mts' : 'adapters.mts'].push(...typedEntries(manifest));
   for (const [file, imported] of Object.entries(files)) {
     writeFileSync(join(directory, file), imported.map((name, at) => `export * as e${at} from '${name}';\n`).join(''));
     for (const [where, place] of Object.entries(PLACES)) {
       for (const [module, moduleResolution] of MODULES) {
-        writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions: { ...STRICT, ...place, module, moduleResolution }, files: [file] }));
+        writeFileSync(
+          join(directory, 'tsconfig.json'),
+          JSON.stringify({ compilerOptions: { ...STRICT, ...place, module, moduleResolution }, files: [file] }),
+        );
         const errors = compile(directory);
         if (errors.length > 0) throw new Error(`${file} for ${where}, ${moduleResolution}:\n${errors.join('\n')}`);
       }
@@ -132,7 +165,11 @@ function checkDeclarations(directory) {
 
 /** What the compiler has against our declarations. Other packages' have errors of their own. */
 function compile(directory) {
-  const { status, stdout } = spawnSync('tsc', ['--project', '.', '--pretty', 'false'], { cwd: directory, env: toolEnv(), encoding: 'utf8' });
+  const { status, stdout } = spawnSync('tsc', ['--project', '.', '--pretty', 'false'], {
+    cwd: directory,
+    env: toolEnv(),
+    encoding: 'utf8',
+  });
   const errors = stdout.split('\n').filter((line) => line.includes('error TS'));
   if (status !== 0 && errors.length === 0) throw new Error(`tsc: ${stdout}`);
   return errors.filter((line) => line.includes('mangrove-kv') || !line.includes('node_modules'));
@@ -166,7 +203,12 @@ function checkSamples(directory) {
       const own = join(directory, 'samples', runtime, name);
       mkdirSync(own, { recursive: true });
       writeFileSync(join(own, 'sample.mjs'), sample);
-      check(`${runtime}, ${page}`, own, [...command.slice(0, -2), 'sample.mjs'], page === 'README.md' ? /Analytical Engine\S*\n1\n$/ : undefined);
+      check(
+        `${runtime}, ${page}`,
+        own,
+        [...command.slice(0, -2), 'sample.mjs'],
+        page === 'README.md' ? /Analytical Engine\S*\n1\n$/ : undefined,
+      );
     }
     writeFileSync(join(directory, `${name}.mts`), sample);
     return `${name}.mts`;
@@ -181,9 +223,11 @@ function checkLinks(tarball) {
   for (const name of pages) {
     // What is in code is no link.
     const text = output('tar', ['-xzOf', tarball, name]).replaceAll(/^```[^]*?^```$|`[^`\n]*`/gm, '');
-    const missing = [...text.matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target)
+    const missing = [...text.matchAll(/\]\(([^)\s]+)\)/g)]
+      .map(([, target]) => target)
       .filter((target) => !/^(?:https?:|#)/.test(target) && !names.has(join(dirname(name), target.split('#')[0])));
-    if (missing.length > 0) throw new Error(`the package's ${name} links to what it does not have: ${missing.join(', ')}`);
+    if (missing.length > 0)
+      throw new Error(`the package's ${name} links to what it does not have: ${missing.join(', ')}`);
   }
 }
 
@@ -201,7 +245,15 @@ function checkPeers(directory, tarballs) {
   mkdirSync(own);
   writeFileSync(join(own, 'package.json'), '{ "private": true }');
   try {
-    check('beside other versions', own, ['npm', 'install', '--dry-run', '--no-audit', '--no-fund', ...tarballs, ...OTHER_VERSIONS]);
+    check('beside other versions', own, [
+      'npm',
+      'install',
+      '--dry-run',
+      '--no-audit',
+      '--no-fund',
+      ...tarballs,
+      ...OTHER_VERSIONS,
+    ]);
   } catch (error) {
     if (!NO_NETWORK.test(error.message)) throw error;
     process.stdout.write('beside other versions: not checked, as no registry answers\n');
@@ -215,16 +267,26 @@ try {
   for (const [name, { tarball }] of packed) {
     check(`publint ${name}`, directory, ['publint', 'run', '--strict', tarball]);
     // The other runtimes' CommonJS programs require ES modules.
-    if (MANIFESTS.get(name).exports !== undefined) check(`attw ${name}`, directory, ['attw', tarball, '--profile', 'esm-only']);
+    if (MANIFESTS.get(name).exports !== undefined)
+      check(`attw ${name}`, directory, ['attw', tarball, '--profile', 'esm-only']);
   }
   const { unpackedSize } = packed.get('mangrove-kv');
   process.stdout.write(`mangrove-kv: ${(unpackedSize / 1e6).toFixed(2)} MB unpacked\n`);
-  if (unpackedSize > MAX_UNPACKED_BYTES) throw new Error(`mangrove-kv has ${unpackedSize} bytes unpacked, more than ${MAX_UNPACKED_BYTES}`);
+  if (unpackedSize > MAX_UNPACKED_BYTES)
+    throw new Error(`mangrove-kv has ${unpackedSize} bytes unpacked, more than ${MAX_UNPACKED_BYTES}`);
   checkLinks(packed.get('mangrove-kv').tarball);
   checkPrepack(join(directory, 'again'));
   checkPeers(directory, tarballs);
   writeFileSync(join(directory, 'package.json'), '{ "private": true }');
-  check('npm install', directory, ['npm', 'install', '--offline', '--legacy-peer-deps', '--no-audit', '--no-fund', ...tarballs]);
+  check('npm install', directory, [
+    'npm',
+    'install',
+    '--offline',
+    '--legacy-peer-deps',
+    '--no-audit',
+    '--no-fund',
+    ...tarballs,
+  ]);
   linkPeers(directory);
   writeFileSync(join(directory, 'program.mjs'), PROGRAM);
   writeFileSync(join(directory, 'program.mts'), TYPED_PROGRAM);

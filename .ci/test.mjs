@@ -18,12 +18,14 @@ const KEPT_LINES = 120;
 const LAST_LINES = 30;
 
 function select(names) {
-  const suites = names.length === 0 ? ['quick'] : names.filter((name) => name.startsWith('--')).map((name) => name.slice(2));
+  const suites =
+    names.length === 0 ? ['quick'] : names.filter((name) => name.startsWith('--')).map((name) => name.slice(2));
   const missing = suites.find((name) => !STEPS.some(({ suite }) => suite === name));
   if (missing !== undefined) throw new Error(`no such group of steps: ${missing}`);
   if (suites.length > 0) return STEPS.filter(({ suite }) => suite === 'all' || suites.includes(suite));
   const unknown = names.filter((name) => !STEPS.some((step) => step.name.split(' ').includes(name)));
-  if (unknown.length > 0) throw new Error(`no such step: ${unknown.join(', ')}; there are ${STEPS.map((step) => step.name).join(', ')}`);
+  if (unknown.length > 0)
+    throw new Error(`no such step: ${unknown.join(', ')}; there are ${STEPS.map((step) => step.name).join(', ')}`);
   return STEPS.filter((step) => step.name.split(' ').some((word) => names.includes(word)));
 }
 
@@ -38,7 +40,11 @@ const ended = new Map();
  * once if it is alone.
  */
 function start(step) {
-  const { name, command: [program, ...args], cwd = ROOT } = step;
+  const {
+    name,
+    command: [program, ...args],
+    cwd = ROOT,
+  } = step;
   process.stdout.write(`==> ${name}: ${program} ${args.join(' ')}\n`);
   const begin = performance.now();
   const printed = [];
@@ -95,7 +101,9 @@ function isReady(step) {
   const others = [...running.keys()];
   if (step.alone ? others.length > 0 : others.length >= SLOTS || others.some((other) => other.alone)) return false;
   // The steps that it needs may not have been selected.
-  return [step.after, step.native ? undefined : 'build'].every((needed) => needed === undefined || step.name === needed || !waitsOrRuns(needed));
+  return [step.after, step.native ? undefined : 'build'].every(
+    (needed) => needed === undefined || step.name === needed || !waitsOrRuns(needed),
+  );
 }
 
 function waitsOrRuns(name) {
@@ -118,7 +126,9 @@ function report() {
   const failed = [...ended].filter(([, passed]) => !passed).map(([name]) => name);
   const list = failed.length > 0 ? ` (${failed.join(', ')})` : '';
   const skipped = total - ended.size;
-  process.stdout.write(`${ended.size - failed.length} passed, ${failed.length} failed${list}${skipped > 0 ? `, ${skipped} not run` : ''}\n`);
+  process.stdout.write(
+    `${ended.size - failed.length} passed, ${failed.length} failed${list}${skipped > 0 ? `, ${skipped} not run` : ''}\n`,
+  );
   process.exitCode = failed.length > 0 ? 1 : 0;
 }
 
@@ -126,7 +136,9 @@ for (const signal of ['SIGINT', 'SIGTERM']) {
   process.on(signal, () => {
     for (const [step, { child, printed }] of running) {
       child.kill(signal);
-      process.stdout.write(Buffer.concat([...(step.alone ? [] : printed), Buffer.from(`<== ${step.name}: ${signal}\n`)]));
+      process.stdout.write(
+        Buffer.concat([...(step.alone ? [] : printed), Buffer.from(`<== ${step.name}: ${signal}\n`)]),
+      );
     }
     process.exit(1);
   });

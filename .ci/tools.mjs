@@ -17,14 +17,22 @@ const BINDGEN_SOURCE = join(ROOT, 'bindings-js', 'build', 'wasm-bindgen');
 /** SHA-256 of files, with their places below the root. */
 export function hashOfFiles(files) {
   const hash = createHash('sha256');
-  for (const file of files) hash.update(`${relative(ROOT, file)}\0`).update(readFileSync(file)).update('\0');
+  for (const file of files)
+    hash
+      .update(`${relative(ROOT, file)}\0`)
+      .update(readFileSync(file))
+      .update('\0');
   return hash.digest('hex');
 }
 
 const CARGO_HOME = process.env.CARGO_HOME ?? join(homedir(), '.cargo');
 
 /** Where our stand-in for wasm-bindgen is built to, shared by all clones that have the same. */
-export const BINDGEN_HOME = join(CARGO_HOME, 'mangrove-tools', `wasm-bindgen-${hashOfFiles(['Cargo.toml', 'src/main.rs'].map((file) => join(BINDGEN_SOURCE, file))).slice(0, 16)}`);
+export const BINDGEN_HOME = join(
+  CARGO_HOME,
+  'mangrove-tools',
+  `wasm-bindgen-${hashOfFiles(['Cargo.toml', 'src/main.rs'].map((file) => join(BINDGEN_SOURCE, file))).slice(0, 16)}`,
+);
 
 const CHROMIUM_PATHS = [
   '/usr/bin/chromium',
@@ -36,8 +44,15 @@ const CHROMIUM_PATHS = [
 ];
 
 // Mozilla's own build starts with Playwright too; a snap cannot read profiles in /tmp.
-const FIREFOX_PATHS = ['/usr/bin/firefox-esr', '/usr/lib/firefox/firefox', '/opt/firefox/firefox', '/Applications/Firefox.app/Contents/MacOS/firefox'];
-const MINIBROWSER_PATHS = ['x86_64', 'aarch64'].map((machine) => `/usr/lib/${machine}-linux-gnu/webkit2gtk-4.1/MiniBrowser`);
+const FIREFOX_PATHS = [
+  '/usr/bin/firefox-esr',
+  '/usr/lib/firefox/firefox',
+  '/opt/firefox/firefox',
+  '/Applications/Firefox.app/Contents/MacOS/firefox',
+];
+const MINIBROWSER_PATHS = ['x86_64', 'aarch64'].map(
+  (machine) => `/usr/lib/${machine}-linux-gnu/webkit2gtk-4.1/MiniBrowser`,
+);
 const XVFB_PATHS = ['/usr/bin/Xvfb'];
 
 /** Returns the version of wasm-bindgen that the bindings have. */
@@ -83,15 +98,32 @@ function findFirst(variable, paths) {
  * Programs that browser tests start, with their Debian packages. WebKitGTK includes MiniBrowser.
  */
 export const BROWSERS = [
-  { name: 'Chromium', variable: 'CHROMIUM_PATH', packages: ['chromium'], find: () => findFirst('CHROMIUM_PATH', CHROMIUM_PATHS) },
-  { name: 'Firefox', variable: 'FIREFOX_PATH', packages: ['firefox-esr'], find: () => findFirst('FIREFOX_PATH', FIREFOX_PATHS) },
-  { name: 'MiniBrowser', variable: 'MINIBROWSER_PATH', packages: ['libwebkit2gtk-4.1-0'], find: () => findFirst('MINIBROWSER_PATH', MINIBROWSER_PATHS) },
+  {
+    name: 'Chromium',
+    variable: 'CHROMIUM_PATH',
+    packages: ['chromium'],
+    find: () => findFirst('CHROMIUM_PATH', CHROMIUM_PATHS),
+  },
+  {
+    name: 'Firefox',
+    variable: 'FIREFOX_PATH',
+    packages: ['firefox-esr'],
+    find: () => findFirst('FIREFOX_PATH', FIREFOX_PATHS),
+  },
+  {
+    name: 'MiniBrowser',
+    variable: 'MINIBROWSER_PATH',
+    packages: ['libwebkit2gtk-4.1-0'],
+    find: () => findFirst('MINIBROWSER_PATH', MINIBROWSER_PATHS),
+  },
   { name: 'Xvfb', variable: 'XVFB_PATH', packages: ['xvfb'], find: () => findFirst('XVFB_PATH', XVFB_PATHS) },
 ];
 
 /** Returns environment variables that tell the tests where the browsers are. */
 export function browserEnv() {
-  return Object.fromEntries(BROWSERS.map(({ variable, find }) => [variable, find()]).filter(([, path]) => path !== undefined));
+  return Object.fromEntries(
+    BROWSERS.map(({ variable, find }) => [variable, find()]).filter(([, path]) => path !== undefined),
+  );
 }
 
 /**
@@ -100,20 +132,45 @@ export function browserEnv() {
  */
 export const REPLICATION_SERVERS = [
   { variable: 'NATS_SERVER', binary: 'nats-server', module: 'github.com/nats-io/nats-server/v2', version: 'v2.15.2' },
-  { variable: 'NATS_SERVER_OLD', binary: 'nats-server', module: 'github.com/nats-io/nats-server/v2', version: 'v2.9.10' },
-  { variable: 'MINIO', binary: 'minio', module: 'github.com/minio/minio', version: 'v0.0.0-20260212201848-7aac2a2c5b7c' },
-  { variable: 'VERSITYGW', binary: 'versitygw', module: 'github.com/versity/versitygw', path: 'cmd/versitygw', version: 'v1.0.14' },
+  {
+    variable: 'NATS_SERVER_OLD',
+    binary: 'nats-server',
+    module: 'github.com/nats-io/nats-server/v2',
+    version: 'v2.9.10',
+  },
+  {
+    variable: 'MINIO',
+    binary: 'minio',
+    module: 'github.com/minio/minio',
+    version: 'v0.0.0-20260212201848-7aac2a2c5b7c',
+  },
+  {
+    variable: 'VERSITYGW',
+    binary: 'versitygw',
+    module: 'github.com/versity/versitygw',
+    path: 'cmd/versitygw',
+    version: 'v1.0.14',
+  },
 ].map((server) => {
   const home = join(CARGO_HOME, 'mangrove-tools', `${server.binary}-${server.version}`);
-  return { ...server, home, file: join(home, server.binary), find: () => findFirst(server.variable, [join(home, server.binary)]) };
+  return {
+    ...server,
+    home,
+    file: join(home, server.binary),
+    find: () => findFirst(server.variable, [join(home, server.binary)]),
+  };
 });
 
 /** Go's own installer puts it outside of PATH. */
 export function goCommand() {
-  return ['go', '/usr/local/go/bin/go', '/usr/lib/go/bin/go'].find((command) => output(command, ['version']) !== undefined);
+  return ['go', '/usr/local/go/bin/go', '/usr/lib/go/bin/go'].find(
+    (command) => output(command, ['version']) !== undefined,
+  );
 }
 
 /** Returns environment variables that tell the tests where the servers are. */
 export function serverEnv() {
-  return Object.fromEntries(REPLICATION_SERVERS.map(({ variable, find }) => [variable, find()]).filter(([, path]) => path !== undefined));
+  return Object.fromEntries(
+    REPLICATION_SERVERS.map(({ variable, find }) => [variable, find()]).filter(([, path]) => path !== undefined),
+  );
 }

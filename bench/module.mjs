@@ -19,16 +19,36 @@ const { values } = parseArgs({
 });
 const TARGET = process.env.CARGO_TARGET_DIR ?? join(ROOT, 'target');
 
-const SECTIONS = ['custom', 'types', 'imports', 'functions', 'tables', 'memories', 'globals', 'exports', 'start', 'elements', 'code', 'data', 'data count'];
+const SECTIONS = [
+  'custom',
+  'types',
+  'imports',
+  'functions',
+  'tables',
+  'memories',
+  'globals',
+  'exports',
+  'start',
+  'elements',
+  'code',
+  'data',
+  'data count',
+];
 
 function buildModule() {
   const target = 'wasm32-unknown-unknown';
   const env = wasmEnv();
-  run('cargo', ['build', '--quiet', '--package', values.package, '--lib', '--profile', 'wasm-release', '--target', target], { env });
+  run(
+    'cargo',
+    ['build', '--quiet', '--package', values.package, '--lib', '--profile', 'wasm-release', '--target', target],
+    { env },
+  );
   const built = join(TARGET, target, 'wasm-release', `${values.package.replaceAll('-', '_')}.wasm`);
   const directory = join(TARGET, 'bench', 'module');
   mkdirSync(directory, { recursive: true });
-  run('wasm-bindgen', [built, '--target', 'web', '--no-typescript', '--out-dir', directory, '--out-name', 'bound'], { env });
+  run('wasm-bindgen', [built, '--target', 'web', '--no-typescript', '--out-dir', directory, '--out-name', 'bound'], {
+    env,
+  });
   const optimise = (name, flags) => {
     const file = join(directory, name);
     run('wasm-opt', [join(directory, 'bound_bg.wasm'), '-o', file, ...WASM_OPT.crate, ...flags], { env });
@@ -80,7 +100,10 @@ function importedFunctions(reader) {
     reader.text();
     const kind = reader.byte();
     if (kind === 0) reader.number();
-    else if (kind === 1) { reader.byte(); reader.skipLimits(); } else if (kind === 2) reader.skipLimits();
+    else if (kind === 1) {
+      reader.byte();
+      reader.skipLimits();
+    } else if (kind === 2) reader.skipLimits();
     else reader.at += 2;
     return kind;
   });
@@ -93,7 +116,8 @@ function functionNames(reader, end) {
     const kind = reader.byte();
     const length = reader.number();
     const next = reader.at + length;
-    if (kind === 1) for (const [index, name] of reader.list(() => [reader.number(), reader.text()])) names.set(index, name);
+    if (kind === 1)
+      for (const [index, name] of reader.list(() => [reader.number(), reader.text()])) names.set(index, name);
     reader.at = next;
   }
   return names;
@@ -111,16 +135,20 @@ function parse(bytes) {
     const length = reader.number();
     const end = reader.at + length;
     if (kind === 2) imported = importedFunctions(reader);
-    if (kind === 10) sizes = reader.list(() => {
-      const size = reader.number();
-      reader.at += size;
-      return size;
-    });
+    if (kind === 10)
+      sizes = reader.list(() => {
+        const size = reader.number();
+        reader.at += size;
+        return size;
+      });
     if (kind === 0 && reader.text() === 'name') names = functionNames(reader, end);
     else sections.set(SECTIONS[kind], (sections.get(SECTIONS[kind]) ?? 0) + length);
     reader.at = end;
   }
-  return { sections, functions: sizes.map((size, index) => ({ size, name: tidy(names.get(index + imported) ?? '?') })) };
+  return {
+    sections,
+    functions: sizes.map((size, index) => ({ size, name: tidy(names.get(index + imported) ?? '?') })),
+  };
 }
 
 /** Strips the hash that makes a symbol unique. */
@@ -132,7 +160,10 @@ const tidy = (name) => name.replace(/::h[0-9a-f]{16}$/, '').replaceAll(/\[[0-9a-
  */
 function moduleOf(name) {
   const inner = /^<(?:&?(?:mut )?)?([\w:]+::\w+)/.exec(name)?.[1] ?? /^<.* as ([\w:]+)/.exec(name)?.[1] ?? name;
-  const parts = inner.replace(/<.*/, '').split('::').filter((part) => part !== '');
+  const parts = inner
+    .replace(/<.*/, '')
+    .split('::')
+    .filter((part) => part !== '');
   return parts.length < 2 ? '(no module)' : parts.slice(0, Math.min(Number(values.depth), parts.length - 1)).join('::');
 }
 
@@ -141,7 +172,9 @@ const { sections, functions } = parse(named);
 const total = functions.reduce((sum, { size }) => sum + size, 0);
 const percent = (size) => `${((size / total) * 100).toFixed(1)} %`;
 
-console.log(`${values.package}: ${stripped.length} bytes, ${gzipSync(stripped, { level: 9 }).length} after gzip, ${brotliCompressSync(stripped).length} after brotli\n`);
+console.log(
+  `${values.package}: ${stripped.length} bytes, ${gzipSync(stripped, { level: 9 }).length} after gzip, ${brotliCompressSync(stripped).length} after brotli\n`,
+);
 console.log('| section | bytes |\n|---|--:|');
 for (const [name, size] of [...sections].toSorted((a, b) => b[1] - a[1])) console.log(`| ${name} | ${size} |`);
 
@@ -152,13 +185,16 @@ for (const { name, size } of functions) {
 }
 const rows = [...modules].map(([name, row]) => ({ name, ...row }));
 console.log('\n| module | functions | bytes | of the code |\n|---|--:|--:|--:|');
-for (const { name, count, size } of rows.toSorted((a, b) => b.size - a.size).filter(({ size }) => size > total / 1000)) {
+for (const { name, count, size } of rows
+  .toSorted((a, b) => b.size - a.size)
+  .filter(({ size }) => size > total / 1000)) {
   console.log(`| ${name} | ${count} | ${size} | ${percent(size)} |`);
 }
 
 const pattern = values.match === undefined ? undefined : new RegExp(values.match);
 const largest = functions.toSorted((a, b) => b.size - a.size);
-const printed = pattern === undefined ? largest.slice(0, Number(values.functions)) : largest.filter(({ name }) => pattern.test(name));
+const printed =
+  pattern === undefined ? largest.slice(0, Number(values.functions)) : largest.filter(({ name }) => pattern.test(name));
 console.log('\n| function | bytes |\n|---|--:|');
 for (const { name, size } of printed) console.log(`| \`${name}\` | ${size} |`);
 if (pattern !== undefined) console.log(`| all | ${printed.reduce((sum, { size }) => sum + size, 0)} |`);

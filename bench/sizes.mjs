@@ -12,8 +12,18 @@ const HOME = join(ROOT, 'target', 'bench', 'sizes');
 const OWN = join(ROOT, 'bindings-js', 'kv', 'dist');
 
 const PEERS = {
-  'idb': '8.0.4', 'idb-keyval': '6.3.0', 'dexie': '4.4.7', 'localforage': '1.10.0', 'level': '10.0.0', 'events': '3.3.0', 'buffer': '6.0.3', 'keyv': '5.6.0',
-  '@sqlite.org/sqlite-wasm': '3.51.2-build9', 'wa-sqlite': '1.0.0', 'sqlocal': '0.18.0', '@electric-sql/pglite': '0.5.16',
+  'idb': '8.0.4',
+  'idb-keyval': '6.3.0',
+  'dexie': '4.4.7',
+  'localforage': '1.10.0',
+  'level': '10.0.0',
+  'events': '3.3.0',
+  'buffer': '6.0.3',
+  'keyv': '5.6.0',
+  '@sqlite.org/sqlite-wasm': '3.51.2-build9',
+  'wa-sqlite': '1.0.0',
+  'sqlocal': '0.18.0',
+  '@electric-sql/pglite': '0.5.16',
 };
 
 /** `code` is bundled, `workers` are bundled separately, `files` are loaded beside them. */
@@ -31,13 +41,20 @@ const PROGRAMS = [
       export { AccessHandlePoolVFS } from 'wa-sqlite/src/examples/AccessHandlePoolVFS.js';`,
     files: ['wa-sqlite/dist/wa-sqlite.wasm'],
   },
-  { name: '@sqlite.org/sqlite-wasm', code: "export { default } from '@sqlite.org/sqlite-wasm';", files: ['@sqlite.org/sqlite-wasm/dist/sqlite3.wasm'] },
   {
-    name: 'sqlocal', code: "export { SQLocal } from 'sqlocal';", workers: ['sqlocal/dist/worker.js'],
+    name: '@sqlite.org/sqlite-wasm',
+    code: "export { default } from '@sqlite.org/sqlite-wasm';",
     files: ['@sqlite.org/sqlite-wasm/dist/sqlite3.wasm'],
   },
   {
-    name: '@electric-sql/pglite', code: "export { PGlite } from '@electric-sql/pglite';",
+    name: 'sqlocal',
+    code: "export { SQLocal } from 'sqlocal';",
+    workers: ['sqlocal/dist/worker.js'],
+    files: ['@sqlite.org/sqlite-wasm/dist/sqlite3.wasm'],
+  },
+  {
+    name: '@electric-sql/pglite',
+    code: "export { PGlite } from '@electric-sql/pglite';",
     files: ['pglite.wasm', 'pglite.data', 'initdb.wasm'].map((file) => `@electric-sql/pglite/dist/${file}`),
   },
 ];
@@ -47,15 +64,27 @@ const kib = (bytes) => (bytes / 1024).toFixed(1);
 
 async function bundleBytes(entry) {
   const { outputFiles } = await build({
-    ...entry, bundle: true, write: false, minify: true, format: 'esm', platform: 'browser', target: 'es2022', splitting: true, outdir: HOME,
-    external: ['node:*', 'module', 'fs', 'path', 'url', 'crypto', 'fs/promises'], legalComments: 'none', logLevel: 'error',
+    ...entry,
+    bundle: true,
+    write: false,
+    minify: true,
+    format: 'esm',
+    platform: 'browser',
+    target: 'es2022',
+    splitting: true,
+    outdir: HOME,
+    external: ['node:*', 'module', 'fs', 'path', 'url', 'crypto', 'fs/promises'],
+    legalComments: 'none',
+    logLevel: 'error',
     loader: { '.wasm': 'empty', '.data': 'empty' },
   });
   return outputFiles.reduce((sum, { contents }) => sum + gzipBytes(contents), 0);
 }
 
 async function measure({ code, own = [], workers = [], files = [] }) {
-  let script = own.filter((file) => file.endsWith('.js')).reduce((sum, file) => sum + gzipBytes(readFileSync(join(OWN, file))), 0);
+  let script = own
+    .filter((file) => file.endsWith('.js'))
+    .reduce((sum, file) => sum + gzipBytes(readFileSync(join(OWN, file))), 0);
   if (code !== undefined) script += await bundleBytes({ stdin: { contents: code, resolveDir: HOME } });
   for (const worker of workers) script += await bundleBytes({ entryPoints: [join(HOME, 'node_modules', worker)] });
   const paths = [
@@ -72,5 +101,7 @@ process.stdout.write('| KiB after gzip | version | scripts | WebAssembly and dat
 for (const program of PROGRAMS) {
   const { script, rest } = await measure(program);
   const version = PEERS[program.name] ?? JSON.parse(readFileSync(join(OWN, '..', 'package.json'), 'utf8')).version;
-  process.stdout.write(`| ${program.name} | ${version} | ${kib(script)} | ${rest === 0 ? '' : kib(rest)} | ${kib(script + rest)} |\n`);
+  process.stdout.write(
+    `| ${program.name} | ${version} | ${kib(script)} | ${rest === 0 ? '' : kib(rest)} | ${kib(script + rest)} |\n`,
+  );
 }

@@ -10,7 +10,15 @@ export default defineConfig({
   base: './',
   plugins: [cities(), precache(file('./src/service-worker.ts'), file('./public'))],
   // They bring workers and modules beside their entries; pre-bundling would part them.
-  optimizeDeps: { exclude: ['mangrove-kv', '@mangrove-kv/inspector', '@sqlite.org/sqlite-wasm', '@journeyapps/wa-sqlite', '@electric-sql/pglite'] },
+  optimizeDeps: {
+    exclude: [
+      'mangrove-kv',
+      '@mangrove-kv/inspector',
+      '@sqlite.org/sqlite-wasm',
+      '@journeyapps/wa-sqlite',
+      '@electric-sql/pglite',
+    ],
+  },
   worker: { format: 'es' },
   server: { port: 5173 },
   preview: { port: 4173 },

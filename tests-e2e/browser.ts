@@ -39,7 +39,11 @@ const ENGINES: Record<Engine, { readonly type: BrowserType; readonly options: La
 };
 
 /** Starts a browser with a profile on disk. */
-export function launchProfile(engine: Engine, directory: string, options: BrowserContextOptions & LaunchOptions = {}): Promise<BrowserContext> {
+export function launchProfile(
+  engine: Engine,
+  directory: string,
+  options: BrowserContextOptions & LaunchOptions = {},
+): Promise<BrowserContext> {
   const { type, options: own } = ENGINES[engine];
   return type.launchPersistentContext(directory, { ...own, ...options });
 }

@@ -24,5 +24,5 @@ export async function hits(page: Page): Promise<number> {
 export async function percentOfJson(page: Page, figure: string): Promise<number> {
   const shown = page.getByTestId(`stat-${figure}`);
   await expect(shown).toHaveText(/· \d+ %$/);
-  return Number(/(\d+) %$/.exec(await shown.textContent() ?? '')?.[1]);
+  return Number(/(\d+) %$/.exec((await shown.textContent()) ?? '')?.[1]);
 }

@@ -11,24 +11,25 @@ import type { Page } from '@playwright/test';
  */
 export function isOriginKept(page: Page): Promise<boolean> {
   return page.evaluate(async () => {
-    const keep = (): Promise<boolean> => new Promise((resolve, reject) => {
-      let isNew = false;
-      const request = indexedDB.open('control', 1);
-      request.onupgradeneeded = () => {
-        isNew = true;
-        request.result.createObjectStore('kept');
-      };
-      request.onerror = () => reject(request.error);
-      request.onsuccess = () => {
-        const transaction = request.result.transaction('kept', 'readwrite', { durability: 'strict' });
-        transaction.objectStore('kept').put(1, 1);
-        transaction.onabort = () => reject(transaction.error);
-        transaction.oncomplete = () => {
-          request.result.close();
-          resolve(!isNew);
+    const keep = (): Promise<boolean> =>
+      new Promise((resolve, reject) => {
+        let isNew = false;
+        const request = indexedDB.open('control', 1);
+        request.onupgradeneeded = () => {
+          isNew = true;
+          request.result.createObjectStore('kept');
         };
-      };
-    });
+        request.onerror = () => reject(request.error);
+        request.onsuccess = () => {
+          const transaction = request.result.transaction('kept', 'readwrite', { durability: 'strict' });
+          transaction.objectStore('kept').put(1, 1);
+          transaction.onabort = () => reject(transaction.error);
+          transaction.oncomplete = () => {
+            request.result.close();
+            resolve(!isNew);
+          };
+        };
+      });
     // The open that finds the damage may fail; the next one creates the database.
     return keep().catch(keep);
   });

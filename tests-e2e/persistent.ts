@@ -20,7 +20,11 @@ export const test = base.extend<{ profile: Profile }>({
     await use({
       directory,
       async launch(options = {}) {
-        const context = await launchProfile(browserName as Engine, directory, baseURL === undefined ? options : { ...options, baseURL });
+        const context = await launchProfile(
+          browserName as Engine,
+          directory,
+          baseURL === undefined ? options : { ...options, baseURL },
+        );
         contexts.push(context);
         return context;
       },

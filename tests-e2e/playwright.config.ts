@@ -16,10 +16,23 @@ function serve(name: string, url: string, command: string) {
  * Tests that set quotas, evict data, go offline and count calls through Chromium's DevTools
  * protocol. Firefox's quota is tested in quota-engines.spec.ts.
  */
-const CHROMIUM_ONLY = ['**/quota.spec.ts', '**/eviction.spec.ts', '**/demo-pwa.spec.ts', '**/path-files.spec.ts', '**/files.spec.ts', '**/guide-react.spec.ts'];
+const CHROMIUM_ONLY = [
+  '**/quota.spec.ts',
+  '**/eviction.spec.ts',
+  '**/demo-pwa.spec.ts',
+  '**/path-files.spec.ts',
+  '**/files.spec.ts',
+  '**/guide-react.spec.ts',
+];
 
 /** What needs the package's API alone is tested in Chromium; `firefox-all` runs it in Firefox. */
-const API_ALONE = ['**/demo*.spec.ts', '**/frameworks.spec.ts', '**/inspector.spec.ts', '**/migrate.spec.ts', '**/react.spec.ts'];
+const API_ALONE = [
+  '**/demo*.spec.ts',
+  '**/frameworks.spec.ts',
+  '**/inspector.spec.ts',
+  '**/migrate.spec.ts',
+  '**/react.spec.ts',
+];
 
 /** replication.config.ts runs it. */
 const NEEDS_SERVER = '**/demo-replication.spec.ts';
@@ -31,7 +44,10 @@ const NEEDS_LOG = '**/replication.spec.ts';
 const lightTrace = { mode: 'retain-on-failure' as const, screenshots: false, snapshots: false };
 
 const inChromium = { testIgnore: [NEEDS_SERVER], use: { browserName: 'chromium' as const, launchOptions } };
-const inFirefox = { testIgnore: [...CHROMIUM_ONLY, NEEDS_SERVER], use: { browserName: 'firefox' as const, launchOptions: firefoxOptions, trace: lightTrace } };
+const inFirefox = {
+  testIgnore: [...CHROMIUM_ONLY, NEEDS_SERVER],
+  use: { browserName: 'firefox' as const, launchOptions: firefoxOptions, trace: lightTrace },
+};
 
 export default defineConfig({
   testDir: 'specs',

@@ -7,11 +7,15 @@ interface Process {
 }
 
 function allProcesses(): Process[] {
-  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name)).map(Number);
+  const pids = readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number);
   return pids.flatMap((pid) => {
     try {
       // The process name, in parentheses, may contain any character.
-      const [, parent] = readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\) /s, '').split(' ');
+      const [, parent] = readFileSync(`/proc/${pid}/stat`, 'utf8')
+        .replace(/^.*\) /s, '')
+        .split(' ');
       return { pid, parent: Number(parent), command: readFileSync(`/proc/${pid}/cmdline`, 'utf8') };
     } catch {
       return [];
@@ -23,7 +27,7 @@ function allProcesses(): Process[] {
 export function processesOf(directory: string): number[] {
   const all = allProcesses();
   const found = new Set(all.filter(({ command }) => command.includes(directory)).map(({ pid }) => pid));
-  for (let before = 0; before < found.size;) {
+  for (let before = 0; before < found.size; ) {
     before = found.size;
     for (const { pid, parent } of all) if (found.has(parent)) found.add(pid);
   }

@@ -18,7 +18,7 @@ export default defineConfig({
   metadata: { server: `ws://127.0.0.1:${WEBSOCKET}` },
   projects: [{ name: 'chromium', use: { browserName: 'chromium', launchOptions } }],
   webServer: {
-    command: `node --experimental-websocket demo-web/tools/start-replication.mjs --port ${PORT} --websocket ${WEBSOCKET} --store ${process.env['MANGROVE_SYNC_STORE'] ??= mkdtempSync(join(tmpdir(), 'mangrove-replication-demo-'))}`,
+    command: `node --experimental-websocket demo-web/tools/start-replication.mjs --port ${PORT} --websocket ${WEBSOCKET} --store ${(process.env['MANGROVE_SYNC_STORE'] ??= mkdtempSync(join(tmpdir(), 'mangrove-replication-demo-')))}`,
     cwd: new URL('..', import.meta.url).pathname,
     url: `http://localhost:${PORT}`,
     reuseExistingServer: false,

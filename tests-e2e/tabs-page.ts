@@ -23,25 +23,39 @@ export async function emptyTab(context: BrowserContext): Promise<Page> {
 }
 
 /** Opens the database in a page, in a worker with fault injection. */
-export async function openIn(page: Page, name = 'shared', options: Omit<Options, 'worker' | 'signal' | 'indexes' | 'upgrade' | 'onUpgrade'> = {}): Promise<void> {
-  await page.evaluate(async ([database, given]) => {
-    window.events = [];
-    const { startFaultyWorker } = await window.loadFaults();
-    window.workers = [];
-    const worker = (): Worker => {
-      const started = startFaultyWorker();
-      window.workers.push(started);
-      return started;
-    };
-    window.db = await window.mangrove.open(database, { ...given as object, worker });
-    const note = (what: string, code?: unknown): unknown => window.events.push(code === undefined ? what : `${what} ${String(code)}`);
-    window.db.addEventListener('error', ({ error }) => note('error', error.code));
-    window.db.addEventListener('blocked', () => note('blocked'));
-    window.db.addEventListener('close', ({ reason }) => note('close', (reason as { code?: string } | undefined)?.code));
-  }, [name, options] as const);
+export async function openIn(
+  page: Page,
+  name = 'shared',
+  options: Omit<Options, 'worker' | 'signal' | 'indexes' | 'upgrade' | 'onUpgrade'> = {},
+): Promise<void> {
+  await page.evaluate(
+    async ([database, given]) => {
+      window.events = [];
+      const { startFaultyWorker } = await window.loadFaults();
+      window.workers = [];
+      const worker = (): Worker => {
+        const started = startFaultyWorker();
+        window.workers.push(started);
+        return started;
+      };
+      window.db = await window.mangrove.open(database, { ...(given as object), worker });
+      const note = (what: string, code?: unknown): unknown =>
+        window.events.push(code === undefined ? what : `${what} ${String(code)}`);
+      window.db.addEventListener('error', ({ error }) => note('error', error.code));
+      window.db.addEventListener('blocked', () => note('blocked'));
+      window.db.addEventListener('close', ({ reason }) =>
+        note('close', (reason as { code?: string } | undefined)?.code),
+      );
+    },
+    [name, options] as const,
+  );
 }
 
-export async function openTab(context: BrowserContext, name = 'shared', options: Omit<Options, 'worker' | 'signal' | 'indexes' | 'upgrade' | 'onUpgrade'> = {}): Promise<Page> {
+export async function openTab(
+  context: BrowserContext,
+  name = 'shared',
+  options: Omit<Options, 'worker' | 'signal' | 'indexes' | 'upgrade' | 'onUpgrade'> = {},
+): Promise<Page> {
   const page = await emptyTab(context);
   await openIn(page, name, options);
   return page;

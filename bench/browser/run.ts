@@ -42,7 +42,9 @@ function choose(all: Readonly<Record<string, unknown>>, text: string): string[] 
 function versionOf(peer: string): string {
   const name = PEERS[peer]?.package;
   if (name === undefined) return '';
-  const place = createRequire(import.meta.url).resolve.paths(name)?.map((path) => join(path, name, 'package.json'));
+  const place = createRequire(import.meta.url)
+    .resolve.paths(name)
+    ?.map((path) => join(path, name, 'package.json'));
   for (const path of place ?? []) {
     try {
       return (JSON.parse(readFileSync(path, 'utf8')) as { version: string }).version;
@@ -55,7 +57,9 @@ function versionOf(peer: string): string {
 
 function say(peer: string, figures: readonly Figure[]): void {
   for (const { name, unit, value, error } of figures) {
-    process.stdout.write(`  ${peer.padEnd(12)} ${name.padEnd(58)} ${value === undefined ? error ?? '' : cell(name, unit, value)}\n`);
+    process.stdout.write(
+      `  ${peer.padEnd(12)} ${name.padEnd(58)} ${value === undefined ? (error ?? '') : cell(name, unit, value)}\n`,
+    );
   }
 }
 
@@ -67,7 +71,13 @@ interface Plan {
   readonly indexRows: number | undefined;
 }
 
-async function runOne(browser: Browser, stage: string, peer: string, { scale, indexRows }: Plan, round: number): Promise<Figure[]> {
+async function runOne(
+  browser: Browser,
+  stage: string,
+  peer: string,
+  { scale, indexRows }: Plan,
+  round: number,
+): Promise<Figure[]> {
   const name = `bench-${peer}`;
   if (stage === 'tabs' || stage === 'takeOver' || stage === 'indexBuild') {
     const tabs = { peer, writing: sizes(scale).writing, newTab: () => browser.newTab() };
@@ -87,7 +97,10 @@ async function runOne(browser: Browser, stage: string, peer: string, { scale, in
       await takeOver({ ...tabs, name: `${name}-crash-${round}` }, 'crash'),
     ];
   }
-  return browser.stage({ peer, stage, name, scale, indexRows }, 180_000 + 600_000 * scale + (stage === 'indexes' ? 5 * sizes(scale, indexRows).indexed : 0));
+  return browser.stage(
+    { peer, stage, name, scale, indexRows },
+    180_000 + 600_000 * scale + (stage === 'indexes' ? 5 * sizes(scale, indexRows).indexed : 0),
+  );
 }
 
 function write(report: Report, output: string): void {
@@ -95,7 +108,10 @@ function write(report: Report, output: string): void {
   writeFileSync(join(output, 'report.md'), markdown(report));
   writeFileSync(join(output, 'report.svg'), sheet(report));
   const { settings, runs, failures } = report;
-  writeFileSync(join(output, 'report.json'), `${JSON.stringify({ settings, machine: report.machine, failures, figures: runs }, undefined, 1)}\n`);
+  writeFileSync(
+    join(output, 'report.json'),
+    `${JSON.stringify({ settings, machine: report.machine, failures, figures: runs }, undefined, 1)}\n`,
+  );
 }
 
 async function runAll(browser: Browser, report: Report, plan: Plan, output: string): Promise<void> {
@@ -104,10 +120,14 @@ async function runAll(browser: Browser, report: Report, plan: Plan, output: stri
     for (const stage of plan.stages) {
       // A store is filled once: it takes longer than everything else.
       if (stage === 'load' && round > 0) continue;
-      process.stdout.write(`${WORKLOADS[stage]}, round ${round + 1} of ${plan.rounds}, ${new Date().toISOString().slice(11, 19)}\n`);
+      process.stdout.write(
+        `${WORKLOADS[stage]}, round ${round + 1} of ${plan.rounds}, ${new Date().toISOString().slice(11, 19)}\n`,
+      );
       // Nobody is always the first, or always the one after the noisiest.
       const first = round % plan.peers.length;
-      for (const peer of stage === LIMITS ? [LIMITS] : [...plan.peers.slice(first), ...plan.peers.slice(0, first)].filter((each) => takesPart(each, stage))) {
+      for (const peer of stage === LIMITS
+        ? [LIMITS]
+        : [...plan.peers.slice(first), ...plan.peers.slice(0, first)].filter((each) => takesPart(each, stage))) {
         let figures: Figure[];
         try {
           figures = await runOne(browser, stage, peer, plan, round);
@@ -131,10 +151,13 @@ const toPath = (text: string): string => resolve(process.env['INIT_CWD'] ?? '.',
 async function main(): Promise<void> {
   const peers = choose(PEERS, options.peers);
   const chosen = choose(WORKLOADS, options.workloads);
-  const stages = Object.keys(WORKLOADS).filter((stage) => chosen.includes(stage) || (stage === 'load' && chosen.some((each) => NEEDS_LOAD.includes(each))));
+  const stages = Object.keys(WORKLOADS).filter(
+    (stage) => chosen.includes(stage) || (stage === 'load' && chosen.some((each) => NEEDS_LOAD.includes(each))),
+  );
   const scale = Number(options.records ?? (options.quick ? 10_000 : 1_000_000)) / 1_000_000;
   const indexRows = options['index-rows'] === undefined ? undefined : Number(options['index-rows']);
-  if (indexRows !== undefined && !(Number.isInteger(indexRows) && indexRows >= 1000)) throw new Error('--index-rows is a number of 1000 and more');
+  if (indexRows !== undefined && !(Number.isInteger(indexRows) && indexRows >= 1000))
+    throw new Error('--index-rows is a number of 1000 and more');
   const rounds = Number(options.rounds ?? (options.quick ? 1 : 3));
   const root = import.meta.dirname;
   await build({ root, logLevel: 'error' });

@@ -35,13 +35,21 @@ async function buildPages(): Promise<void> {
     plugins: [preloadDatabase((path) => path.includes('preloaded'))],
     worker: { format: 'es' },
     build: {
-      target: 'es2022', outDir: ROOT, emptyOutDir: true, assetsInlineLimit: 0, modulePreload: { polyfill: false },
+      target: 'es2022',
+      outDir: ROOT,
+      emptyOutDir: true,
+      assetsInlineLimit: 0,
+      modulePreload: { polyfill: false },
       rolldownOptions: { input: PAGES.map((page) => join(import.meta.dirname, `start/${page}.html`)) },
     },
   });
 }
 
-async function visit(context: BrowserContext, url: string, { cold, slowdown }: { cold: boolean; slowdown: number }): Promise<number> {
+async function visit(
+  context: BrowserContext,
+  url: string,
+  { cold, slowdown }: { cold: boolean; slowdown: number },
+): Promise<number> {
   const page = await context.newPage();
   try {
     const cdp = await context.newCDPSession(page);
@@ -70,7 +78,10 @@ try {
       server.restart(SLOW_4G);
       cold.get(page)!.push(await visit(context, url, { cold: true, slowdown }));
       if (options.requests && round === 0) {
-        for (const { path, bytes, atMs } of server.sent) process.stdout.write(`  ${page.padEnd(20)} ${atMs.toFixed(0).padStart(6)} ms ${String(bytes).padStart(7)} bytes ${path}\n`);
+        for (const { path, bytes, atMs } of server.sent)
+          process.stdout.write(
+            `  ${page.padEnd(20)} ${atMs.toFixed(0).padStart(6)} ms ${String(bytes).padStart(7)} bytes ${path}\n`,
+          );
       }
       // The browser keeps compiled code from the second visit on.
       await visit(context, url, { cold: false, slowdown });
@@ -79,7 +90,9 @@ try {
     }
   }
   for (const page of PAGES) {
-    process.stdout.write(`${page.padEnd(20)} cold ${median(cold.get(page)!)!.toFixed(0).padStart(6)} ms   warm ${median(warm.get(page)!)!.toFixed(0).padStart(6)} ms\n`);
+    process.stdout.write(
+      `${page.padEnd(20)} cold ${median(cold.get(page)!)!.toFixed(0).padStart(6)} ms   warm ${median(warm.get(page)!)!.toFixed(0).padStart(6)} ms\n`,
+    );
   }
 } finally {
   await context.close();

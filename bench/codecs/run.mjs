@@ -45,7 +45,10 @@ async function main() {
   const { codecs, errors } = await load(choose(options.codecs));
   const ids = Object.keys(codecs);
   const settings = {
-    rounds: Number(options.rounds ?? (options.quick ? 3 : 15)), ms: options.quick ? 10 : 30, count: options.quick ? 2000 : 50_000, native: options.native,
+    rounds: Number(options.rounds ?? (options.quick ? 3 : 15)),
+    ms: options.quick ? 10 : 30,
+    count: options.quick ? 2000 : 50_000,
+    native: options.native,
   };
   checkComparison();
   say('fidelity');
@@ -54,7 +57,18 @@ async function main() {
   const sizes = measureSizes(codecs);
   const speed = measureSpeed(codecs, { ...settings, say });
   const hostile = await measureHostile(ids, { ...settings, say });
-  const results = { date: new Date().toISOString().slice(0, 10), node: process.version, settings, ids, errors, fidelity, sizes, speed, bundles, hostile };
+  const results = {
+    date: new Date().toISOString().slice(0, 10),
+    node: process.version,
+    settings,
+    ids,
+    errors,
+    fidelity,
+    sizes,
+    speed,
+    bundles,
+    hostile,
+  };
   // Relative to the directory in which npm was called.
   const output = resolve(process.env.INIT_CWD ?? '.', options.output);
   mkdirSync(output, { recursive: true });

@@ -16,17 +16,29 @@ function installedLibclang() {
   const fromLlvm = output('llvm-config', ['--libdir']);
   const packages = existsSync('/usr/lib') ? readdirSync('/usr/lib').filter((name) => name.startsWith('llvm-')) : [];
   const known = ['/Library/Developer/CommandLineTools/usr/lib', '/opt/homebrew/opt/llvm/lib'];
-  return [...(fromLlvm ? [fromLlvm] : []), ...packages.map((name) => join('/usr/lib', name, 'lib')), ...known].find(hasLibclang);
+  return [...(fromLlvm ? [fromLlvm] : []), ...packages.map((name) => join('/usr/lib', name, 'lib')), ...known].find(
+    hasLibclang,
+  );
 }
 
 function fetchedLibclang() {
   const directory = join(OWN, 'clang', 'native');
   if (!hasLibclang(directory)) {
     const python = ['python3', 'python'].find((name) => output(name, ['-m', 'pip', '--version']) !== undefined);
-    if (python === undefined) throw new Error('RocksDB needs libclang: install it and set LIBCLANG_PATH, or install pip');
+    if (python === undefined)
+      throw new Error('RocksDB needs libclang: install it and set LIBCLANG_PATH, or install pip');
     process.stdout.write(`bench: fetching libclang ${LIBCLANG_VERSION}\n`);
     mkdirSync(OWN, { recursive: true });
-    run(python, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--target', OWN, `libclang==${LIBCLANG_VERSION}`]);
+    run(python, [
+      '-m',
+      'pip',
+      'install',
+      '--quiet',
+      '--disable-pip-version-check',
+      '--target',
+      OWN,
+      `libclang==${LIBCLANG_VERSION}`,
+    ]);
   }
   return directory;
 }
@@ -42,7 +54,16 @@ function clangEnv() {
 }
 
 try {
-  const args = ['run', '--release', '--package', 'mangrove-bench', '--features', 'peers', '--', ...process.argv.slice(2)];
+  const args = [
+    'run',
+    '--release',
+    '--package',
+    'mangrove-bench',
+    '--features',
+    'peers',
+    '--',
+    ...process.argv.slice(2),
+  ];
   run('cargo', args, { env: { ...toolEnv(), ...clangEnv() } });
 } catch (error) {
   // Cargo or the benchmark has printed the error.

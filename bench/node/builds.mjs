@@ -29,25 +29,105 @@ let written = RECORDS;
 
 /** How many operations a round has, what it gets, which all builds get in turn, and what it does with that. */
 const ROWS = {
-  get: [READS, (seed) => sample(keys, READS, seed), ({ bytes }, wanted) => wanted.forEach((key) => bytes.sync.get(key))],
-  has: [READS, (seed) => sample(keys, READS, seed), ({ bytes }, wanted) => wanted.forEach((key) => bytes.sync.has(key))],
-  'get awaited': [READS, (seed) => sample(keys, READS, seed), async ({ bytes }, wanted) => { for (const key of wanted) await bytes.get(key); }],
-  'getMany of 100': [READS, (seed) => chunks(sample(keys, READS, seed), 100), async ({ bytes }, wanted) => { for (const group of wanted) await bytes.getMany(group); }],
-  'range of 100': [READS / RANGE, ranges, ({ bytes }, from) => from.forEach((gte) => [...bytes.sync.entries({ gte, limit: RANGE })])],
-  'range of 100 awaited': [READS / RANGE, ranges, async ({ bytes }, from) => { for (const gte of from) await bytes.entries({ gte, limit: RANGE }).toArray(); }],
-  scan: [RECORDS, () => undefined, ({ bytes }) => { for (const entry of bytes.sync) void entry; }],
-  'scan awaited': [RECORDS, () => undefined, async ({ bytes }) => { for await (const entry of bytes) void entry; }],
-  'number get': [READS, (seed) => sample(numbers, READS, seed), ({ ints }, wanted) => wanted.forEach((key) => ints.sync.get(key))],
-  'number get awaited': [READS, (seed) => sample(numbers, READS, seed), async ({ ints }, wanted) => { for (const key of wanted) await ints.get(key); }],
-  'object get': [READS, (seed) => sample(numbers, READS, seed), ({ objects }, wanted) => wanted.forEach((key) => objects.sync.get(['user', key % 10_000]))],
-  'insert, batches of 1,000': [WRITES, (seed) => batches(randomKeys(WRITES, seed), value, 1000), async ({ bytes }, all) => { for (const batch of all) await bytes.setMany(batch); }],
-  'number insert, batches of 1,000': [WRITES, () => {
-    written += WRITES;
-    return batches(Array.from({ length: WRITES }, (_, at) => written + at), (at) => at, 1000);
-  }, async ({ ints }, all) => { for (const batch of all) await ints.setMany(batch); }],
+  get: [
+    READS,
+    (seed) => sample(keys, READS, seed),
+    ({ bytes }, wanted) => wanted.forEach((key) => bytes.sync.get(key)),
+  ],
+  has: [
+    READS,
+    (seed) => sample(keys, READS, seed),
+    ({ bytes }, wanted) => wanted.forEach((key) => bytes.sync.has(key)),
+  ],
+  'get awaited': [
+    READS,
+    (seed) => sample(keys, READS, seed),
+    async ({ bytes }, wanted) => {
+      for (const key of wanted) await bytes.get(key);
+    },
+  ],
+  'getMany of 100': [
+    READS,
+    (seed) => chunks(sample(keys, READS, seed), 100),
+    async ({ bytes }, wanted) => {
+      for (const group of wanted) await bytes.getMany(group);
+    },
+  ],
+  'range of 100': [
+    READS / RANGE,
+    ranges,
+    ({ bytes }, from) => from.forEach((gte) => [...bytes.sync.entries({ gte, limit: RANGE })]),
+  ],
+  'range of 100 awaited': [
+    READS / RANGE,
+    ranges,
+    async ({ bytes }, from) => {
+      for (const gte of from) await bytes.entries({ gte, limit: RANGE }).toArray();
+    },
+  ],
+  scan: [
+    RECORDS,
+    () => undefined,
+    ({ bytes }) => {
+      for (const entry of bytes.sync) void entry;
+    },
+  ],
+  'scan awaited': [
+    RECORDS,
+    () => undefined,
+    async ({ bytes }) => {
+      for await (const entry of bytes) void entry;
+    },
+  ],
+  'number get': [
+    READS,
+    (seed) => sample(numbers, READS, seed),
+    ({ ints }, wanted) => wanted.forEach((key) => ints.sync.get(key)),
+  ],
+  'number get awaited': [
+    READS,
+    (seed) => sample(numbers, READS, seed),
+    async ({ ints }, wanted) => {
+      for (const key of wanted) await ints.get(key);
+    },
+  ],
+  'object get': [
+    READS,
+    (seed) => sample(numbers, READS, seed),
+    ({ objects }, wanted) => wanted.forEach((key) => objects.sync.get(['user', key % 10_000])),
+  ],
+  'insert, batches of 1,000': [
+    WRITES,
+    (seed) => batches(randomKeys(WRITES, seed), value, 1000),
+    async ({ bytes }, all) => {
+      for (const batch of all) await bytes.setMany(batch);
+    },
+  ],
+  'number insert, batches of 1,000': [
+    WRITES,
+    () => {
+      written += WRITES;
+      return batches(
+        Array.from({ length: WRITES }, (_, at) => written + at),
+        (at) => at,
+        1000,
+      );
+    },
+    async ({ ints }, all) => {
+      for (const batch of all) await ints.setMany(batch);
+    },
+  ],
 };
 
-const user = (id) => ({ id, name: `Ada Lovelace ${id}`, email: `ada${id}@example.org`, tags: ['a', 'b'], score: id / 3, active: true, at: new Date(1.7e12 + id) });
+const user = (id) => ({
+  id,
+  name: `Ada Lovelace ${id}`,
+  email: `ada${id}@example.org`,
+  tags: ['a', 'b'],
+  score: id / 3,
+  active: true,
+  at: new Date(1.7e12 + id),
+});
 
 async function load(build, directory) {
   // A copy of its own: Node would give the same module for the same path.
@@ -59,7 +139,12 @@ async function load(build, directory) {
   const objects = await open(join(directory, 'objects'), { durability });
   for (const batch of batches(keys, value, 1000)) await bytes.setMany(batch);
   for (const batch of batches(numbers, (number) => number, 1000)) await ints.setMany(batch);
-  for (const batch of batches(Array.from({ length: 10_000 }, (_, id) => ['user', id]), user, 1000)) await objects.setMany(batch);
+  for (const batch of batches(
+    Array.from({ length: 10_000 }, (_, id) => ['user', id]),
+    user,
+    1000,
+  ))
+    await objects.setMany(batch);
   return { bytes, ints, objects };
 }
 
@@ -67,7 +152,8 @@ const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
 const processorMicroseconds = () => Object.values(process.cpuUsage()).reduce((a, b) => a + b);
 
 async function run() {
-  if (builds.length === 0) throw new Error('give directories with builds of the package, such as bindings-js/kv/dist and a copy of it');
+  if (builds.length === 0)
+    throw new Error('give directories with builds of the package, such as bindings-js/kv/dist and a copy of it');
   const directory = mkdtempSync(join(tmpdir(), 'mangrove-builds-'));
   const databases = [];
   try {
@@ -87,10 +173,14 @@ async function run() {
           if (round > 0) times[at].push((processorMicroseconds() - start) / count);
         }
       }
-      const cells = times.map((own) => `${median(own).toFixed(2)} µs (${median(own.map((time, round) => times[0][round] / time)).toFixed(2)} times as fast)`);
+      const cells = times.map(
+        (own) =>
+          `${median(own).toFixed(2)} µs (${median(own.map((time, round) => times[0][round] / time)).toFixed(2)} times as fast)`,
+      );
       process.stdout.write(`${name.padEnd(32)} ${cells.join('  ')}\n`);
     }
-    for (const { bytes, ints, objects } of databases) for (const database of [bytes, ints, objects]) await database.close();
+    for (const { bytes, ints, objects } of databases)
+      for (const database of [bytes, ints, objects]) await database.close();
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }

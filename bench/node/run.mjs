@@ -45,7 +45,8 @@ function runStage(request) {
 
 function say(engine, { error, figures = [] }) {
   if (error !== undefined) process.stdout.write(`  ${engine}: ${error}\n`);
-  for (const [name, unit, value] of figures) process.stdout.write(`  ${engine.padEnd(16)} ${name.padEnd(36)} ${short(value)} ${unit}\n`);
+  for (const [name, unit, value] of figures)
+    process.stdout.write(`  ${engine.padEnd(16)} ${name.padEnd(36)} ${short(value)} ${unit}\n`);
 }
 
 async function runAll(report, { engines, workloads, rounds, scale, values, cacheBytes, directory }) {
@@ -64,7 +65,8 @@ async function runAll(report, { engines, workloads, rounds, scale, values, cache
           report.add(name, stage, engine, answer);
         }
       }
-      for (const engine of engines) rmSync(join(directory, `${name}-${engine.replace(':', '-')}`), { recursive: true, force: true });
+      for (const engine of engines)
+        rmSync(join(directory, `${name}-${engine.replace(':', '-')}`), { recursive: true, force: true });
     }
   }
 }
@@ -76,7 +78,8 @@ async function main() {
   const engines = choose(ENGINES, options.engines);
   const chosen = choose(WORKLOADS, options.workloads);
   const indexedRows = options['indexed-rows'].split(',').map(Number);
-  if (!indexedRows.every((count) => Number.isInteger(count) && count >= 1000)) throw new Error('--indexed-rows is numbers of 1000 and more');
+  if (!indexedRows.every((count) => Number.isInteger(count) && count >= 1000))
+    throw new Error('--indexed-rows is numbers of 1000 and more');
   const indexed = setIndexedRows(indexedRows);
   const workloads = chosen.flatMap((name) => (name === 'indexes' ? indexed : [name]));
   if (!['bytes', 'text'].includes(options.values)) throw new Error('--values is bytes or text');

@@ -28,7 +28,9 @@ export async function startMangrove(directory: string, storage: 'fs' | 'memory')
         count: () => notes.size,
         watch(seen) {
           void (async () => {
-            for await (const { changes } of db.changes()) for (const change of changes) if (change.collection === 'notes' && 'key' in change) seen(change.key as string);
+            for await (const { changes } of db.changes())
+              for (const change of changes)
+                if (change.collection === 'notes' && 'key' in change) seen(change.key as string);
           })().catch(() => undefined);
         },
         async settle() {

@@ -4,8 +4,10 @@ import { Link } from '../../bindings-js/replication/test-servers/support/proxy.t
 
 /** Starts a script in `peers` that prints its port; returns what counts its bytes, and how to end it. */
 export async function startServer(script: string, argument: string): Promise<{ readonly link: Link; kill(): boolean }> {
-  const server = spawn(process.execPath, [new URL(`./peers/${script}`, import.meta.url).pathname, argument], { stdio: ['ignore', 'pipe', 'ignore'] });
-  const [line] = await once(server.stdout, 'data') as [Buffer];
+  const server = spawn(process.execPath, [new URL(`./peers/${script}`, import.meta.url).pathname, argument], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  const [line] = (await once(server.stdout, 'data')) as [Buffer];
   return { link: await Link.to(Number(line.toString())), kill: () => server.kill('SIGKILL') };
 }
 

@@ -33,9 +33,11 @@ export async function startPouchDB(directory: string): Promise<Peer> {
     bytes: () => link.bytes,
     async device(name, { replicates }) {
       const db = new PouchDB(join(directory, name));
-      const live = replicates ? db.sync(remote, { live: true, retry: true, batch_size: 1000 }).on('error', ignore) : undefined;
+      const live = replicates
+        ? db.sync(remote, { live: true, retry: true, batch_size: 1000 }).on('error', ignore)
+        : undefined;
       return {
-        put: async (key, value) => void await db.put({ _id: key, ...value }),
+        put: async (key, value) => void (await db.put({ _id: key, ...value })),
         async putAll(entries) {
           await db.bulkDocs(entries.map(([key, value]) => ({ _id: key, ...value })));
           await db.replicate.to(remote, { batch_size: 1000 });
@@ -44,7 +46,7 @@ export async function startPouchDB(directory: string): Promise<Peer> {
         watch(seen) {
           db.changes({ live: true, since: 'now' }).on('change', ({ id }: { id: string }) => seen(id));
         },
-        settle: async () => void await db.replicate.to(remote, {}),
+        settle: async () => void (await db.replicate.to(remote, {})),
         async close() {
           live?.cancel();
           // It may fail because it was cancelled.

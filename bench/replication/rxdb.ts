@@ -26,8 +26,17 @@ interface Replication {
 const require = createRequire(new URL('./peers/package.json', import.meta.url));
 
 const SCHEMA = {
-  version: 0, primaryKey: 'id', type: 'object', required: ['id'],
-  properties: { id: { type: 'string', maxLength: 100 }, title: { type: 'string' }, text: { type: 'string' }, done: { type: 'boolean' }, number: { type: 'number' } },
+  version: 0,
+  primaryKey: 'id',
+  type: 'object',
+  required: ['id'],
+  properties: {
+    id: { type: 'string', maxLength: 100 },
+    title: { type: 'string' },
+    text: { type: 'string' },
+    done: { type: 'boolean' },
+    number: { type: 'number' },
+  },
 };
 
 /** All there are: with smaller ones the plugin pulls the first batch again and again. */
@@ -46,20 +55,37 @@ async function startNats(): Promise<Network> {
   const link = await Link.to(cluster.nodes[0]?.port as number);
   return {
     link,
-    replicate: (collection) => replicateNats({
-      collection, replicationIdentifier: 'bench', streamName: 'bench', subjectPrefix: 'bench', waitForLeadership: false, live: true,
-      connection: { servers: `127.0.0.1:${link.port}` }, pull: { batchSize: PULL_DOCUMENTS }, push: { batchSize: 1000 },
-    }),
+    replicate: (collection) =>
+      replicateNats({
+        collection,
+        replicationIdentifier: 'bench',
+        streamName: 'bench',
+        subjectPrefix: 'bench',
+        waitForLeadership: false,
+        live: true,
+        connection: { servers: `127.0.0.1:${link.port}` },
+        pull: { batchSize: PULL_DOCUMENTS },
+        push: { batchSize: 1000 },
+      }),
     stop: () => cluster.stop(),
   };
 }
 
 async function startWebSocket(): Promise<Network> {
-  const { replicateWithWebsocketServer } = require('rxdb/plugins/replication-websocket') as { replicateWithWebsocketServer(options: object): Promise<Replication> };
+  const { replicateWithWebsocketServer } = require('rxdb/plugins/replication-websocket') as {
+    replicateWithWebsocketServer(options: object): Promise<Replication>;
+  };
   const { link, kill } = await startServer('rxdb-server.cjs', JSON.stringify(SCHEMA));
   return {
     link,
-    replicate: (collection) => replicateWithWebsocketServer({ collection, replicationIdentifier: 'bench', url: `ws://127.0.0.1:${link.port}`, live: true, batchSize: 1000 }),
+    replicate: (collection) =>
+      replicateWithWebsocketServer({
+        collection,
+        replicationIdentifier: 'bench',
+        url: `ws://127.0.0.1:${link.port}`,
+        live: true,
+        batchSize: 1000,
+      }),
     stop: async () => kill(),
   };
 }
@@ -70,18 +96,23 @@ async function start(directory: string, network: Network): Promise<Peer> {
   return {
     bytes: () => network.link.bytes,
     async device(name, { replicates }) {
-      const db = await createRxDatabase({ name: `${directory}/${name}`, storage: getRxStorageMemory(), multiInstance: false, eventReduce: true });
+      const db = await createRxDatabase({
+        name: `${directory}/${name}`,
+        storage: getRxStorageMemory(),
+        multiInstance: false,
+        eventReduce: true,
+      });
       const { notes } = await db.addCollections({ notes: { schema: SCHEMA } });
       const replication = replicates ? await network.replicate(notes) : undefined;
       return {
-        put: async (key, value) => void await notes.insert({ id: key, ...value }),
+        put: async (key, value) => void (await notes.insert({ id: key, ...value })),
         async putAll(entries) {
           await notes.bulkInsert(entries.map(([key, value]) => ({ id: key, ...value })));
           await replication?.awaitInSync();
         },
         count: () => notes.count().exec(),
         watch: (seen) => void notes.$.subscribe(({ documentId }) => seen(documentId)),
-        settle: async () => void await replication?.awaitInSync(),
+        settle: async () => void (await replication?.awaitInSync()),
         async close() {
           await replication?.cancel();
           await db.close();

@@ -19,7 +19,11 @@ const TARGET = process.env.CARGO_TARGET_DIR ?? join(ROOT, 'target');
 function buildModule() {
   const target = 'wasm32-unknown-unknown';
   const env = wasmEnv();
-  run('cargo', ['build', '--quiet', '--package', 'mangrove-bench-wasm', '--lib', '--profile', 'wasm-release', '--target', target], { env });
+  run(
+    'cargo',
+    ['build', '--quiet', '--package', 'mangrove-bench-wasm', '--lib', '--profile', 'wasm-release', '--target', target],
+    { env },
+  );
   const built = join(TARGET, target, 'wasm-release', 'mangrove_bench_wasm.wasm');
   const optimised = join(TARGET, 'bench', 'wasm', 'module.wasm');
   mkdirSync(join(TARGET, 'bench', 'wasm'), { recursive: true });
@@ -48,7 +52,9 @@ async function startWasm() {
 }
 
 async function startNative() {
-  run('cargo', ['build', '--quiet', '--package', 'mangrove-bench-wasm', '--bin', 'mangrove-bench-wasm', '--release'], { env: toolEnv() });
+  run('cargo', ['build', '--quiet', '--package', 'mangrove-bench-wasm', '--bin', 'mangrove-bench-wasm', '--release'], {
+    env: toolEnv(),
+  });
   const child = spawn(join(TARGET, 'release', 'mangrove-bench-wasm'), { stdio: ['pipe', 'pipe', 'inherit'] });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const nextLine = async () => {
@@ -75,7 +81,8 @@ function median(list) {
   return (sorted[Math.ceil(middle) - 1] + sorted[Math.floor(middle)]) / 2;
 }
 
-const micros = (nanoseconds) => (nanoseconds >= 1000 ? `${(nanoseconds / 1000).toFixed(2)} µs` : `${nanoseconds.toFixed(0)} ns`);
+const micros = (nanoseconds) =>
+  nanoseconds >= 1000 ? `${(nanoseconds / 1000).toFixed(2)} µs` : `${nanoseconds.toFixed(0)} ns`;
 
 const wasm = await startWasm();
 const native = await startNative();
@@ -87,10 +94,12 @@ for (let round = 0; round <= ROUNDS; round++) {
   for (const [operation, { native: natives, wasm: wasms }] of figures.entries()) {
     const there = await native.operate(operation);
     const here = wasm.operate(operation);
-    if (there.count !== here.count || here.count === 0) throw new Error(`${native.operations[operation]}: ${here.count} in WebAssembly, ${there.count} natively`);
+    if (there.count !== here.count || here.count === 0)
+      throw new Error(`${native.operations[operation]}: ${here.count} in WebAssembly, ${there.count} natively`);
     // Misses on one side only would compare caches; gets once came out twice as fast in
     // WebAssembly.
-    if (there.misses + here.misses > 0) throw new Error(`${native.operations[operation]}: the cache is too small for ${RECORDS} records`);
+    if (there.misses + here.misses > 0)
+      throw new Error(`${native.operations[operation]}: the cache is too small for ${RECORDS} records`);
     if (round === 0) continue;
     natives.push(there.nanoseconds / there.count);
     wasms.push(here.nanoseconds / here.count);
@@ -98,9 +107,13 @@ for (let round = 0; round <= ROUNDS; round++) {
 }
 native.end();
 
-console.log(`${RECORDS.toLocaleString('en')} records, medians of ${ROUNDS} rounds, processor time per operation or record; Node ${process.versions.node}.\n`);
+console.log(
+  `${RECORDS.toLocaleString('en')} records, medians of ${ROUNDS} rounds, processor time per operation or record; Node ${process.versions.node}.\n`,
+);
 console.log('| | native | WebAssembly | ratio |\n|---|--:|--:|--:|');
 for (const [operation, { native: natives, wasm: wasms }] of figures.entries()) {
   const ratio = median(wasms.map((time, round) => time / natives[round]));
-  console.log(`| ${native.operations[operation]} | ${micros(median(natives))} | ${micros(median(wasms))} | ${ratio.toFixed(2)} |`);
+  console.log(
+    `| ${native.operations[operation]} | ${micros(median(natives))} | ${micros(median(wasms))} | ${ratio.toFixed(2)} |`,
+  );
 }

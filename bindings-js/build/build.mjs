@@ -20,9 +20,28 @@ import { writeSplit } from './split.mjs';
  */
 const directoryOf = (name) => join(KV, 'build', name);
 const MODULES = [
-  { crate: 'core', directory: directoryOf('wasm'), name: 'mangrove', features: ['encryption'], isWhole: true, parts: 'mangrove_encrypted' },
-  { crate: 'core', directory: directoryOf('wasm-plain'), name: 'mangrove', parts: 'mangrove', glueOf: directoryOf('wasm') },
-  { crate: 'maintenance', directory: directoryOf('wasm-maintenance'), name: 'mangrove_maintenance', features: ['encryption'], isWhole: true },
+  {
+    crate: 'core',
+    directory: directoryOf('wasm'),
+    name: 'mangrove',
+    features: ['encryption'],
+    isWhole: true,
+    parts: 'mangrove_encrypted',
+  },
+  {
+    crate: 'core',
+    directory: directoryOf('wasm-plain'),
+    name: 'mangrove',
+    parts: 'mangrove',
+    glueOf: directoryOf('wasm'),
+  },
+  {
+    crate: 'maintenance',
+    directory: directoryOf('wasm-maintenance'),
+    name: 'mangrove_maintenance',
+    features: ['encryption'],
+    isWhole: true,
+  },
 ];
 const DIST_STAMP = join(KV, 'build', 'dist.sha256');
 
@@ -44,7 +63,11 @@ const SHARED_INPUTS = [
   'bindings-js/build/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
 ];
-const inputsOf = ({ crate }) => [...SHARED_INPUTS, `bindings-js/wasm/${crate}/Cargo.toml`, `bindings-js/wasm/${crate}/src`];
+const inputsOf = ({ crate }) => [
+  ...SHARED_INPUTS,
+  `bindings-js/wasm/${crate}/Cargo.toml`,
+  `bindings-js/wasm/${crate}/src`,
+];
 
 const DIST_INPUTS = [
   ...new Set(MODULES.flatMap(inputsOf)),
@@ -66,7 +89,10 @@ function filesUnder(path) {
   const absolute = join(ROOT, path);
   if (!existsSync(absolute)) return [];
   const entries = readdirSync(absolute, { withFileTypes: true, recursive: true });
-  return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name)).sort();
+  return entries
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+    .sort();
 }
 
 function hashOf(inputs) {
@@ -98,7 +124,15 @@ function buildModules() {
 function buildModule({ crate, directory, name, isWhole = false, parts, glueOf, features = [] }, env) {
   const flags = WASM_OPT[crate];
   // The names of functions stay, as the module is split by them.
-  compileModule({ crate, features, profile: 'wasm-release', directory, name, env, optimize: parts === undefined ? flags : ['-g', ...flags] });
+  compileModule({
+    crate,
+    features,
+    profile: 'wasm-release',
+    directory,
+    name,
+    env,
+    optimize: parts === undefined ? flags : ['-g', ...flags],
+  });
   if (glueOf === undefined) writeGlue(directory, name);
   else shareGlue(directory, name, glueOf);
   if (parts !== undefined) writeSplit(directory, name, parts, { flags, env });
@@ -107,8 +141,10 @@ function buildModule({ crate, directory, name, isWhole = false, parts, glueOf, f
 
 /** Bundlers find the worker and the module by exactly these expressions. */
 const WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker\.js",import\.meta\.url\),\{type:"module"/;
-const INDEXEDDB_WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker-indexeddb\.js",import\.meta\.url\),\{type:"module"/;
-const MAINTENANCE_WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker-maintenance\.js",import\.meta\.url\),\{type:"module"/;
+const INDEXEDDB_WORKER_REFERENCE =
+  /new Worker\(new URL\("\.\/worker-indexeddb\.js",import\.meta\.url\),\{type:"module"/;
+const MAINTENANCE_WORKER_REFERENCE =
+  /new Worker\(new URL\("\.\/worker-maintenance\.js",import\.meta\.url\),\{type:"module"/;
 const MAINTENANCE_MODULE_REFERENCE = /new URL\("\.\/mangrove_maintenance_bg\.wasm", ?import\.meta\.url\)/;
 const CORE_REFERENCE = /new URL\("\.\/mangrove_core_bg\.wasm",import\.meta\.url\)/;
 const ENCRYPTED_CORE_REFERENCE = /new URL\("\.\/mangrove_encrypted_core_bg\.wasm",import\.meta\.url\)/;
@@ -127,10 +163,12 @@ function checkAssetReferences() {
   expect('encryption.js', ENCRYPTED_LAZY_REFERENCE, true);
   expect('inline.js', WORKER_REFERENCE, true);
   for (const file of ['index.js', 'inline.js']) expect(file, INDEXEDDB_WORKER_REFERENCE, true);
-  for (const file of ['inline.js', 'node-inline.js', 'encryption-inline.js']) expect(file, /new URL\("\.\/mangrove_/, false);
+  for (const file of ['inline.js', 'node-inline.js', 'encryption-inline.js'])
+    expect(file, /new URL\("\.\/mangrove_/, false);
   for (const file of ['maintenance.js', 'maintenance-inline.js']) expect(file, MAINTENANCE_WORKER_REFERENCE, true);
   expect('maintenance.js', MAINTENANCE_MODULE_REFERENCE, true);
-  for (const file of ['maintenance-inline.js', 'node-maintenance-inline.js']) expect(file, /mangrove_maintenance_bg\.wasm/, false);
+  for (const file of ['maintenance-inline.js', 'node-maintenance-inline.js'])
+    expect(file, /mangrove_maintenance_bg\.wasm/, false);
 }
 
 function emitTypes() {
@@ -138,7 +176,8 @@ function emitTypes() {
 }
 
 function copyAssets() {
-  for (const [name, directory] of Object.entries(PACKED)) copyFileSync(join(KV, 'build', directory, 'packed.js'), join(DIST, name));
+  for (const [name, directory] of Object.entries(PACKED))
+    copyFileSync(join(KV, 'build', directory, 'packed.js'), join(DIST, name));
   for (const file of MODULES.flatMap(filesOf)) copyFileSync(file, join(DIST, basename(file)));
   copyLicences(KV);
 }

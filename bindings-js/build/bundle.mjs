@@ -57,9 +57,14 @@ const SERVER_ENTRIES = {
  * restoring and recovering. By its source, the file's name.
  */
 const LAZY = {
-  'platform/browser-local': 'local', 'platform/browser-indexeddb': 'indexeddb', 'platform/browser-destroy': 'destroy', 'platform/browser-versions': 'versions',
-  'platform/browser-encryption': 'encryption', 'entries/maintenance': 'maintenance',
-  'api/maintenance/compact': 'database-maintenance', 'api/value-stream': 'value-stream',
+  'platform/browser-local': 'local',
+  'platform/browser-indexeddb': 'indexeddb',
+  'platform/browser-destroy': 'destroy',
+  'platform/browser-versions': 'versions',
+  'platform/browser-encryption': 'encryption',
+  'entries/maintenance': 'maintenance',
+  'api/maintenance/compact': 'database-maintenance',
+  'api/value-stream': 'value-stream',
 };
 /** They have a module inside where the entry that loads them has. */
 const WITH_MODULE = ['encryption', 'maintenance'];
@@ -81,7 +86,9 @@ const lazyStaysApart = (isInlined) => ({
 const platformOfPages = {
   name: 'platform-of-pages',
   setup({ onResolve }) {
-    onResolve({ filter: /\/platform\.ts$/ }, ({ path, resolveDir }) => ({ path: join(resolveDir, path.replace(/\.ts$/, '-browser.ts')) }));
+    onResolve({ filter: /\/platform\.ts$/ }, ({ path, resolveDir }) => ({
+      path: join(resolveDir, path.replace(/\.ts$/, '-browser.ts')),
+    }));
   },
 };
 
@@ -89,7 +96,9 @@ const platformOfPages = {
 const glueOfDevelopment = {
   name: 'glue-of-development',
   setup({ onResolve }) {
-    onResolve({ filter: /\/build\/[\w-]+\/glue\.js$/ }, ({ path }) => ({ path: join(KV, 'build', 'dev', basename(dirname(path)), 'glue.js') }));
+    onResolve({ filter: /\/build\/[\w-]+\/glue\.js$/ }, ({ path }) => ({
+      path: join(KV, 'build', 'dev', basename(dirname(path)), 'glue.js'),
+    }));
   },
 };
 
@@ -163,11 +172,12 @@ async function watchEntry(options, onRebuilt) {
   });
   const told = {
     name: 'told',
-    setup: ({ onEnd }) => onEnd(({ errors }) => {
-      if (settle === undefined && errors.length === 0) onRebuilt();
-      settle?.();
-      settle = undefined;
-    }),
+    setup: ({ onEnd }) =>
+      onEnd(({ errors }) => {
+        if (settle === undefined && errors.length === 0) onRebuilt();
+        settle?.();
+        settle = undefined;
+      }),
   };
   const watched = await context({ ...options, plugins: [...options.plugins, told] });
   await watched.watch();

@@ -12,13 +12,28 @@ import { ON_TOP, PACKAGES, bundlePackage } from './packages.mjs';
 const FEATURES = process.argv.includes('--encryption') ? ['encryption'] : [];
 const MODULES = [
   {
-    crate: 'core', directory: 'wasm', name: 'mangrove',
+    crate: 'core',
+    directory: 'wasm',
+    name: 'mangrove',
     // The core that pages fetch is the whole module: so it never asks for the lazy part.
-    files: ['mangrove_bg.wasm', 'mangrove_core_bg.wasm', ...(FEATURES.length > 0 ? ['mangrove_encrypted_core_bg.wasm'] : [])],
+    files: [
+      'mangrove_bg.wasm',
+      'mangrove_core_bg.wasm',
+      ...(FEATURES.length > 0 ? ['mangrove_encrypted_core_bg.wasm'] : []),
+    ],
   },
-  { crate: 'maintenance', directory: 'wasm-maintenance', name: 'mangrove_maintenance', files: ['mangrove_maintenance_bg.wasm'] },
+  {
+    crate: 'maintenance',
+    directory: 'wasm-maintenance',
+    name: 'mangrove_maintenance',
+    files: ['mangrove_maintenance_bg.wasm'],
+  },
 ];
-const RUST = ['engine/src', 'bindings-js/wasm/host/src', ...MODULES.map(({ crate }) => `bindings-js/wasm/${crate}/src`)];
+const RUST = [
+  'engine/src',
+  'bindings-js/wasm/host/src',
+  ...MODULES.map(({ crate }) => `bindings-js/wasm/${crate}/src`),
+];
 const isWatching = process.argv.includes('--watch');
 /** Editors write a file in several steps. */
 const SETTLED_MS = 50;
@@ -66,7 +81,10 @@ function watchRust() {
 function watchPackages() {
   for (const directory of ON_TOP) {
     const rebuild = settled(() => {
-      bundlePackage(directory).then(() => say(`dev: ${directory}`), () => undefined);
+      bundlePackage(directory).then(
+        () => say(`dev: ${directory}`),
+        () => undefined,
+      );
     });
     watch(join(PACKAGES, directory, 'src'), { recursive: true }, rebuild);
   }

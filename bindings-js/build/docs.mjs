@@ -7,9 +7,9 @@ import { KV } from './bundle.mjs';
 
 const TARGET = join(KV, 'docs');
 
-const PAGES = [
-  'GUIDE', 'API', 'MISTAKES', 'STORAGE', 'DURABILITY', 'ENCRYPTION', 'PERSISTERS', 'TEST-RUNNERS',
-].map((name) => `${name}.md`);
+const PAGES = ['GUIDE', 'API', 'MISTAKES', 'STORAGE', 'DURABILITY', 'ENCRYPTION', 'PERSISTERS', 'TEST-RUNNERS'].map(
+  (name) => `${name}.md`,
+);
 
 const { repository } = JSON.parse(readFileSync(join(KV, 'package.json'), 'utf8'));
 const FILES_URL = `${repository.url.replace(/^git\+|\.git$/g, '')}/blob/main/`;
@@ -27,5 +27,8 @@ rmSync(TARGET, { recursive: true, force: true });
 mkdirSync(TARGET);
 for (const page of PAGES) {
   const text = readFileSync(join(ROOT, 'docs', page), 'utf8');
-  writeFileSync(join(TARGET, page), text.replaceAll(/\]\(([^)\s]+)\)/g, (_, target) => `](${linkTo(target)})`));
+  writeFileSync(
+    join(TARGET, page),
+    text.replaceAll(/\]\(([^)\s]+)\)/g, (_, target) => `](${linkTo(target)})`),
+  );
 }

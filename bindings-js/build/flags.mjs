@@ -23,7 +23,14 @@ export function wasmEnv() {
 }
 
 /** Extensions of WebAssembly that the modules use; all browsers that have OPFS with synchronous access have them. */
-export const FEATURES = ['bulk-memory', 'multivalue', 'mutable-globals', 'nontrapping-float-to-int', 'reference-types', 'sign-ext'].map((name) => `--enable-${name}`);
+export const FEATURES = [
+  'bulk-memory',
+  'multivalue',
+  'mutable-globals',
+  'nontrapping-float-to-int',
+  'reference-types',
+  'sign-ext',
+].map((name) => `--enable-${name}`);
 
 const COMMON = [
   // The first KiB is the end of the stack: no object lies there, so small offsets may be folded into addresses.

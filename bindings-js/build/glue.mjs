@@ -40,9 +40,12 @@ export function writeGlue(directory, name) {
   if (!names.includes('panic_message')) throw new Error('the glue of wasm-bindgen does not export what is expected');
   let body = LOADERS.reduce(cut, original);
   body = cut(body, EXPORT_LIST).replace(EXPORT, '');
-  if (/^(?:export|import) /m.test(body)) throw new Error('the glue of wasm-bindgen has an export or import that is not expected');
+  if (/^(?:export|import) /m.test(body))
+    throw new Error('the glue of wasm-bindgen has an export or import that is not expected');
   // A test environment may put others in their place between the import and an open.
-  const plain = [...readFileSync(join(directory, `${name}_bg.wasm.d.ts`), 'utf8').matchAll(PLAIN)].map(([, call, type]) => ({ call, type }));
+  const plain = [...readFileSync(join(directory, `${name}_bg.wasm.d.ts`), 'utf8').matchAll(PLAIN)].map(
+    ([, call, type]) => ({ call, type }),
+  );
   const calls = plain.map(({ call }) => `${call}: wasm.engine_${call}`);
   const code = `const { TextDecoder, TextEncoder } = globalThis;\nexport function instantiate(wasmModuleToUse) {\n${body}\nconst exports = initSync({ module: wasmModuleToUse });\nreturn { ${[...names, ...calls].join(', ')}, exports, memory: exports.memory };\n}\n`;
   writeFileSync(join(directory, 'glue.js'), code);

@@ -7,7 +7,11 @@ import { basename, dirname, join } from 'node:path';
 export const PACKED = { 'packed.js': 'wasm', 'packed-maintenance.js': 'wasm-maintenance' };
 
 /** In the sources of the entry for pages, by the file that is replaced, the script. The whole module knows encryption. */
-const REPLACED = { 'module-core': 'packed.js', 'module-encrypted-core': 'packed.js', 'module-maintenance': 'packed-maintenance.js' };
+const REPLACED = {
+  'module-core': 'packed.js',
+  'module-encrypted-core': 'packed.js',
+  'module-maintenance': 'packed-maintenance.js',
+};
 
 /** The module as text, packed: so it takes no more after the server's compression than the file does. */
 export function writePacked(directory, name) {
@@ -33,7 +37,10 @@ export function inlineModules(source) {
   return {
     name: 'inline-modules',
     setup({ onResolve, onLoad }) {
-      onResolve({ filter: /\/module(?:-\w+)*\.ts$/ }, ({ path }) => ({ path: basename(path, '.ts'), namespace: 'packed' }));
+      onResolve({ filter: /\/module(?:-\w+)*\.ts$/ }, ({ path }) => ({
+        path: basename(path, '.ts'),
+        namespace: 'packed',
+      }));
       onResolve({ filter: /^\.\/packed/ }, ({ path }) => ({ path, external: true }));
       onLoad({ filter: /.*/, namespace: 'packed' }, ({ path }) => ({
         resolveDir: source,

@@ -7,7 +7,20 @@ const ROOT_CRATES = ['mangrove-bindings', 'mangrove-maintenance'];
 const PERMISSIVE = /^(MIT|Apache-2\.0|BSD-[23]-Clause|ISC|Zlib|0BSD|Unlicense|Unicode-3\.0|BlueOak-1\.0\.0)$/;
 
 function readMetadata() {
-  const json = output('cargo', ['metadata', '--format-version', '1', '--filter-platform', 'wasm32-unknown-unknown', '--features', 'mangrove-bindings/encryption', '--locked'], toolEnv());
+  const json = output(
+    'cargo',
+    [
+      'metadata',
+      '--format-version',
+      '1',
+      '--filter-platform',
+      'wasm32-unknown-unknown',
+      '--features',
+      'mangrove-bindings/encryption',
+      '--locked',
+    ],
+    toolEnv(),
+  );
   if (json === undefined) throw new Error('cargo metadata failed: is Cargo.lock up to date?');
   return JSON.parse(json);
 }
@@ -28,7 +41,10 @@ function linkedCrates({ packages, resolve }) {
     seen.add(id);
     for (const dep of nodes.get(id).deps) if (dep.dep_kinds.some(({ kind }) => kind === null)) pending.push(dep.pkg);
   }
-  return [...seen].map((id) => crates.get(id)).filter((crate) => crate.source !== null).sort((a, b) => a.name.localeCompare(b.name));
+  return [...seen]
+    .map((id) => crates.get(id))
+    .filter((crate) => crate.source !== null)
+    .sort((a, b) => a.name.localeCompare(b.name));
 }
 
 function licenseText(crate) {
@@ -54,6 +70,7 @@ function notice(crate) {
 
 export function writeNotices(path) {
   const crates = linkedCrates(readMetadata());
-  const head = 'The WebAssembly modules contain the following crates, and parts of the Rust standard library (MIT OR Apache-2.0).\n';
+  const head =
+    'The WebAssembly modules contain the following crates, and parts of the Rust standard library (MIT OR Apache-2.0).\n';
   writeFileSync(path, [head, ...crates.map(notice)].join(`\n${'-'.repeat(80)}\n\n`));
 }

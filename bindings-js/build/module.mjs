@@ -17,12 +17,30 @@ export function compileModule({ crate, features, profile, directory, name, env, 
   const target = env.CARGO_TARGET_DIR ?? join(ROOT, 'target');
   const library = packageOf(crate);
   // In the crate's directory, and by its path: the features of other packages stay out.
-  run('cargo', ['build', '--quiet', '--lib', '--target', TARGET, '--profile', profile, '--features', features.join(',')], { env, cwd: join(CRATES, crate) });
+  run(
+    'cargo',
+    ['build', '--quiet', '--lib', '--target', TARGET, '--profile', profile, '--features', features.join(',')],
+    { env, cwd: join(CRATES, crate) },
+  );
   rmSync(directory, { recursive: true, force: true });
   mkdirSync(directory, { recursive: true });
   const compiled = join(target, TARGET, profile, `${library.replaceAll('-', '_')}.wasm`);
   // The entries say where the module is; a default in the glue would make bundlers emit it a second time.
-  run('wasm-bindgen', ['--target', 'web', '--typescript', '--omit-default-module-path', '--out-dir', directory, '--out-name', name, compiled], { env });
+  run(
+    'wasm-bindgen',
+    [
+      '--target',
+      'web',
+      '--typescript',
+      '--omit-default-module-path',
+      '--out-dir',
+      directory,
+      '--out-name',
+      name,
+      compiled,
+    ],
+    { env },
+  );
   const file = join(directory, `${name}_bg.wasm`);
   if (optimize !== undefined) run('wasm-opt', [file, '-o', file, ...optimize], { env });
 }

@@ -11,8 +11,21 @@ export const PACKAGES = join(ROOT, 'bindings-js');
 
 /** Directories of the packages on top of mangrove-kv, in the order in which they depend on each other. */
 export const ON_TOP = [
-  'replication', 'replication-nats', 'replication-s3', 'adapters/automerge', 'adapters/keyv', 'adapters/level', 'adapters/rxdb', 'adapters/unstorage', 'adapters/yjs',
-  'frameworks/react', 'frameworks/svelte', 'frameworks/vue', 'inspector', 'migrate', 'storage-tests',
+  'replication',
+  'replication-nats',
+  'replication-s3',
+  'adapters/automerge',
+  'adapters/keyv',
+  'adapters/level',
+  'adapters/rxdb',
+  'adapters/unstorage',
+  'adapters/yjs',
+  'frameworks/react',
+  'frameworks/svelte',
+  'frameworks/vue',
+  'inspector',
+  'migrate',
+  'storage-tests',
 ];
 
 /** npm packs nothing from further up. */
@@ -23,7 +36,9 @@ export function copyLicences(place) {
 /** Names of the files in dist/ and src/ of a package's entries. */
 function entriesOf(directory) {
   const { exports } = JSON.parse(readFileSync(join(PACKAGES, directory, 'package.json'), 'utf8'));
-  return Object.values(exports).flatMap((entry) => (entry.default === undefined ? [] : [/^\.\/dist\/(.*)\.js$/.exec(entry.default)[1]]));
+  return Object.values(exports).flatMap((entry) =>
+    entry.default === undefined ? [] : [/^\.\/dist\/(.*)\.js$/.exec(entry.default)[1]],
+  );
 }
 
 /** Bundles a package's own sources; other packages stay imports. What its entries share is a file of its own, so that each class exists once. */
@@ -52,7 +67,9 @@ const DRIVER_BUDGETS = { 'replication-nats': 60 * 1024, 'replication-s3': 12 * 1
 async function checkDriverSize(directory) {
   const budget = DRIVER_BUDGETS[directory];
   if (budget === undefined) return;
-  const { outputFiles: [file] } = await build({
+  const {
+    outputFiles: [file],
+  } = await build({
     entryPoints: [join(PACKAGES, directory, 'dist', 'index.js')],
     external: ['mangrove-kv', 'mangrove-kv/*', '@mangrove-kv/*'],
     bundle: true,
@@ -66,7 +83,8 @@ async function checkDriverSize(directory) {
   });
   const bytes = gzipSync(file.contents, { level: 9 }).length;
   process.stdout.write(`${directory} with its packages: ${(bytes / 1024).toFixed(1)} KiB after gzip\n`);
-  if (bytes > budget) throw new Error(`${directory}: ${bytes} bytes after gzip with its packages, the budget is ${budget}`);
+  if (bytes > budget)
+    throw new Error(`${directory}: ${bytes} bytes after gzip with its packages, the budget is ${budget}`);
 }
 
 async function buildPackage(directory) {

@@ -6,9 +6,30 @@ import { fileURLToPath } from 'node:url';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 
 const FILES = [
-  'index.js', 'inline.js', 'worker.js', 'worker-indexeddb.js', 'local.js', 'indexeddb.js', 'destroy.js', 'versions.js', 'migrations.js', 'database-maintenance.js', 'value-stream.js', 'blob.js', 'live.js', 'mangrove_core_bg.wasm', 'mangrove_lazy_bg.wasm',
-  'mangrove_bg.wasm', 'packed.js', 'encryption.js', 'mangrove_encrypted_core_bg.wasm', 'mangrove_encrypted_lazy_bg.wasm',
-  'maintenance.js', 'worker-maintenance.js', 'mangrove_maintenance_bg.wasm', 'packed-maintenance.js',
+  'index.js',
+  'inline.js',
+  'worker.js',
+  'worker-indexeddb.js',
+  'local.js',
+  'indexeddb.js',
+  'destroy.js',
+  'versions.js',
+  'migrations.js',
+  'database-maintenance.js',
+  'value-stream.js',
+  'blob.js',
+  'live.js',
+  'mangrove_core_bg.wasm',
+  'mangrove_lazy_bg.wasm',
+  'mangrove_bg.wasm',
+  'packed.js',
+  'encryption.js',
+  'mangrove_encrypted_core_bg.wasm',
+  'mangrove_encrypted_lazy_bg.wasm',
+  'maintenance.js',
+  'worker-maintenance.js',
+  'mangrove_maintenance_bg.wasm',
+  'packed-maintenance.js',
 ];
 
 /** What a page downloads, and the part of it that runs on its main thread. */
@@ -46,7 +67,9 @@ const PARTS = [
 ];
 
 function totalSizes(dist) {
-  return new Map([...DOWNLOADS, ...PARTS].map(({ what, files }) => [what, sum(files.map((file) => sizesOf(join(dist, file))))]));
+  return new Map(
+    [...DOWNLOADS, ...PARTS].map(({ what, files }) => [what, sum(files.map((file) => sizesOf(join(dist, file))))]),
+  );
 }
 
 /** What pages may say, as it is now, in bytes after gzip: `size: main thread` and the like. */
@@ -64,14 +87,21 @@ export function checkSizes(dist) {
     const total = totals.get(what);
     const growth = total.gzip / recorded[what] - 1;
     process.stdout.write(row(what, total));
-    process.stdout.write(`${what}: ${growth < 0 ? '' : '+'}${(growth * 100).toFixed(2)} % since the sizes were recorded\n`);
+    process.stdout.write(
+      `${what}: ${growth < 0 ? '' : '+'}${(growth * 100).toFixed(2)} % since the sizes were recorded\n`,
+    );
     if (growth > HEADROOM) {
-      throw new Error(`${what}: ${total.gzip} bytes after gzip, recorded were ${recorded[what]} (${files.join(', ')}); node bindings-js/build/sizes.mjs --record`);
+      throw new Error(
+        `${what}: ${total.gzip} bytes after gzip, recorded were ${recorded[what]} (${files.join(', ')}); node bindings-js/build/sizes.mjs --record`,
+      );
     }
   }
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url) && process.argv.includes('--record')) {
   const totals = totalSizes(fileURLToPath(new URL('../kv/dist', import.meta.url)));
-  writeFileSync(RECORD, `${JSON.stringify(Object.fromEntries(DOWNLOADS.map(({ what }) => [what, totals.get(what).gzip])), null, 2)}\n`);
+  writeFileSync(
+    RECORD,
+    `${JSON.stringify(Object.fromEntries(DOWNLOADS.map(({ what }) => [what, totals.get(what).gzip])), null, 2)}\n`,
+  );
 }

@@ -14,7 +14,11 @@ const IMPL = /^impl(?:<[^>]*>)? (?:[\w:]+(?:<[^>]*>)? for )?(\w+)/gm;
 
 /** Names of the roots as Rust demangles them: below their type, or below their module. */
 function rootsOfSources() {
-  const files = SOURCES.flatMap((directory) => readdirSync(join(ROOT, directory), { recursive: true }).filter((file) => file.endsWith('.rs')).map((file) => join(ROOT, directory, file)));
+  const files = SOURCES.flatMap((directory) =>
+    readdirSync(join(ROOT, directory), { recursive: true })
+      .filter((file) => file.endsWith('.rs'))
+      .map((file) => join(ROOT, directory, file)),
+  );
   return files.flatMap((file) => {
     const text = readFileSync(file, 'utf8');
     return [...text.matchAll(ROOT_FUNCTION)].map(({ 0: marked, 1: name, index }) => {
@@ -94,17 +98,24 @@ export function split(text) {
 
   const table = forms.find(({ kind, code }) => kind === 'table' && code.endsWith('funcref)'));
   const size = /\((?:table) \S+ (\d+) (\d+) funcref\)/.exec(table.code);
-  if (size === null || size[1] !== size[2]) throw new Error(`the module's table is not what is expected: ${table.code}`);
+  if (size === null || size[1] !== size[2])
+    throw new Error(`the module's table is not what is expected: ${table.code}`);
   const first = Number(size[1]);
   const memory = forms.find(({ kind }) => kind === 'memory');
-  const memoryExport = /\(export "([^"]*)" \(memory/.exec(forms.find(({ kind, code }) => kind === 'export' && /\(memory/.test(code)).code)[1];
+  const memoryExport = /\(export "([^"]*)" \(memory/.exec(
+    forms.find(({ kind, code }) => kind === 'export' && /\(memory/.test(code)).code,
+  )[1];
 
-  if (moved.some(({ code }) => /\(table\./.test(code))) throw new Error('a function of the lazy part uses a table by itself');
-  const needed = (pattern, from) => [...new Set(moved.flatMap(({ code }) => matchesOf(code, pattern)))].filter((name) => from(name)).sort();
+  if (moved.some(({ code }) => /\(table\./.test(code)))
+    throw new Error('a function of the lazy part uses a table by itself');
+  const needed = (pattern, from) =>
+    [...new Set(moved.flatMap(({ code }) => matchesOf(code, pattern)))].filter((name) => from(name)).sort();
   const calls = needed(REFERENCE, (name) => !movedNames.has(name));
   const globals = needed(GLOBAL, () => true);
   const short = (at) => `_${at.toString(36)}`;
-  const declarations = new Map(forms.filter(({ kind, of }) => kind === 'func' || of === 'func').map(({ name, code }) => [name, code]));
+  const declarations = new Map(
+    forms.filter(({ kind, of }) => kind === 'func' || of === 'func').map(({ name, code }) => [name, code]),
+  );
 
   const stubs = roots.map(({ name, code }, at) => {
     const { parameters, results } = signatureOf(code);
@@ -119,15 +130,21 @@ export function split(text) {
   // What the lazy part calls has a place in the table instead of a name: an export takes three times as many bytes.
   const firstCall = first + roots.length;
   const places = firstCall + calls.length;
-  const called = calls.length === 0 ? [] : [` (elem (table ${table.name}) (i32.const ${firstCall}) func ${calls.join(' ')})`];
-  const core = forms.filter(({ name, kind }) => kind !== 'func' || !movedNames.has(name))
-    .map(({ kind, name, code }) => kind === 'table' && name === table.name ? ` (table ${table.name} ${places} ${places} funcref)` : code);
+  const called =
+    calls.length === 0 ? [] : [` (elem (table ${table.name}) (i32.const ${firstCall}) func ${calls.join(' ')})`];
+  const core = forms
+    .filter(({ name, kind }) => kind !== 'func' || !movedNames.has(name))
+    .map(({ kind, name, code }) =>
+      kind === 'table' && name === table.name ? ` (table ${table.name} ${places} ${places} funcref)` : code,
+    );
 
   const imports = [
     ` (import "${link}" "${memoryExport}" (memory ${memory.code.replace(/^ \(memory /, '').replace(/\)$/, '')}))`,
     ` (import "${link}" "${link}" (table ${table.name} ${places} ${places} funcref))`,
     ...globals.map((name, at) => {
-      const type = new RegExp(String.raw`\(global ${escaped(name)} (\(mut \w+\)|\w+)`).exec(forms.find((form) => form.kind === 'global' && form.name === name).code)[1];
+      const type = new RegExp(String.raw`\(global ${escaped(name)} (\(mut \w+\)|\w+)`).exec(
+        forms.find((form) => form.kind === 'global' && form.name === name).code,
+      )[1];
       return ` (import "${link}" "${short(at)}" (global ${name} ${type}))`;
     }),
     ...calls.map((name, at) => {

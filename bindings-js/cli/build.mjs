@@ -23,7 +23,10 @@ await build({
   logLevel: 'warning',
 });
 chmodSync(at('dist/mangrove-kv.js'), 0o755);
-copyFileSync(join(dirname(createRequire(import.meta.url).resolve('commander')), 'LICENSE'), at('dist/commander-license.txt'));
+copyFileSync(
+  join(dirname(createRequire(import.meta.url).resolve('commander')), 'LICENSE'),
+  at('dist/commander-license.txt'),
+);
 for (const name of ['LICENSE-MIT', 'LICENSE-APACHE']) {
   if (existsSync(at(`../../${name}`))) copyFileSync(at(`../../${name}`), at(name));
 }

@@ -1,7 +1,18 @@
 // The page's database: the cities by id, with indexes by name, by country, and by country and
 // population.
 import { keyCodecs, open } from 'mangrove-kv';
-import type { Collection, Commit, Database, Durability, Index, IndexRange, Key, Snapshot, Subscription, Transaction } from 'mangrove-kv';
+import type {
+  Collection,
+  Commit,
+  Database,
+  Durability,
+  Index,
+  IndexRange,
+  Key,
+  Snapshot,
+  Subscription,
+  Transaction,
+} from 'mangrove-kv';
 
 export interface City {
   name: string;
@@ -34,7 +45,9 @@ export const ALL: Filter = { by: 'name', text: '', country: '' };
 const INDEXES = {
   byName: { key: ({ name }: City) => name },
   byCountry: { key: ({ country, name }: City) => [country, name] },
-  byCountryPopulation: { key: ({ country, population }: City) => (population === undefined ? undefined : [country, population]) },
+  byCountryPopulation: {
+    key: ({ country, population }: City) => (population === undefined ? undefined : [country, population]),
+  },
 } as const;
 
 type IndexName = keyof typeof INDEXES;
@@ -97,7 +110,8 @@ export class CityStore {
   #select(filter: Filter): { readonly index: Index<CityId, City>; readonly range: IndexRange } {
     const index = this.cities.index(indexOf(filter));
     const { country } = filter;
-    if (filter.by === 'population') return { index, range: { prefix: [country], gte: [country, filter.least], reverse: true } };
+    if (filter.by === 'population')
+      return { index, range: { prefix: [country], gte: [country, filter.least], reverse: true } };
     const from = (text: string): Key => (country === '' ? text : [country, text]);
     if (country === '' && filter.text === '') return { index, range: {} };
     return { index, range: { gte: from(filter.text), lt: from(filter.text + LAST) } };
@@ -123,7 +137,10 @@ export class CityStore {
 
   /** Adds cities in one commit, which keeps their index entries, too. */
   async addMany(entries: readonly Entry[], durability: Durability = 'strict'): Promise<void> {
-    await this.cities.setMany(entries.map(({ id, city }) => [id, city] as const), { durability });
+    await this.cities.setMany(
+      entries.map(({ id, city }) => [id, city] as const),
+      { durability },
+    );
   }
 
   /** Replaces a city. */

@@ -17,15 +17,18 @@ let opened: Promise<CityStore> | undefined;
 
 /** Opens the database once for all pages; after a failure, the next call tries again. */
 function open(): Promise<CityStore> {
-  opened ??= CityStore.open(databaseName, lockTimeout).then((store) => {
-    const badge = document.querySelector<HTMLElement>('[data-testid="persistence"]')!;
-    badge.textContent = `${databaseName} · ${store.database.persistence}`;
-    badge.hidden = false;
-    return store;
-  }, (error: unknown) => {
-    opened = undefined;
-    throw error;
-  });
+  opened ??= CityStore.open(databaseName, lockTimeout).then(
+    (store) => {
+      const badge = document.querySelector<HTMLElement>('[data-testid="persistence"]')!;
+      badge.textContent = `${databaseName} · ${store.database.persistence}`;
+      badge.hidden = false;
+      return store;
+    },
+    (error: unknown) => {
+      opened = undefined;
+      throw error;
+    },
+  );
   return opened;
 }
 
@@ -45,7 +48,10 @@ const help = element<HTMLDialogElement>('help');
 element('help-button').addEventListener('click', () => help.showModal());
 document.addEventListener('keydown', (event) => {
   const [target] = event.composedPath();
-  const isTyping = target instanceof HTMLInputElement || target instanceof HTMLSelectElement || document.querySelector('dialog[open]') !== null;
+  const isTyping =
+    target instanceof HTMLInputElement ||
+    target instanceof HTMLSelectElement ||
+    document.querySelector('dialog[open]') !== null;
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
   const number = Number(event.key);
   const page = Number.isInteger(number) ? pages[number - 1] : undefined;

@@ -54,6 +54,8 @@ export class Router {
   }
 
   #show(page: Page): void {
-    Promise.resolve().then(() => page.show()).catch((error: unknown) => this.#onProblem(error, () => this.#show(page)));
+    Promise.resolve()
+      .then(() => page.show())
+      .catch((error: unknown) => this.#onProblem(error, () => this.#show(page)));
   }
 }

@@ -9,9 +9,15 @@ interface Scope {
   readonly registration: { readonly scope: string };
   readonly clients: { claim(): Promise<void> };
   skipWaiting(): Promise<void>;
-  addEventListener(type: 'install' | 'activate', listener: (event: { waitUntil(work: Promise<unknown>): void }) => void): void;
+  addEventListener(
+    type: 'install' | 'activate',
+    listener: (event: { waitUntil(work: Promise<unknown>): void }) => void,
+  ): void;
   addEventListener(type: 'message', listener: (event: MessageEvent<unknown>) => void): void;
-  addEventListener(type: 'fetch', listener: (event: { readonly request: Request; respondWith(response: Promise<Response>): void }) => void): void;
+  addEventListener(
+    type: 'fetch',
+    listener: (event: { readonly request: Request; respondWith(response: Promise<Response>): void }) => void,
+  ): void;
 }
 
 /**
@@ -36,7 +42,7 @@ async function fetchFile(file: string): Promise<Response> {
   const url = urlOf(file);
   const isHashed = file.startsWith('assets/');
   const known = isHashed ? await caches.match(url) : undefined;
-  const response = known ?? await fetch(url, { cache: isHashed ? 'default' : 'reload' });
+  const response = known ?? (await fetch(url, { cache: isHashed ? 'default' : 'reload' }));
   if (!response.ok) throw new Error(`${url}: ${response.status}`);
   return response;
 }
@@ -63,7 +69,7 @@ async function answer(request: Request): Promise<Response> {
   url.hash = '';
   url.search = '';
   const key = request.mode === 'navigate' ? HOME : url.href;
-  return await cache.match(key) ?? await caches.match(key) ?? fetch(request);
+  return (await cache.match(key)) ?? (await caches.match(key)) ?? fetch(request);
 }
 
 worker.addEventListener('install', (event) => event.waitUntil(install()));
@@ -75,6 +81,9 @@ worker.addEventListener('fetch', (event) => {
   const { request } = event;
   const url = new URL(request.url);
   if (request.method !== 'GET' || url.origin !== location.origin) return;
-  const isOurs = request.mode === 'navigate' ? url.href.startsWith(HOME) : precached.has(`${url.origin}${url.pathname}`) || url.pathname.includes('/assets/');
+  const isOurs =
+    request.mode === 'navigate'
+      ? url.href.startsWith(HOME)
+      : precached.has(`${url.origin}${url.pathname}`) || url.pathname.includes('/assets/');
   if (isOurs) event.respondWith(answer(request));
 });

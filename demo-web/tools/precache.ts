@@ -9,7 +9,9 @@ type Bundle = Parameters<Extract<NonNullable<Plugin['generateBundle']>, (...args
 
 function filesUnder(directory: string): string[] {
   const entries = readdirSync(directory, { withFileTypes: true, recursive: true });
-  return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name).slice(directory.length + 1));
+  return entries
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name).slice(directory.length + 1));
 }
 
 /**
@@ -18,10 +20,13 @@ function filesUnder(directory: string): string[] {
  */
 function filesOfPage(bundle: Bundle): string[] {
   const found = new Set<string>(['index.html']);
-  const others = Object.entries(bundle).filter(([, file]) => !(file.type === 'chunk' && file.moduleIds.some((id) => id.includes('/bench/browser/'))));
+  const others = Object.entries(bundle).filter(
+    ([, file]) => !(file.type === 'chunk' && file.moduleIds.some((id) => id.includes('/bench/browser/'))),
+  );
   for (const name of found) {
     const file = bundle[name];
-    const text = file === undefined ? '' : file.type === 'chunk' ? file.code : typeof file.source === 'string' ? file.source : '';
+    const text =
+      file === undefined ? '' : file.type === 'chunk' ? file.code : typeof file.source === 'string' ? file.source : '';
     for (const [other] of others) if (!other.endsWith('.map') && text.includes(basename(other))) found.add(other);
   }
   return [...found].sort();

@@ -26,12 +26,22 @@ if (program === undefined) throw new Error('nats-server is missing: node .ci/set
 let isStopping = false;
 let page;
 mkdirSync(options.store, { recursive: true });
-const nats = spawn(program, ['-c', join(ROOT, 'docs', 'examples', 'nats', 'server.conf'), '-l', join(options.store, 'nats.log')], {
-  stdio: 'inherit',
-  // A group of its own, so that Ctrl-C reaches it when the page is closed, and once.
-  detached: true,
-  env: { ...process.env, NATS_NAME: 'demo', NATS_LISTEN: `${server.host}:-1`, NATS_WEBSOCKET_LISTEN: `${server.host}:${options.websocket}`, NATS_STORE: options.store },
-});
+const nats = spawn(
+  program,
+  ['-c', join(ROOT, 'docs', 'examples', 'nats', 'server.conf'), '-l', join(options.store, 'nats.log')],
+  {
+    stdio: 'inherit',
+    // A group of its own, so that Ctrl-C reaches it when the page is closed, and once.
+    detached: true,
+    env: {
+      ...process.env,
+      NATS_NAME: 'demo',
+      NATS_LISTEN: `${server.host}:-1`,
+      NATS_WEBSOCKET_LISTEN: `${server.host}:${options.websocket}`,
+      NATS_STORE: options.store,
+    },
+  },
+);
 const ended = once(nats, 'exit');
 process.on('exit', () => nats.kill());
 

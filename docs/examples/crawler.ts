@@ -3,8 +3,14 @@
 import { keyCodecs, open } from 'mangrove-kv';
 import type { Transaction } from 'mangrove-kv';
 
-interface Job { readonly depth: number; readonly failures: number }
-interface Page { readonly title: string; readonly links: readonly string[] }
+interface Job {
+  readonly depth: number;
+  readonly failures: number;
+}
+interface Page {
+  readonly title: string;
+  readonly links: readonly string[];
+}
 type Lease = readonly [until: number, url: string];
 
 const [path = 'example-crawler', start = 'http://127.0.0.1:8080/', lease = '30000'] = process.argv.slice(2);
@@ -37,12 +43,15 @@ function take(): Promise<{ readonly lease: Lease; readonly job: Job } | 'nothing
   return db.transaction(async (tx) => {
     const now = Date.now();
     // Their time has come; the worker that had them may be dead.
-    for (const [key, job] of await tx.collection(later).entries({ lt: [now, ''] }).toArray()) {
+    for (const [key, job] of await tx
+      .collection(later)
+      .entries({ lt: [now, ''] })
+      .toArray()) {
       await tx.collection(later).delete(key);
       await tx.collection(ready).set([job.depth, key[1]], job);
     }
     const first = await tx.collection(ready).first();
-    if (first === undefined) return await tx.collection(later).size > 0 ? 'nothing now' : 'nothing left';
+    if (first === undefined) return (await tx.collection(later).size) > 0 ? 'nothing now' : 'nothing left';
     const [key, job] = first;
     const lease: Lease = [now + LEASE_MS, key[1]];
     await tx.collection(ready).delete(key);
@@ -72,7 +81,7 @@ function finish(lease: Lease, { depth, failures }: Job, page: Page | undefined):
   const [, url] = lease;
   return db.transaction(async (tx) => {
     // The lease has ended, so the job is another worker's.
-    if (!await tx.collection(later).delete(lease)) return;
+    if (!(await tx.collection(later).delete(lease))) return;
     if (page !== undefined) {
       await tx.collection(pages).set(url, page);
       for (const link of page.links) await add(tx, link, depth + 1);
@@ -86,7 +95,10 @@ async function work(): Promise<void> {
   for (;;) {
     const taken = await take();
     if (taken === 'nothing left') return;
-    if (taken === 'nothing now') await new Promise((resolve) => { setTimeout(resolve, POLL_MS); });
+    if (taken === 'nothing now')
+      await new Promise((resolve) => {
+        setTimeout(resolve, POLL_MS);
+      });
     else await finish(taken.lease, taken.job, await load(taken.lease[1]));
   }
 }

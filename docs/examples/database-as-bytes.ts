@@ -80,7 +80,10 @@ export class BytesStorage implements CustomStorage {
 
 const storage = new BytesStorage();
 const db = await open<string, string>('document', { storage });
-await db.setMany([['title', 'Sketch of the Analytical Engine'], ['author', 'Ada Lovelace']]);
+await db.setMany([
+  ['title', 'Sketch of the Analytical Engine'],
+  ['author', 'Ada Lovelace'],
+]);
 await db.close();
 const { bytes } = storage;
 console.log(bytes.length > 0 && bytes.length % 512 === 0);

@@ -5,10 +5,16 @@ import { createStore, set, setMany } from 'idb-keyval';
 import { keyCodecs, open } from 'mangrove-kv';
 import { migrateIndexedDB } from '@mangrove-kv/migrate';
 
-interface Note { readonly text: string; readonly changed: Date }
+interface Note {
+  readonly text: string;
+  readonly changed: Date;
+}
 
 // Data of the old version.
-await setMany([['note:1', { text: 'Analytical Engine', changed: '1843-09-01' }], ['note:2', { text: 'Loom', changed: '1804-01-01' }]]);
+await setMany([
+  ['note:1', { text: 'Analytical Engine', changed: '1843-09-01' }],
+  ['note:2', { text: 'Loom', changed: '1804-01-01' }],
+]);
 await set('theme', 'dark');
 await set('draft', 'old', createStore('another', 'store'));
 

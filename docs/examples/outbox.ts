@@ -4,8 +4,15 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { keyCodecs, open } from 'mangrove-kv';
 
-interface Note { readonly text: string; readonly isSent: boolean }
-interface Job { readonly id: string; readonly note: string; readonly text: string }
+interface Note {
+  readonly text: string;
+  readonly isSent: boolean;
+}
+interface Job {
+  readonly id: string;
+  readonly note: string;
+  readonly text: string;
+}
 
 const db = await open(process.argv[2] ?? 'example-outbox');
 const notes = db.collection<string, Note>('notes', { key: keyCodecs.string });
@@ -13,7 +20,7 @@ const outbox = db.collection<number, Job>('outbox', { key: keyCodecs.int53 });
 
 async function save(note: string, text: string): Promise<void> {
   await db.transaction(async (tx) => {
-    const [newest] = await tx.collection(outbox).last() ?? [0];
+    const [newest] = (await tx.collection(outbox).last()) ?? [0];
     await tx.collection(notes).set(note, { text, isSent: false });
     await tx.collection(outbox).set(newest + 1, { id: crypto.randomUUID(), note, text });
   });
@@ -26,10 +33,15 @@ function sendOne(server: string): Promise<boolean> {
     if (oldest === undefined) return false;
     const [number, { id, note, text }] = oldest;
     // After a conflict this runs again. The server recognises the job by its id and runs it once.
-    const response = await fetch(`${server}/notes/${note}`, { method: 'PUT', body: text, headers: { 'idempotency-key': id } });
+    const response = await fetch(`${server}/notes/${note}`, {
+      method: 'PUT',
+      body: text,
+      headers: { 'idempotency-key': id },
+    });
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
     await tx.collection(outbox).delete(number);
-    if ((await tx.collection(notes).get(note))?.text === text) await tx.collection(notes).set(note, { text, isSent: true });
+    if ((await tx.collection(notes).get(note))?.text === text)
+      await tx.collection(notes).set(note, { text, isSent: true });
     return true;
   });
 }
@@ -56,7 +68,9 @@ const server = createServer((request, response) => {
   received.set(id, request.url ?? '');
   void meanwhile.then(() => response.end());
 });
-await new Promise<void>((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+await new Promise<void>((resolve) => {
+  server.listen(0, '127.0.0.1', resolve);
+});
 console.log(await send(`http://127.0.0.1:${(server.address() as AddressInfo).port}`));
 server.closeAllConnections();
 server.close();

@@ -2,7 +2,10 @@
 // entry is invisible at once.
 import { KEEP, keyCodecs, open } from 'mangrove-kv';
 
-interface Session { readonly user: string; readonly visits: number }
+interface Session {
+  readonly user: string;
+  readonly visits: number;
+}
 
 const HOUR_MS = 3_600_000;
 
@@ -31,7 +34,9 @@ function visit(id: string): Promise<Session | undefined> {
 const id = await login('ada');
 await visit(id);
 console.log(`visits: ${(await visit(id))?.visits}`);
-console.log(`ends in ${Math.ceil(((await sessions.getEntry(id))?.expiresAt ?? 0) / 60_000 - Date.now() / 60_000)} minutes`);
+console.log(
+  `ends in ${Math.ceil(((await sessions.getEntry(id))?.expiresAt ?? 0) / 60_000 - Date.now() / 60_000)} minutes`,
+);
 
 await sessions.set('old', { user: 'grace', visits: 7 }, { expireAt: Date.now() - 1 });
 console.log('an expired one:', await visit('old'));

@@ -10,9 +10,18 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-const REPORTS = { native: 'bench/results/native.md', node: 'bench/results/node.md', browser: 'bench/results/browser.md', bench: 'bench/README.md' };
+const REPORTS = {
+  native: 'bench/results/native.md',
+  node: 'bench/results/node.md',
+  browser: 'bench/results/browser.md',
+  bench: 'bench/README.md',
+};
 
-const cells = (line) => line.split('|').slice(1, -1).map((cell) => cell.trim());
+const cells = (line) =>
+  line
+    .split('|')
+    .slice(1, -1)
+    .map((cell) => cell.trim());
 const withoutRatio = (cell) => cell.replaceAll('**', '').replace(/ \([\d.,]+\)$/, '');
 const nameOf = (column) => column.replace(/ \(.*$/, '');
 const RULE = /^\|[-:| ]+\|$/;
@@ -29,7 +38,7 @@ function tablesOf(text) {
     if (!line.startsWith('|')) {
       if (table === undefined) before += `\n${line}`;
       else [before, table] = [`${before.split('\n')[0]}\n${line}`, undefined];
-    } else if (table === undefined) tables.push(table = { before, columns: cells(line), rows: [] });
+    } else if (table === undefined) tables.push((table = { before, columns: cells(line), rows: [] }));
     else if (!RULE.test(line)) table.rows.push(cells(line));
   }
   return tables;
@@ -75,7 +84,12 @@ export class BenchFigures {
     const own = ['mangrove', 'mangrove-sync'].map((name) => indexOf(columns, name));
     const [async, sync] = own.map((at) => row[at]);
     const best = row.findIndex((cell, at) => at > 0 && !own.includes(at) && cell.endsWith('(1.00)'));
-    const isOnlySyncBest = sync !== undefined && async !== '–' && !async.startsWith('**') && sync.startsWith('**') && !given[0].includes('inserts');
+    const isOnlySyncBest =
+      sync !== undefined &&
+      async !== '–' &&
+      !async.startsWith('**') &&
+      sync.startsWith('**') &&
+      !given[0].includes('inserts');
     return header.map((name, at) => {
       if (at === 0) return given[0];
       if (name === 'best peer') return `${withoutRatio(row[best])}, ${columns[best]}`;
@@ -87,17 +101,23 @@ export class BenchFigures {
 
   /** The page with the reports' figures. Throws for markers that mean nothing. */
   written(text) {
-    const inProse = text.replace(/<!-- bench: ([^>]*\|[^>]*\|[^>]*\|[^>]*) -->(\d(?:[\d.,]*\d)?(?: (?:\/s|ms|MiB|GiB|KiB))?)/g, (_, marker) => `<!-- bench: ${marker} -->${this.figure(marker)}`);
+    const inProse = text.replace(
+      /<!-- bench: ([^>]*\|[^>]*\|[^>]*\|[^>]*) -->(\d(?:[\d.,]*\d)?(?: (?:\/s|ms|MiB|GiB|KiB))?)/g,
+      (_, marker) => `<!-- bench: ${marker} -->${this.figure(marker)}`,
+    );
     let marker;
     let header;
-    return inProse.split('\n').map((line) => {
-      const begun = /^<!-- bench: ([^|]*\|[^|]*) -->$/.exec(line);
-      if (begun !== null) [marker, header] = [begun[1], undefined];
-      else if (marker !== undefined && line.startsWith('|')) {
-        if (header === undefined) header = cells(line);
-        else if (!RULE.test(line)) return `| ${this.row(marker, header, cells(line)).join(' | ')} |`;
-      } else if (marker !== undefined && header !== undefined) marker = undefined;
-      return line;
-    }).join('\n');
+    return inProse
+      .split('\n')
+      .map((line) => {
+        const begun = /^<!-- bench: ([^|]*\|[^|]*) -->$/.exec(line);
+        if (begun !== null) [marker, header] = [begun[1], undefined];
+        else if (marker !== undefined && line.startsWith('|')) {
+          if (header === undefined) header = cells(line);
+          else if (!RULE.test(line)) return `| ${this.row(marker, header, cells(line)).join(' | ')} |`;
+        } else if (marker !== undefined && header !== undefined) marker = undefined;
+        return line;
+      })
+      .join('\n');
   }
 }

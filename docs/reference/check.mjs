@@ -48,7 +48,10 @@ function readPage(path) {
   for (const [index, token] of tokens.entries()) {
     if (token.map) line = token.map[0] + 1;
     if (token.type !== 'inline') continue;
-    const text = token.children.filter(({ type }) => type === 'text' || type === 'code_inline').map(({ content }) => content).join('');
+    const text = token.children
+      .filter(({ type }) => type === 'text' || type === 'code_inline')
+      .map(({ content }) => content)
+      .join('');
     if (tokens[index - 1].type === 'heading_open') page.anchors.add(slugger.slug(text));
     for (const { type, attrs } of token.children) {
       if (type !== 'link_open' && type !== 'image') continue;
@@ -67,7 +70,8 @@ function checkLinks(pages) {
       const [file, anchor] = (isFile ? target.slice(FILES_URL.length) : target).split('#');
       const to = file === '' ? path : join(isFile ? ROOT : dirname(path), decodeURIComponent(file));
       if (!existsSync(to)) report(path, line, `nothing is at ${target}`);
-      else if (anchor !== undefined && pages.get(to)?.anchors.has(anchor) !== true) report(path, line, `no heading for ${target}`);
+      else if (anchor !== undefined && pages.get(to)?.anchors.has(anchor) !== true)
+        report(path, line, `no heading for ${target}`);
     }
   }
 }
@@ -117,7 +121,11 @@ function checkBenchFigures(pages, isWriting) {
       const written = figures.written(text);
       if (isWriting && written !== text) writeFileSync(path, written);
       const [said, found] = [text, written].map((each) => each.split('\n'));
-      if (!isWriting) said.forEach((line, index) => line !== found[index] && report(path, index + 1, `a report of a benchmark says: ${found[index]}`));
+      if (!isWriting)
+        said.forEach(
+          (line, index) =>
+            line !== found[index] && report(path, index + 1, `a report of a benchmark says: ${found[index]}`),
+        );
     } catch (error) {
       report(path, 1, error.message);
     }
@@ -131,7 +139,12 @@ function checkFiles(pages, isWriting) {
     const written = withFiles(text);
     if (written === text) continue;
     if (isWriting) writeFileSync(path, written);
-    else report(path, text.split('\n').findIndex((line) => line === '<!-- files -->') + 1, 'the table is not that of docs/reference/files.mjs');
+    else
+      report(
+        path,
+        text.split('\n').findIndex((line) => line === '<!-- files -->') + 1,
+        'the table is not that of docs/reference/files.mjs',
+      );
   }
 }
 

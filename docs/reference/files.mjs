@@ -16,10 +16,24 @@ const ENCRYPTED = ['index.js', 'worker.js', 'encryption.js', 'mangrove_encrypted
  * them.
  */
 export const FEATURES = {
-  open: { what: '`open` in OPFS or memory, reads, writes, transactions, snapshots, followers, expiry, compression', base: [], files: OPEN },
+  open: {
+    what: '`open` in OPFS or memory, reads, writes, transactions, snapshots, followers, expiry, compression',
+    base: [],
+    files: OPEN,
+  },
   indexeddb: { what: "`storage: 'indexeddb'`", base: OPEN, files: ['worker-indexeddb.js'], instead: 'worker.js' },
-  local: { what: "`thread: 'same'`, a storage of your own", base: OPEN, files: ['local.js', LAZY], instead: 'worker.js' },
-  indexeddbLocal: { what: "`thread: 'same'` with `storage: 'indexeddb'`", base: OPEN, files: ['indexeddb.js', LAZY], instead: 'worker.js' },
+  local: {
+    what: "`thread: 'same'`, a storage of your own",
+    base: OPEN,
+    files: ['local.js', LAZY],
+    instead: 'worker.js',
+  },
+  indexeddbLocal: {
+    what: "`thread: 'same'` with `storage: 'indexeddb'`",
+    base: OPEN,
+    files: ['indexeddb.js', LAZY],
+    instead: 'worker.js',
+  },
   indexes: { what: 'indexes: the first write to a collection that declares one', base: OPEN, files: [LAZY] },
   stats: { what: '`stats`, `verify`, `backup`, `refresh`', base: OPEN, files: [LAZY] },
   maintenance: { what: '`compact`, `layout`, `buildIndexes`', base: OPEN, files: ['database-maintenance.js', LAZY] },
@@ -27,19 +41,46 @@ export const FEATURES = {
   blob: { what: '`mangrove-kv/blob`', base: OPEN, files: ['blob.js', 'value-stream.js', LAZY] },
   list: { what: '`list`, `destroy`', base: ['index.js'], files: ['destroy.js'] },
   indexeddbList: { what: "`list`, `destroy` with `storage: 'indexeddb'`", base: ['index.js'], files: ['indexeddb.js'] },
-  recover: { what: '`restore`, `recover`', base: OPEN, files: ['maintenance.js', 'worker-maintenance.js', 'mangrove_maintenance_bg.wasm'] },
+  recover: {
+    what: '`restore`, `recover`',
+    base: OPEN,
+    files: ['maintenance.js', 'worker-maintenance.js', 'mangrove_maintenance_bg.wasm'],
+  },
   versions: { what: '`version` and `upgrade`', base: OPEN, files: ['versions.js'] },
   migrations: { what: '`mangrove-kv/migrations`', base: OPEN, files: ['migrations.js', 'versions.js'] },
-  encryption: { what: '`encryption`', base: OPEN, files: ['encryption.js', 'mangrove_encrypted_core_bg.wasm'], instead: CORE },
-  encryptedIndexes: { what: `… with what needs \`${LAZY}\` above`, base: ENCRYPTED, files: ['mangrove_encrypted_lazy_bg.wasm'], instead: LAZY },
-  changeKey: { what: '… with `changeKey`, `reencrypt`', base: ENCRYPTED, files: ['database-maintenance.js', 'mangrove_encrypted_lazy_bg.wasm'] },
-  encryptedRecover: { what: '… with `restore`, `recover`', base: ENCRYPTED, files: ['maintenance.js', 'worker-maintenance.js', 'mangrove_maintenance_bg.wasm'] },
+  encryption: {
+    what: '`encryption`',
+    base: OPEN,
+    files: ['encryption.js', 'mangrove_encrypted_core_bg.wasm'],
+    instead: CORE,
+  },
+  encryptedIndexes: {
+    what: `… with what needs \`${LAZY}\` above`,
+    base: ENCRYPTED,
+    files: ['mangrove_encrypted_lazy_bg.wasm'],
+    instead: LAZY,
+  },
+  changeKey: {
+    what: '… with `changeKey`, `reencrypt`',
+    base: ENCRYPTED,
+    files: ['database-maintenance.js', 'mangrove_encrypted_lazy_bg.wasm'],
+  },
+  encryptedRecover: {
+    what: '… with `restore`, `recover`',
+    base: ENCRYPTED,
+    files: ['maintenance.js', 'worker-maintenance.js', 'mangrove_maintenance_bg.wasm'],
+  },
   live: { what: '`mangrove-kv/live`', base: OPEN, files: ['live.js'] },
   inline: { what: `\`mangrove-kv/inline\`: the first row, and what needs \`${LAZY}\``, base: [], files: INLINE },
   inlineEncryption: { what: '… with `encryption`', base: INLINE, files: ['encryption-inline.js'] },
-  inlineRecover: { what: '… with `restore`, `recover`', base: INLINE, files: ['maintenance-inline.js', 'packed-maintenance.js', 'worker-maintenance.js'] },
+  inlineRecover: {
+    what: '… with `restore`, `recover`',
+    base: INLINE,
+    files: ['maintenance-inline.js', 'packed-maintenance.js', 'worker-maintenance.js'],
+  },
   inlineEncryptedRecover: {
-    what: '… with `restore`, `recover` and `encryption`', base: [...INLINE, 'encryption-inline.js'],
+    what: '… with `restore`, `recover` and `encryption`',
+    base: [...INLINE, 'encryption-inline.js'],
     files: ['maintenance-inline.js', 'packed-maintenance.js', 'worker-maintenance.js'],
   },
 };
@@ -73,5 +114,10 @@ export function withFiles(text) {
 /** Bytes after gzip of each feature's files: `size: files open` and the like. */
 export function fileFigures(dist) {
   const bytes = (file) => gzipSync(readFileSync(join(dist, file)), { level: 9 }).length;
-  return new Map(Object.entries(FEATURES).map(([id, { files }]) => [`size: files ${id}`, files.reduce((sum, file) => sum + bytes(file), 0)]));
+  return new Map(
+    Object.entries(FEATURES).map(([id, { files }]) => [
+      `size: files ${id}`,
+      files.reduce((sum, file) => sum + bytes(file), 0),
+    ]),
+  );
 }

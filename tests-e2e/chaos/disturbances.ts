@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { killBrowser, processesOf } from '../processes.ts';
 import type { FaultOrder } from './messages.ts';
 import type { Random } from './random.ts';
-import { Tab, within } from './tabs.ts';
+import { type Tab, within } from './tabs.ts';
 
 /** A disturbance's view of the run. */
 export interface Scene {
@@ -28,9 +28,10 @@ export type Disturb = (scene: Scene, victim: Tab, isLeader: boolean) => Promise<
 /** Longest stop; exceeds the missed heartbeats after which a leader counts as silent. */
 const STOPPED_MS = 8000;
 
-const sleep = (ms: number): Promise<void> => new Promise((resolve) => {
-  setTimeout(resolve, ms);
-});
+const sleep = (ms: number): Promise<void> =>
+  new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
 
 function isRenderer(pid: number): boolean {
   try {
@@ -121,7 +122,8 @@ export const EVERYWHERE: Readonly<Record<string, Disturb>> = {
 
 /** Disturbances that work in Chromium only, some because they need its DevTools protocol. */
 export const IN_CHROMIUM: Readonly<Record<string, Disturb>> = {
-  'go to another page and back': (scene, victim) => victim.leaveAndGoBack(scene.random.below(3000), scene.newSeed(), scene.round),
+  'go to another page and back': (scene, victim) =>
+    victim.leaveAndGoBack(scene.random.below(3000), scene.newSeed(), scene.round),
   'go to another page within a commit, and back': async (scene, victim) => {
     const point = anyPoint(scene.random);
     // Never halt before a write: by then the worker has already checked whether its page exists.
@@ -145,9 +147,15 @@ export const IN_CHROMIUM: Readonly<Record<string, Disturb>> = {
     execFileSync('kill', ['-STOP', pid]);
     try {
       // Several tabs may share the process.
-      await Promise.all(scene.tabs.map(async (tab) => {
-        tab.isFrozen = await within(1000, 'a sign of life', tab.page.evaluate(() => false)).catch(() => true);
-      }));
+      await Promise.all(
+        scene.tabs.map(async (tab) => {
+          tab.isFrozen = await within(
+            1000,
+            'a sign of life',
+            tab.page.evaluate(() => false),
+          ).catch(() => true);
+        }),
+      );
       await sleep(scene.random.below(STOPPED_MS));
     } finally {
       execFileSync('kill', ['-CONT', pid]);

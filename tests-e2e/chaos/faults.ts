@@ -36,8 +36,10 @@ function withTrap(imports: WebAssembly.Imports): WebAssembly.Imports {
       return original(...args);
     };
   };
-  const wrapped = Object.entries(imports).map(([module, functions]) =>
-    [module, Object.fromEntries(Object.entries(functions).map(([name, call]) => [name, trapping(call)]))]);
+  const wrapped = Object.entries(imports).map(([module, functions]) => [
+    module,
+    Object.fromEntries(Object.entries(functions).map(([name, call]) => [name, trapping(call)])),
+  ]);
   return Object.fromEntries(wrapped) as WebAssembly.Imports;
 }
 
@@ -57,7 +59,7 @@ function haltIf(at: 'write' | 'flush', isAfter: boolean): void {
   const { ms = HALT_MS } = halt;
   halt = undefined;
   (postMessage as (message: FaultReport) => void)({ fault: 'halted' });
-  for (const end = performance.now() + ms; performance.now() < end;);
+  for (const end = performance.now() + ms; performance.now() < end; );
 }
 
 const { FileSystemSyncAccessHandle } = globalThis as unknown as { FileSystemSyncAccessHandle: { prototype: Handle } };

@@ -24,7 +24,8 @@ export class Ledger {
 
   start({ load, n, kind, counter }: Extract<Report, { type: 'start' }>): void {
     const id = `${load}:${n}`;
-    if (!this.#operations.has(id)) this.#operations.set(id, { load, n, kind, counter, outcome: 'maybe', isAnswered: false, value: 0 });
+    if (!this.#operations.has(id))
+      this.#operations.set(id, { load, n, kind, counter, outcome: 'maybe', isAnswered: false, value: 0 });
   }
 
   end({ load, n, outcome, value }: Extract<Report, { type: 'end' }>): Operation | undefined {
@@ -41,7 +42,11 @@ export class Ledger {
     const all = [...this.#operations.values()];
     const of = (outcome: Outcome): number => all.filter((operation) => operation.outcome === outcome).length;
     return {
-      operations: all.length, done: of('done'), undone: of('undone'), maybe: of('maybe'), unanswered: all.filter(({ isAnswered }) => !isAnswered).length,
+      operations: all.length,
+      done: of('done'),
+      undone: of('undone'),
+      maybe: of('maybe'),
+      unanswered: all.filter(({ isAnswered }) => !isAnswered).length,
     };
   }
 
@@ -62,22 +67,30 @@ export class Ledger {
       const found = at.get(`append:${load}:${n}`) as readonly [number, number] | undefined;
       expect(operation, found !== undefined);
       if (found === undefined) continue;
-      if (found[0] !== counter || (operation.outcome === 'done' && found[1] !== value)) wrong.push(`append ${load}:${n} is ${String(found)}, was ${counter},${value}`);
+      if (found[0] !== counter || (operation.outcome === 'done' && found[1] !== value))
+        wrong.push(`append ${load}:${n} is ${String(found)}, was ${counter},${value}`);
     }
     checkAppended(at, wrong);
     for (let counter = 0; counter < COUNTERS; counter++) {
       const updates = of('update').filter((operation) => operation.counter === counter);
-      checkUpdates(counter, updates, at.get(`update:${counter}`) as number | undefined ?? 0, wrong);
+      checkUpdates(counter, updates, (at.get(`update:${counter}`) as number | undefined) ?? 0, wrong);
     }
     for (const operation of of('insert')) {
       const { load, n } = operation;
-      const parts = Array.from({ length: PARTS }, (_, part) => at.get(`insert:${load}:${n}:${part}`)).filter((value) => value === n).length;
+      const parts = Array.from({ length: PARTS }, (_, part) => at.get(`insert:${load}:${n}:${part}`)).filter(
+        (value) => value === n,
+      ).length;
       if (parts !== 0 && parts !== PARTS) wrong.push(`insert ${load}:${n} has ${parts} of ${PARTS} entries`);
       expect(operation, parts > 0);
     }
     this.#checkRemovals(of('restore'), of('remove'), at, wrong);
     for (const load of new Set(all.map((operation) => operation.load))) {
-      checkPuts(load, of('put').filter((operation) => operation.load === load), at.get(`put:${load}`) as number | undefined ?? 0, wrong);
+      checkPuts(
+        load,
+        of('put').filter((operation) => operation.load === load),
+        (at.get(`put:${load}`) as number | undefined) ?? 0,
+        wrong,
+      );
     }
     return wrong;
   }
@@ -91,15 +104,22 @@ export class Ledger {
     }
   }
 
-  #checkRemovals(restores: readonly Operation[], removes: readonly Operation[], at: ReadonlyMap<string, unknown>, wrong: string[]): void {
+  #checkRemovals(
+    restores: readonly Operation[],
+    removes: readonly Operation[],
+    at: ReadonlyMap<string, unknown>,
+    wrong: string[],
+  ): void {
     const removals = new Map(removes.map((operation) => [`${operation.load}:${operation.counter}`, operation]));
     for (const { load, n, outcome } of restores) {
       const isThere = at.has(`remove:${load}:${n}`);
       const removal = removals.get(`${load}:${n}`);
       if (outcome === 'undone' && isThere) wrong.push(`restore ${load}:${n} was refused and is there`);
       if (outcome !== 'done') continue;
-      if (isThere && removal?.outcome === 'done') wrong.push(`the removal of ${load}:${n} was acknowledged and is lost`);
-      if (!isThere && (removal === undefined || removal.outcome === 'undone')) wrong.push(`restore ${load}:${n} was acknowledged and is lost`);
+      if (isThere && removal?.outcome === 'done')
+        wrong.push(`the removal of ${load}:${n} was acknowledged and is lost`);
+      if (!isThere && (removal === undefined || removal.outcome === 'undone'))
+        wrong.push(`restore ${load}:${n} was acknowledged and is lost`);
     }
   }
 }
@@ -113,7 +133,7 @@ function checkAppended(at: ReadonlyMap<string, unknown>, wrong: string[]): void 
     numbers[counter]!.push(number);
   }
   for (const [counter, found] of numbers.entries()) {
-    const last = at.get(`count:${counter}`) as number | undefined ?? 0;
+    const last = (at.get(`count:${counter}`) as number | undefined) ?? 0;
     found.sort((a, b) => a - b);
     const isWhole = found.length === last && found.every((number, index) => number === index + 1);
     if (!isWhole) wrong.push(`counter ${counter} is ${last}, and its ${found.length} appends are not 1 to ${last}`);
@@ -123,13 +143,16 @@ function checkAppended(at: ReadonlyMap<string, unknown>, wrong: string[]): void 
 function checkUpdates(counter: number, updates: readonly Operation[], last: number, wrong: string[]): void {
   const done = updates.filter(({ outcome }) => outcome === 'done');
   const most = done.length + updates.filter(({ outcome }) => outcome === 'maybe').length;
-  if (last < done.length || last > most) wrong.push(`counter ${counter} was updated ${done.length} to ${most} times and is ${last}`);
-  if (new Set(done.map(({ value }) => value)).size !== done.length) wrong.push(`two updates of counter ${counter} gave the same value`);
+  if (last < done.length || last > most)
+    wrong.push(`counter ${counter} was updated ${done.length} to ${most} times and is ${last}`);
+  if (new Set(done.map(({ value }) => value)).size !== done.length)
+    wrong.push(`two updates of counter ${counter} gave the same value`);
 }
 
 function checkPuts(load: string, puts: readonly Operation[], last: number, wrong: string[]): void {
   const done = Math.max(0, ...puts.filter(({ outcome }) => outcome === 'done').map(({ n }) => n));
   const operation = puts.find(({ n }) => n === last);
   if (last < done) wrong.push(`put ${load}:${done} was acknowledged, and ${last} is there`);
-  if (last !== 0 && (operation === undefined || operation.outcome === 'undone')) wrong.push(`put ${load}:${last} was not made and is there`);
+  if (last !== 0 && (operation === undefined || operation.outcome === 'undone'))
+    wrong.push(`put ${load}:${last} was not made and is there`);
 }

@@ -11,7 +11,11 @@ import { serveChaos } from './served.ts';
 import { quantiles } from './statistics.ts';
 
 const { values: given } = parseArgs({
-  options: { runs: { type: 'string', default: '20' }, browser: { type: 'string', default: 'chromium' }, entries: { type: 'string', default: '1000' } },
+  options: {
+    runs: { type: 'string', default: '20' },
+    browser: { type: 'string', default: 'chromium' },
+    entries: { type: 'string', default: '1000' },
+  },
 });
 const engine = given.browser as Engine;
 
@@ -25,19 +29,21 @@ const ENDS: Readonly<Record<string, End>> = {
   'tab closed': (leader) => leader.close(),
   'tab reloaded': (leader) => leader.reload({ waitUntil: 'commit' }),
   'worker terminated': (leader) => leader.evaluate(() => window.chaos.terminate(false)),
-  ...(engine !== 'chromium' ? {} : {
-    'tab crashed': async (leader: Page) => {
-      const session = await leader.context().newCDPSession(leader);
-      const crashed = leader.waitForEvent('crash');
-      session.send('Page.crash').catch(() => undefined);
-      await crashed;
-    },
-    'page left, and kept': leave,
-    'page left in the middle of a write': async (leader: Page) => {
-      await leader.evaluate(() => window.chaos.order({ fault: 'halt', at: 'write', isAfter: true, ms: 1500 }));
-      await leave(leader);
-    },
-  }),
+  ...(engine !== 'chromium'
+    ? {}
+    : {
+        'tab crashed': async (leader: Page) => {
+          const session = await leader.context().newCDPSession(leader);
+          const crashed = leader.waitForEvent('crash');
+          session.send('Page.crash').catch(() => undefined);
+          await crashed;
+        },
+        'page left, and kept': leave,
+        'page left in the middle of a write': async (leader: Page) => {
+          await leader.evaluate(() => window.chaos.order({ fault: 'halt', at: 'write', isAfter: true, ms: 1500 }));
+          await leave(leader);
+        },
+      }),
 };
 
 async function once(context: BrowserContext, url: string, end: End): Promise<number | undefined> {

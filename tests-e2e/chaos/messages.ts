@@ -10,12 +10,26 @@ export const PARTS = 4;
 
 export type Report =
   /** An operation is about to be called. */
-  | { readonly type: 'start'; readonly load: string; readonly round: number; readonly n: number; readonly kind: Kind; readonly counter: number }
+  | {
+      readonly type: 'start';
+      readonly load: string;
+      readonly round: number;
+      readonly n: number;
+      readonly kind: Kind;
+      readonly counter: number;
+    }
   /** An operation ended: `value` is what the database returned, `ms` how long the call took. */
   | {
-    readonly type: 'end'; readonly load: string; readonly round: number; readonly n: number; readonly outcome: Outcome; readonly code: string;
-    readonly value: number; readonly ms: number; readonly at: number;
-  }
+      readonly type: 'end';
+      readonly load: string;
+      readonly round: number;
+      readonly n: number;
+      readonly outcome: Outcome;
+      readonly code: string;
+      readonly value: number;
+      readonly ms: number;
+      readonly at: number;
+    }
   /** A read, a watch or an event ended with this code. */
   | { readonly type: 'seen'; readonly what: string; readonly code: string }
   /** A worker halted within a commit. */
@@ -46,7 +60,12 @@ export interface FaultReport {
 
 /** Methods of the page, as `window.chaos`. */
 export interface Chaos {
-  open(options: { readonly name: string; readonly load: string; readonly seed: number; readonly lanes: number }): Promise<void>;
+  open(options: {
+    readonly name: string;
+    readonly load: string;
+    readonly seed: number;
+    readonly lanes: number;
+  }): Promise<void>;
   /** Writes and reads until `stop`. */
   start(round: number): void;
   /** Resolves when no operation is in flight. */

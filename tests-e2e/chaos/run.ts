@@ -29,7 +29,12 @@ const { values: given } = parseArgs({
   },
 });
 const engine = given.browser as Engine;
-const [minutes, seed, most, lanes] = [given.minutes, given.seed, given.tabs, given.lanes].map(Number) as [number, number, number, number];
+const [minutes, seed, most, lanes] = [given.minutes, given.seed, given.tabs, given.lanes].map(Number) as [
+  number,
+  number,
+  number,
+  number,
+];
 
 /** Disturbances per round. After each round everything is compared. */
 const PER_ROUND = 5;
@@ -39,7 +44,14 @@ const GAP_WITHIN_MS = 15_000;
 
 /** Error codes that may occur while tabs come and go. Any other code is a failure. */
 const EXPECTED = new Set([
-  '', 'KV_CONFLICT', 'KV_TIMEOUT', 'KV_LOCKED', 'KV_IO', 'KV_CLOSED', 'KV_SNAPSHOT_LOST', 'KV_TRUNCATED_FEED',
+  '',
+  'KV_CONFLICT',
+  'KV_TIMEOUT',
+  'KV_LOCKED',
+  'KV_IO',
+  'KV_CLOSED',
+  'KV_SNAPSHOT_LOST',
+  'KV_TRUNCATED_FEED',
 ]);
 
 interface Ack {
@@ -88,7 +100,10 @@ class Run {
         if (report.round === this.#ledger.round) this.#ledger.start(report);
         break;
       case 'end':
-        this.#counts.errors.add(report.code === '' ? 'none' : `${report.code} (${report.outcome})`, report.code === '' ? 0 : 1);
+        this.#counts.errors.add(
+          report.code === '' ? 'none' : `${report.code} (${report.outcome})`,
+          report.code === '' ? 0 : 1,
+        );
         this.#judge(report.load, report.code);
         if (report.round !== this.#ledger.round || this.#ledger.end(report) === undefined) break;
         if (report.outcome === 'done') {
@@ -135,15 +150,17 @@ class Run {
       await sleep(500);
       await this.#compare();
     } catch (error) {
-      this.#wrong.push(`round ${round}: ${error instanceof Error ? error.stack ?? error.message : String(error)}`);
+      this.#wrong.push(`round ${round}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
     }
     for (const { name, loads, from, to } of watched) {
       const ms = this.#gap(loads, from, to);
       this.#say(`${name}: others went on after ${ms ?? '?'} ms`);
-      if (ms !== undefined) this.#takeovers.set(name, [...this.#takeovers.get(name) ?? [], ms]);
+      if (ms !== undefined) this.#takeovers.set(name, [...(this.#takeovers.get(name) ?? []), ms]);
     }
     const { operations, done, maybe } = this.#ledger.counts();
-    this.#say(`round ${round}: ${operations} operations, ${done} acknowledged, ${maybe} maybe; ${this.#tabs.length} tabs`);
+    this.#say(
+      `round ${round}: ${operations} operations, ${done} acknowledged, ${maybe} maybe; ${this.#tabs.length} tabs`,
+    );
   }
 
   async #disturb(): Promise<{ name: string; loads: readonly string[]; from: number; to: number } | undefined> {
@@ -151,7 +168,8 @@ class Run {
     const names = given.only ?? Object.keys(all);
     const name = this.#random.of(names);
     const disturb = all[name];
-    if (disturb === undefined) throw new Error(`there is no disturbance ${name}; there are ${Object.keys(all).join(', ')}`);
+    if (disturb === undefined)
+      throw new Error(`there is no disturbance ${name}; there are ${Object.keys(all).join(', ')}`);
     const hidden = this.#tabs.find((tab) => tab.isHidden);
     if (hidden !== undefined && this.#random.below(2) === 0) {
       hidden.isHidden = false;
@@ -168,23 +186,28 @@ class Run {
     const from = Date.now();
     await disturb(this.#scene(), victim, isLeader);
     const to = Date.now();
-    return isLeader && others.length > 0 && !name.startsWith('kill') ? { name, loads: others, from, to: Math.min(to, from + 1000) } : undefined;
+    return isLeader && others.length > 0 && !name.startsWith('kill')
+      ? { name, loads: others, from, to: Math.min(to, from + 1000) }
+      : undefined;
   }
 
   #scene(): Scene {
     const run = this;
     return {
       random: this.#random,
-      get tabs() { return run.#tabs; },
+      get tabs() {
+        return run.#tabs;
+      },
       round: this.#rounds,
       most,
       profile: this.#profile,
       leader: () => this.#leader(),
       openTab: () => this.#openTab(),
-      halted: () => new Promise((resolve) => {
-        this.#halted = () => resolve(true);
-        setTimeout(() => resolve(false), HALT_WAIT_MS);
-      }),
+      halted: () =>
+        new Promise((resolve) => {
+          this.#halted = () => resolve(true);
+          setTimeout(() => resolve(false), HALT_WAIT_MS);
+        }),
       restart: async () => {
         await within(20_000, 'the end of the browser', this.#context!.close()).catch(() => undefined);
         const count = this.#tabs.length;
@@ -206,7 +229,7 @@ class Run {
 
   async #leader(): Promise<Tab | undefined> {
     const asked = this.#tabs.find((tab) => tab.canRun);
-    const ids = await asked?.call('leaders') ?? [];
+    const ids = (await asked?.call('leaders')) ?? [];
     for (const tab of this.#tabs) if (tab.canRun && ids.includes(await tab.call('client'))) return tab;
     return undefined;
   }
@@ -223,13 +246,18 @@ class Run {
     const found: Found = await reader.call('read', this.#rounds);
     this.#entries += found.entries.length;
     for (const [name, count] of Object.entries(this.#ledger.counts())) this.#counts.operations.add(name, count);
-    this.#wrong.push(...this.#ledger.check(found).map((wrong) => `round ${this.#rounds}, read by ${reader.load}: ${wrong}`));
+    this.#wrong.push(
+      ...this.#ledger.check(found).map((wrong) => `round ${this.#rounds}, read by ${reader.load}: ${wrong}`),
+    );
     if (this.#wrong.length === 0) await reader.call('clear', this.#rounds);
   }
 
   /** The longest time without an acknowledgement in other tabs that overlaps the disturbance. */
   #gap(loads: readonly string[], from: number, to: number): number | undefined {
-    const times = this.#acks.filter(({ load }) => loads.includes(load)).map(({ at }) => at).sort((a, b) => a - b);
+    const times = this.#acks
+      .filter(({ load }) => loads.includes(load))
+      .map(({ at }) => at)
+      .sort((a, b) => a - b);
     let longest: number | undefined;
     for (let index = 1; index < times.length; index++) {
       const [before, after] = [times[index - 1]!, times[index]!];
@@ -243,10 +271,20 @@ class Run {
   async #tell(): Promise<void> {
     const all = [...this.#takeovers.values()].flat();
     const result = {
-      browser: engine, seed, minutes, tabs: most, rounds: this.#rounds, entriesCompared: this.#entries,
-      operations: this.#counts.operations, disturbances: this.#counts.disturbances, errors: this.#counts.errors,
+      browser: engine,
+      seed,
+      minutes,
+      tabs: most,
+      rounds: this.#rounds,
+      entriesCompared: this.#entries,
+      operations: this.#counts.operations,
+      disturbances: this.#counts.disturbances,
+      errors: this.#counts.errors,
       latencyMs: quantiles(this.#latencies),
-      takeoverMs: { all: quantiles(all), ...Object.fromEntries([...this.#takeovers].sort().map(([name, times]) => [name, quantiles(times)])) },
+      takeoverMs: {
+        all: quantiles(all),
+        ...Object.fromEntries([...this.#takeovers].sort().map(([name, times]) => [name, quantiles(times)])),
+      },
       wrong: this.#wrong,
     };
     process.stdout.write(`${JSON.stringify(result, undefined, 2)}\n`);

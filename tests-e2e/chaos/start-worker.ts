@@ -29,5 +29,7 @@ export async function leadingClients(name: string): Promise<string[]> {
   const leading = held.find((lock) => lock.name === names.leader(database));
   const start = names.client(database, '');
   if (leading === undefined) return [];
-  return held.flatMap((lock) => lock.clientId === leading.clientId && lock.name?.startsWith(start) ? [lock.name.slice(start.length)] : []);
+  return held.flatMap((lock) =>
+    lock.clientId === leading.clientId && lock.name?.startsWith(start) ? [lock.name.slice(start.length)] : [],
+  );
 }

@@ -8,7 +8,7 @@ export class Counts {
   }
 
   toJSON(): Record<string, number> {
-    return Object.fromEntries([...this.#counts].sort(([a], [b]) => a < b ? -1 : 1));
+    return Object.fromEntries([...this.#counts].sort(([a], [b]) => (a < b ? -1 : 1)));
   }
 }
 
@@ -23,6 +23,7 @@ export interface Quantiles {
 export function quantiles(values: readonly number[]): Quantiles | undefined {
   if (values.length === 0) return undefined;
   const sorted = [...values].sort((a, b) => a - b);
-  const at = (part: number): number => Math.round(sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))]!);
+  const at = (part: number): number =>
+    Math.round(sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))]!);
   return { count: sorted.length, min: at(0), median: at(0.5), p95: at(0.95), max: at(1) };
 }

@@ -91,7 +91,7 @@ class Tab implements Chaos {
       this.#awake += Math.min(now - last, 2 * TICK_MS);
       last = now;
     }, TICK_MS);
-    Object.defineProperty(document, 'visibilityState', { get: () => this.#isHidden ? 'hidden' : 'visible' });
+    Object.defineProperty(document, 'visibilityState', { get: () => (this.#isHidden ? 'hidden' : 'visible') });
   }
 
   async open({ name, load, seed, lanes }: { name: string; load: string; seed: number; lanes: number }): Promise<void> {
@@ -117,10 +117,15 @@ class Tab implements Chaos {
 
   /** Retries until it succeeds, as an application would whose database was closed under it. */
   #reopenLater(): void {
-    this.#open().then(() => { this.#isReopening = false; }, (error: Failure) => {
-      this.#note('open', error);
-      setTimeout(() => this.#reopenLater(), 500);
-    });
+    this.#open().then(
+      () => {
+        this.#isReopening = false;
+      },
+      (error: Failure) => {
+        this.#note('open', error);
+        setTimeout(() => this.#reopenLater(), 500);
+      },
+    );
   }
 
   #startWorker(): Worker {
@@ -141,7 +146,13 @@ class Tab implements Chaos {
     this.#seen = [];
     this.#appended.clear();
     const lanes: (() => Promise<void>)[] = Array.from({ length: this.#lanes }, () => () => this.#write());
-    lanes.push(() => this.#put(), () => this.#readCounters(), () => this.#readAppended(), () => this.#readSnapshot(), () => this.#watch());
+    lanes.push(
+      () => this.#put(),
+      () => this.#readCounters(),
+      () => this.#readAppended(),
+      () => this.#readSnapshot(),
+      () => this.#watch(),
+    );
     this.#running = lanes.map((lane) => this.#loop(lane));
   }
 
@@ -167,7 +178,11 @@ class Tab implements Chaos {
     const db = this.#db!;
     const report = await this.#timed('verify', db.verify());
     const entries = await this.#timed('read', db.entries({ prefix: [round] }).toArray());
-    return { entries: entries as Found['entries'], ok: report.ok, problems: report.problems.map(({ message }) => message) };
+    return {
+      entries: entries as Found['entries'],
+      ok: report.ok,
+      problems: report.problems.map(({ message }) => message),
+    };
   }
 
   clear(round: number): Promise<void> {
@@ -181,12 +196,14 @@ class Tab implements Chaos {
   }
 
   fill(count: number): Promise<void> {
-    return this.#db!.setMany(Array.from({ length: count }, (_, index) => [['filled', index], 'x'.repeat(100)] as const));
+    return this.#db!.setMany(
+      Array.from({ length: count }, (_, index) => [['filled', index], 'x'.repeat(100)] as const),
+    );
   }
 
   async writeFor(ms: number): Promise<number[]> {
     const times: number[] = [];
-    for (const end = Date.now() + ms; Date.now() < end;) {
+    for (const end = Date.now() + ms; Date.now() < end; ) {
       await this.#db!.set('written', times.length);
       times.push(Date.now());
     }
@@ -235,36 +252,51 @@ class Tab implements Chaos {
   async #write(): Promise<void> {
     const durability = this.#random.of(STRENGTHS);
     switch (this.#random.of(['append', 'append', 'update', 'insert', 'remove'] as const)) {
-      case 'append': return this.#append(durability);
+      case 'append':
+        return this.#append(durability);
       case 'update': {
         const counter = this.#random.below(COUNTERS);
         const key = [this.#round, 'update', counter];
         const add = async (old: unknown): Promise<number> => {
           if (this.#random.below(4) === 0) await this.#pause(this.#random.below(8));
-          return (old as number | undefined ?? 0) + 1;
+          return ((old as number | undefined) ?? 0) + 1;
         };
         await this.#reported('update', counter, () => this.#db!.update(key, add, { durability }) as Promise<number>);
         return;
       }
-      case 'insert': return this.#insert(durability);
-      case 'remove': return this.#remove(durability);
+      case 'insert':
+        return this.#insert(durability);
+      case 'remove':
+        return this.#remove(durability);
     }
   }
 
   /** Writes a counter and an entry with its new value: both or neither, and no value twice. */
   async #append(durability: Durability): Promise<void> {
     const counter = this.#random.below(COUNTERS);
-    const { n } = await this.#reported('append', counter, (n) => this.#db!.transaction(async (tx) => {
-      const [at, own] = [[this.#round, 'count', counter], [this.#round, 'append', this.#load, n]];
-      if (await tx.has(own)) throw new Wrong(`append ${n} is there before it is made`);
-      const next = (await tx.get(at) as number | undefined ?? 0) + 1;
-      if (this.#random.below(3) === 0) await this.#pause(this.#random.below(25));
-      void tx.set(at, next);
-      void tx.set(own, [counter, next]);
-      return next;
-    }, { durability }), (n, outcome) => {
-      if (outcome !== 'maybe') this.#appended.set(n, outcome === 'done');
-    });
+    const { n } = await this.#reported(
+      'append',
+      counter,
+      (n) =>
+        this.#db!.transaction(
+          async (tx) => {
+            const [at, own] = [
+              [this.#round, 'count', counter],
+              [this.#round, 'append', this.#load, n],
+            ];
+            if (await tx.has(own)) throw new Wrong(`append ${n} is there before it is made`);
+            const next = (((await tx.get(at)) as number | undefined) ?? 0) + 1;
+            if (this.#random.below(3) === 0) await this.#pause(this.#random.below(25));
+            void tx.set(at, next);
+            void tx.set(own, [counter, next]);
+            return next;
+          },
+          { durability },
+        ),
+      (n, outcome) => {
+        if (outcome !== 'maybe') this.#appended.set(n, outcome === 'done');
+      },
+    );
     void n;
   }
 
@@ -315,7 +347,7 @@ class Tab implements Chaos {
     const keys = floors.map((_, counter) => [round, 'count', counter]);
     const values = await this.#timed('getMany', this.#db!.getMany(keys));
     for (const [counter, value] of values.entries()) {
-      const read = value as number | undefined ?? 0;
+      const read = (value as number | undefined) ?? 0;
       const least = Math.max(floors[counter] ?? 0, this.#seen[counter] ?? 0);
       if (read < least) throw new Wrong(`counter ${counter} is ${read} after it was ${least}`);
       this.#seen[counter] = read;
@@ -325,11 +357,14 @@ class Tab implements Chaos {
 
   async #readAppended(): Promise<void> {
     const known = [...this.#appended];
-    const keys = this.#db!.keys({ prefix: [this.#round, 'append', this.#load] }) as unknown as KvIterator<readonly unknown[]>;
+    const keys = this.#db!.keys({ prefix: [this.#round, 'append', this.#load] }) as unknown as KvIterator<
+      readonly unknown[]
+    >;
     const found = new Set<unknown>();
     for await (const [, , , n] of { [Symbol.asyncIterator]: () => keys }) found.add(n);
     for (const [n, isDone] of known) {
-      if (found.has(n) !== isDone) throw new Wrong(`append ${n} was ${isDone ? '' : 'not '}done, and is ${isDone ? 'not ' : ''}there`);
+      if (found.has(n) !== isDone)
+        throw new Wrong(`append ${n} was ${isDone ? '' : 'not '}done, and is ${isDone ? 'not ' : ''}there`);
     }
     await this.#pause(200 + this.#random.below(300));
   }
@@ -364,7 +399,10 @@ class Tab implements Chaos {
     }, 50);
     const values: number[] = [];
     try {
-      for await (const commit of this.#db!.watch({ prefix: [round, 'count'], signal: stop.signal }) as AsyncIterable<Commit>) {
+      for await (const commit of this.#db!.watch({
+        prefix: [round, 'count'],
+        signal: stop.signal,
+      }) as AsyncIterable<Commit>) {
         for (const change of commit.changes) {
           if (change.type !== 'set') throw new Wrong(`a watch saw ${change.type}`);
           const counter = (change.key as [number, string, number])[2];
@@ -383,7 +421,10 @@ class Tab implements Chaos {
 
   /** Reports an operation before calling it, so the ledger knows everything that can be found. */
   async #reported(
-    kind: Kind, counter: number, call: (n: number) => Promise<number>, settle: (n: number, outcome: Outcome) => void = () => {},
+    kind: Kind,
+    counter: number,
+    call: (n: number) => Promise<number>,
+    settle: (n: number, outcome: Outcome) => void = () => {},
   ): Promise<{ n: number; outcome: Outcome }> {
     const n = ++this.#n;
     const [load, round] = [this.#load, this.#round];
@@ -437,7 +478,11 @@ class Tab implements Chaos {
 /** Errors other than KvError are reported in full. */
 function codeOf(failure: Failure): string {
   if (failure.code === 'KV_IO' && failure.retryable) return `KV_IO, retryable: ${failure.message}`;
-  return failure.code?.startsWith?.('KV_') ? failure.code : Object.keys(failure).length === 0 && !(failure instanceof Error) ? '' : String(failure);
+  return failure.code?.startsWith?.('KV_')
+    ? failure.code
+    : Object.keys(failure).length === 0 && !(failure instanceof Error)
+      ? ''
+      : String(failure);
 }
 
 window.chaos = new Tab();

@@ -36,7 +36,9 @@ export class Tab {
   private constructor(page: Page, options: TabOptions) {
     this.page = page;
     this.#options = options;
-    page.on('crash', () => { this.isCrashed = true; });
+    page.on('crash', () => {
+      this.isCrashed = true;
+    });
   }
 
   static async open(context: BrowserContext, options: TabOptions, seed: number, round: number): Promise<Tab> {
@@ -52,7 +54,7 @@ export class Tab {
   /** Reloads the page and starts its writes; `round` 0 starts none. */
   async enter(seed: number, round: number): Promise<void> {
     this.load = '';
-    await within(30_000, 'the page\'s load', this.page.goto(this.#options.url));
+    await within(30_000, "the page's load", this.page.goto(this.#options.url));
     await this.begin(seed, round);
   }
 
@@ -78,23 +80,35 @@ export class Tab {
     const load = `p${++loads}`;
     const { database, lanes } = this.#options;
     await this.#scripted();
-    await within(60_000, `open of ${load}`, this.page.evaluate((options) => window.chaos.open(options), { name: database, load, seed, lanes }));
+    await within(
+      60_000,
+      `open of ${load}`,
+      this.page.evaluate((options) => window.chaos.open(options), { name: database, load, seed, lanes }),
+    );
     this.load = load;
     if (round > 0) await this.call('start', round);
   }
 
   /** Resolves when the page's script has run. */
   async #scripted(): Promise<void> {
-    await within(30_000, 'the script', this.page.waitForFunction(() => 'chaos' in window));
+    await within(
+      30_000,
+      'the script',
+      this.page.waitForFunction(() => 'chaos' in window),
+    );
   }
 
   /** Calls a method of the page. */
   call<M extends keyof Chaos>(method: M, ...args: Parameters<Chaos[M]>): Promise<Awaited<ReturnType<Chaos[M]>>> {
     const called = this.page.evaluate(
-      ([name, given]) => (window.chaos[name as keyof Chaos] as (...all: unknown[]) => unknown)(...given as unknown[]),
+      ([name, given]) => (window.chaos[name as keyof Chaos] as (...all: unknown[]) => unknown)(...(given as unknown[])),
       [method, args] as const,
     );
-    return within(method === 'stop' || method === 'read' ? 90_000 : 45_000, `${method} in ${this.load}`, called) as Promise<Awaited<ReturnType<Chaos[M]>>>;
+    return within(
+      method === 'stop' || method === 'read' ? 90_000 : 45_000,
+      `${method} in ${this.load}`,
+      called,
+    ) as Promise<Awaited<ReturnType<Chaos[M]>>>;
   }
 
   async devtools(): Promise<CDPSession> {

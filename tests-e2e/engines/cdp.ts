@@ -13,13 +13,22 @@ export class Cdp implements AsyncDisposable {
   #calls = 0;
 
   constructor(directory: string) {
-    const args = ['--headless=new', '--remote-debugging-pipe', `--user-data-dir=${directory}`, ...launchOptions.args ?? [], 'about:blank'];
-    this.#process = spawn(launchOptions.executablePath as string, args, { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
+    const args = [
+      '--headless=new',
+      '--remote-debugging-pipe',
+      `--user-data-dir=${directory}`,
+      ...(launchOptions.args ?? []),
+      'about:blank',
+    ];
+    this.#process = spawn(launchOptions.executablePath as string, args, {
+      stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'],
+    });
     let rest = '';
     (this.#process.stdio[4] as Readable).setEncoding('utf8').on('data', (text: string) => {
       const parts = (rest + text).split('\0');
       rest = parts.pop() ?? '';
-      for (const part of parts) this.#hear(JSON.parse(part) as { id?: number; result?: Fields; error?: { message: string } });
+      for (const part of parts)
+        this.#hear(JSON.parse(part) as { id?: number; result?: Fields; error?: { message: string } });
     });
   }
 
@@ -35,7 +44,9 @@ export class Cdp implements AsyncDisposable {
     const { targetId } = await this.send('Target.createTarget', { url, newWindow: true });
     const { sessionId } = await this.send('Target.attachToTarget', { targetId, flatten: true });
     const page = new CdpPage(this, String(sessionId));
-    await page.evaluate('new Promise((done) => document.readyState === "complete" ? done() : addEventListener("load", done))');
+    await page.evaluate(
+      'new Promise((done) => document.readyState === "complete" ? done() : addEventListener("load", done))',
+    );
     return page;
   }
 
@@ -70,7 +81,11 @@ export class CdpPage {
   }
 
   async evaluate<T>(expression: string): Promise<T> {
-    const { result, exceptionDetails } = await this.send('Runtime.evaluate', { expression, awaitPromise: true, returnByValue: true });
+    const { result, exceptionDetails } = await this.send('Runtime.evaluate', {
+      expression,
+      awaitPromise: true,
+      returnByValue: true,
+    });
     if (exceptionDetails !== undefined) throw new Error(JSON.stringify(exceptionDetails));
     return (result as { value: T }).value;
   }

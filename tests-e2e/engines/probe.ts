@@ -48,7 +48,11 @@ declare global {
 }
 
 function call<T>(page: Page, worker: string, command: string, argument: object = {}): Promise<T> {
-  return page.evaluate(([worker, command, argument]) => window.call(worker, command, argument), [worker, command, argument] as const) as Promise<T>;
+  return page.evaluate(([worker, command, argument]) => window.call(worker, command, argument), [
+    worker,
+    command,
+    argument,
+  ] as const) as Promise<T>;
 }
 
 async function newPage(context: BrowserContext, url: string): Promise<Page> {
@@ -57,19 +61,30 @@ async function newPage(context: BrowserContext, url: string): Promise<Page> {
   return page;
 }
 
-const sleep = (ms: number): Promise<void> => new Promise((resolve) => {
-  setTimeout(resolve, ms);
-});
+const sleep = (ms: number): Promise<void> =>
+  new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
 
 function summary(values: (number | undefined)[]): object {
   const known = values.filter((value) => value !== undefined).sort((a, b) => a - b);
-  return { rounds: values.length, min: known[0], median: known[known.length >> 1], max: known.at(-1), never: values.length - known.length };
+  return {
+    rounds: values.length,
+    min: known[0],
+    median: known[known.length >> 1],
+    max: known.at(-1),
+    never: values.length - known.length,
+  };
 }
 
 async function facts({ url, launch }: Probe): Promise<unknown> {
   const context = await launch();
   const page = await newPage(context, url);
-  return { version: context.browser()?.version() ?? await page.evaluate(() => navigator.userAgent), inWorker: await call(page, 'w', 'facts'), opfs: await call(page, 'w', 'opfs') };
+  return {
+    version: context.browser()?.version() ?? (await page.evaluate(() => navigator.userAgent)),
+    inWorker: await call(page, 'w', 'facts'),
+    opfs: await call(page, 'w', 'opfs'),
+  };
 }
 
 /** Ways to end a page or worker that has a handle and a lock. */
@@ -81,7 +96,10 @@ const ENDS: Record<string, (page: Page, probe: Probe) => Promise<unknown>> = {
   'a crash of the tab': async (page, { engine, directory }) => {
     if (engine === 'chromium') {
       const session = await page.context().newCDPSession(page);
-      await Promise.race([new Promise((resolve) => page.once('crash', resolve)), session.send('Page.crash').catch(() => undefined)]);
+      await Promise.race([
+        new Promise((resolve) => page.once('crash', resolve)),
+        session.send('Page.crash').catch(() => undefined),
+      ]);
       return;
     }
     kill(contentProcesses(directory));
@@ -130,7 +148,12 @@ async function release(probe: Probe): Promise<unknown> {
       await Promise.race([Promise.all([holder.close().catch(() => undefined), watcher.close()]), sleep(3000)]);
     }
     await Promise.race([context.close(), sleep(5000)]);
-    results[name] = { handleFreeMs: summary(handles), lockFreeMs: summary(locks), meanwhile: [...errors], ...(isLate ? { includes: 'a new tab of the site' } : {}) };
+    results[name] = {
+      handleFreeMs: summary(handles),
+      lockFreeMs: summary(locks),
+      meanwhile: [...errors],
+      ...(isLate ? { includes: 'a new tab of the site' } : {}),
+    };
   }
   return results;
 }
@@ -164,7 +187,9 @@ async function frozen({ engine, url, directory }: Probe): Promise<unknown> {
   await sleep(10_000);
   found['beatsInOneSecondFrozenFor11Seconds'] = await listen();
   found['locks'] = await other.call('watcher', 'query');
-  found['waitFor5Seconds'] = without(await other.call<Watch>('watcher', 'watch', { file: 'file', lock: 'lock', timeout: 5000 }));
+  found['waitFor5Seconds'] = without(
+    await other.call<Watch>('watcher', 'watch', { file: 'file', lock: 'lock', timeout: 5000 }),
+  );
   await other.call('mouth', 'say', { channel: 'channel', words: ['one', 'two', 'three'] });
   found['steal'] = await other.call('thief', 'steal', { lock: 'lock' });
   found['locksAfterSteal'] = await other.call('watcher', 'query');
@@ -181,11 +206,18 @@ async function frozen({ engine, url, directory }: Probe): Promise<unknown> {
 }
 
 function without({ lockAt, handleAt, ...rest }: Watch): object {
-  return { lock: lockAt === undefined ? 'not granted' : 'granted', handle: handleAt === undefined ? 'not free' : 'free', ...rest };
+  return {
+    lock: lockAt === undefined ? 'not granted' : 'granted',
+    handle: handleAt === undefined ? 'not free' : 'free',
+    ...rest,
+  };
 }
 
 async function privateWindow({ engine, url, launch }: Probe): Promise<unknown> {
-  const options = engine === 'chromium' ? { args: ['--incognito'] } : { firefoxUserPrefs: { 'browser.privatebrowsing.autostart': true } };
+  const options =
+    engine === 'chromium'
+      ? { args: ['--incognito'] }
+      : { firefoxUserPrefs: { 'browser.privatebrowsing.autostart': true } };
   const first = await launch(options);
   const own = await call(await newPage(first, url), 'w', 'opfs');
   await first.close();
@@ -204,7 +236,10 @@ async function counts({ url, launch }: Probe): Promise<unknown> {
   };
   for (const [name, count] of Object.entries(each)) {
     const context = await launch();
-    found[name] = await Promise.race([newPage(context, url).then(count), sleep(120_000).then(() => 'the page answers no more')]);
+    found[name] = await Promise.race([
+      newPage(context, url).then(count),
+      sleep(120_000).then(() => 'the page answers no more'),
+    ]);
     await Promise.race([context.close(), sleep(5000)]);
   }
   return found;
@@ -215,15 +250,24 @@ async function bfcache({ url, launch }: Probe): Promise<unknown> {
   const found: Record<string, unknown> = {};
   const [handle, lock, channel] = [{ file: 'file' }, { lock: 'lock' }, { channel: 'channel' }];
   /** `waits`: another tab waits before the page is left; `asks`: it then queries the locks. */
-  const cases: Record<string, { readonly held?: object; readonly wanted?: object; readonly waits?: boolean; readonly asks?: boolean }> = {
-    'nothing': {}, 'worker': { held: {} }, 'channel': { held: channel }, 'handle': { held: handle }, 'lock': { held: lock },
-    'handle, which another tab wants': { held: handle, wanted: handle }, 'lock, which another tab wants': { held: lock, wanted: lock },
+  const cases: Record<
+    string,
+    { readonly held?: object; readonly wanted?: object; readonly waits?: boolean; readonly asks?: boolean }
+  > = {
+    'nothing': {},
+    'worker': { held: {} },
+    'channel': { held: channel },
+    'handle': { held: handle },
+    'lock': { held: lock },
+    'handle, which another tab wants': { held: handle, wanted: handle },
+    'lock, which another tab wants': { held: lock, wanted: lock },
     'lock, for which another tab waits': { held: lock, wanted: lock, waits: true },
     'lock, for which another tab waits and asks who has it': { held: lock, wanted: lock, waits: true, asks: true },
     'all, which another tab wants': { held: { ...handle, ...lock, ...channel }, wanted: { ...handle, ...lock } },
   };
   const context = await launch({
-    ...keepsPages, firefoxUserPrefs: { 'fission.bfcacheInParent': true, 'browser.sessionhistory.max_total_viewers': 8 },
+    ...keepsPages,
+    firefoxUserPrefs: { 'fission.bfcacheInParent': true, 'browser.sessionhistory.max_total_viewers': 8 },
   });
   const watcher = await newPage(context, url);
   for (const [name, { held, wanted, waits, asks }] of Object.entries(cases)) {
@@ -238,9 +282,18 @@ async function bfcache({ url, launch }: Probe): Promise<unknown> {
     await page.goBack({ waitUntil: 'commit' }).catch(() => undefined);
     await sleep(1000);
     const shows = await page.evaluate(() => window.shows);
-    const reasons = await page.evaluate(() => JSON.stringify((performance.getEntriesByType('navigation')[0] as { notRestoredReasons?: unknown } | undefined)?.notRestoredReasons ?? null));
+    const reasons = await page.evaluate(() =>
+      JSON.stringify(
+        (performance.getEntriesByType('navigation')[0] as { notRestoredReasons?: unknown } | undefined)
+          ?.notRestoredReasons ?? null,
+      ),
+    );
     const parsed = JSON.parse(reasons) as { reasons?: { reason: string }[] } | null;
-    found[name] = { restored: shows.at(-1), ...(watch === undefined ? {} : { toOthersMeanwhile: watch }), reasons: parsed?.reasons?.map(({ reason }) => reason) };
+    found[name] = {
+      restored: shows.at(-1),
+      ...(watch === undefined ? {} : { toOthersMeanwhile: watch }),
+      reasons: parsed?.reasons?.map(({ reason }) => reason),
+    };
     process.stderr.write(`${name}: ${shows.at(-1)}\n`);
     await page.close();
   }
@@ -287,20 +340,35 @@ async function messages({ url, launch }: Probe): Promise<unknown> {
   };
 }
 
-const PROBES: Record<string, (probe: Probe) => Promise<unknown>> = { facts, release, quota, frozen, private: privateWindow, counts, bfcache, dropped, messages };
+const PROBES: Record<string, (probe: Probe) => Promise<unknown>> = {
+  facts,
+  release,
+  quota,
+  frozen,
+  private: privateWindow,
+  counts,
+  bfcache,
+  dropped,
+  messages,
+};
 
 async function run(engine: Engine, name: string, server: Server): Promise<unknown> {
   const directory = await mkdtemp(join(tmpdir(), 'mangrove-probe-'));
   const contexts: BrowserContext[] = [];
   const launch = async (options: LaunchOptions = {}): Promise<BrowserContext> => {
     const { args = [], ...rest } = options;
-    const own = engine === 'chromium' ? launchOptions.args ?? [] : [];
+    const own = engine === 'chromium' ? (launchOptions.args ?? []) : [];
     const context = await launchProfile(engine, directory, { ...rest, args: [...own, ...args] });
     contexts.push(context);
     return context;
   };
   try {
-    const probing = (PROBES[name] as (probe: Probe) => Promise<unknown>)({ engine, url: server.url, launch, directory });
+    const probing = (PROBES[name] as (probe: Probe) => Promise<unknown>)({
+      engine,
+      url: server.url,
+      launch,
+      directory,
+    });
     return await Promise.race([probing, sleep(MOST_MS).then(() => ({ failed: 'not done in time' }))]);
   } catch (error) {
     return { failed: String(error).split('\n')[0] };

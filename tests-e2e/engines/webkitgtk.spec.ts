@@ -22,7 +22,7 @@ const test = base.extend<{ webkit: WebKit }>({
       page,
       async start(...args) {
         // The browser occasionally starts without its page. That is not under test: try again.
-        for (let isThere = false; !isThere;) {
+        for (let isThere = false; !isThere; ) {
           await browser.stop();
           const arrived = page.arrival().then(() => true);
           browser.start(url, ...args);
@@ -36,18 +36,34 @@ const test = base.extend<{ webkit: WebKit }>({
 /** Tries each function and each fallback where OPFS is unavailable. */
 async function tryAll(): Promise<unknown> {
   const { checkSupport, destroy, list, open } = window.mangrove;
-  interface Failure { readonly code?: string; readonly message: string; readonly retryable?: boolean }
-  const codeOf = (work: Promise<unknown>): Promise<unknown> => work.then(() => 'none', ({ code }: Failure) => code);
+  interface Failure {
+    readonly code?: string;
+    readonly message: string;
+    readonly retryable?: boolean;
+  }
+  const codeOf = (work: Promise<unknown>): Promise<unknown> =>
+    work.then(
+      () => 'none',
+      ({ code }: Failure) => code,
+    );
   const found = {
     support: await checkSupport(),
-    open: await open('x').then(() => 'none', ({ code, message, retryable }: Failure) => [code, message, retryable]),
+    open: await open('x').then(
+      () => 'none',
+      ({ code, message, retryable }: Failure) => [code, message, retryable],
+    ),
     list: await codeOf(list()),
     destroy: await codeOf(destroy('x')),
     kept: [] as unknown[],
   };
   for (const onUnavailable of ['indexeddb', 'memory'] as const) {
     const db = await open<string, unknown>('stands in', { onUnavailable });
-    await db.setMany(Array.from({ length: 1000 }, (_, index) => [`k${String(index).padStart(4, '0')}`, { index, when: new Date(index) }] as const));
+    await db.setMany(
+      Array.from(
+        { length: 1000 },
+        (_, index) => [`k${String(index).padStart(4, '0')}`, { index, when: new Date(index) }] as const,
+      ),
+    );
     await db.transaction(async (tx) => {
       await tx.set('k0000', 'changed');
       await tx.delete('k0001');
@@ -81,19 +97,27 @@ interface Told {
 const NO_OPFS = 'this browser has no origin private file system (no-opfs)';
 const PRIVATE = 'the browser refuses the origin private file system, as private windows do (private-mode)';
 
-async function check({ page, start }: WebKit, args: string[], { open, support, others }: Told, isKept: boolean): Promise<void> {
-  await start(...args); 
+async function check(
+  { page, start }: WebKit,
+  args: string[],
+  { open, support, others }: Told,
+  isKept: boolean,
+): Promise<void> {
+  await start(...args);
   const expected = {
-    support: expect.objectContaining(support), open: ['KV_UNSUPPORTED', open, false],
-    list: others, destroy: others, kept: STANDS_IN,
+    support: expect.objectContaining(support),
+    open: ['KV_UNSUPPORTED', open, false],
+    list: others,
+    destroy: others,
+    kept: STANDS_IN,
   };
   expect(await page.evaluate(tryAll)).toEqual(expected);
-  await page.reload(); 
+  await page.reload();
   if (isKept) expect(await page.evaluate(reopen)).toEqual(['changed', 999, true]);
   // The same again, without waiting for files that no tab holds.
   expect(await page.evaluate(tryAll)).toEqual(expected);
   // Killed and restarted.
-  await start(...args); 
+  await start(...args);
   if (isKept) expect(await page.evaluate(reopen)).toEqual(['changed', 999, true]);
   expect(await page.evaluate(tryAll)).toEqual(expected);
 }
@@ -106,9 +130,19 @@ const WITH_OPFS = '--features=+StorageAPI,+FileSystem,+AccessHandle,+StorageAPIE
 
 // A page cannot probe for access handles: only workers have them.
 test('OPFS switched on, without access handles: errors are typed and fallbacks work', async ({ webkit }) => {
-  await check(webkit, [WITH_OPFS], { open: 'open x: Backend does not support this operation', support: { ok: true }, others: 'none' }, true);
+  await check(
+    webkit,
+    [WITH_OPFS],
+    { open: 'open x: Backend does not support this operation', support: { ok: true }, others: 'none' },
+    true,
+  );
 });
 
 test('OPFS switched on, in a private window: errors are typed and fallbacks work', async ({ webkit }) => {
-  await check(webkit, ['--private', WITH_OPFS], { open: PRIVATE, support: { ok: false, reason: 'private-mode' }, others: 'KV_UNSUPPORTED' }, false);
+  await check(
+    webkit,
+    ['--private', WITH_OPFS],
+    { open: PRIVATE, support: { ok: false, reason: 'private-mode' }, others: 'KV_UNSUPPORTED' },
+    false,
+  );
 });

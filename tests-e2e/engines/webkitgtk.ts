@@ -12,7 +12,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { TYPES, fileOf } from '../http.ts';
 
-const PATHS = ['/usr/lib/x86_64-linux-gnu/webkit2gtk-4.1/MiniBrowser', '/usr/lib/aarch64-linux-gnu/webkit2gtk-4.1/MiniBrowser'];
+const PATHS = [
+  '/usr/lib/x86_64-linux-gnu/webkit2gtk-4.1/MiniBrowser',
+  '/usr/lib/aarch64-linux-gnu/webkit2gtk-4.1/MiniBrowser',
+];
 const HARNESS = new URL('../harness/dist/', import.meta.url).pathname;
 const REMOTE = `<script type="module">
   const { visit } = await (await fetch('/remote/visit')).json();
@@ -29,7 +32,9 @@ const REMOTE = `<script type="module">
 </script>`;
 
 export function findMiniBrowser(): string | undefined {
-  return [process.env['MINIBROWSER_PATH'], ...PATHS].find((path) => path !== undefined && path !== '' && existsSync(path));
+  return [process.env['MINIBROWSER_PATH'], ...PATHS].find(
+    (path) => path !== undefined && path !== '' && existsSync(path),
+  );
 }
 
 interface Call {
@@ -114,7 +119,9 @@ export class Remote implements AsyncDisposable {
       const parts: Buffer[] = [];
       for await (const part of request) parts.push(part as Buffer);
       response.end();
-      this.#calls.get(number)?.settle(JSON.parse(Buffer.concat(parts).toString()) as { value?: unknown; error?: string });
+      this.#calls
+        .get(number)
+        ?.settle(JSON.parse(Buffer.concat(parts).toString()) as { value?: unknown; error?: string });
       this.#calls.delete(number);
     } else await sendFile(pathname, response);
   }
@@ -128,7 +135,9 @@ async function sendFile(path: string, response: ServerResponse): Promise<void> {
   try {
     const { file, type } = fileOf(HARNESS, path);
     const bytes = await readFile(file);
-    response.writeHead(200, { 'content-type': type }).end(type === TYPES['.html'] ? bytes.toString().replace('</body>', `${REMOTE}</body>`) : bytes);
+    response
+      .writeHead(200, { 'content-type': type })
+      .end(type === TYPES['.html'] ? bytes.toString().replace('</body>', `${REMOTE}</body>`) : bytes);
   } catch {
     response.writeHead(404).end();
   }
@@ -148,7 +157,11 @@ export class MiniBrowser implements AsyncDisposable {
   }
 
   static async create(): Promise<MiniBrowser> {
-    const xvfb = spawn(process.env['XVFB_PATH'] ?? 'Xvfb', ['-displayfd', '3', '-screen', '0', '800x600x24', '-nolisten', 'tcp'], { stdio: ['ignore', 'ignore', 'ignore', 'pipe'] });
+    const xvfb = spawn(
+      process.env['XVFB_PATH'] ?? 'Xvfb',
+      ['-displayfd', '3', '-screen', '0', '800x600x24', '-nolisten', 'tcp'],
+      { stdio: ['ignore', 'ignore', 'ignore', 'pipe'] },
+    );
     const display = await new Promise<string>((resolve, reject) => {
       xvfb.once('error', reject);
       xvfb.stdio[3]?.once('data', (data) => resolve(String(data).trim()));
@@ -160,8 +173,16 @@ export class MiniBrowser implements AsyncDisposable {
     const path = findMiniBrowser();
     if (path === undefined) throw new Error('no MiniBrowser: apt-get install libwebkit2gtk-4.1-0 xvfb');
     const env = {
-      ...process.env, DISPLAY: `:${this.#display}`, GDK_BACKEND: 'x11', GSETTINGS_BACKEND: 'memory', LIBGL_ALWAYS_SOFTWARE: '1', NO_AT_BRIDGE: '1',
-      HOME: this.#directory, XDG_DATA_HOME: this.#directory, XDG_CACHE_HOME: this.#directory, XDG_CONFIG_HOME: this.#directory,
+      ...process.env,
+      DISPLAY: `:${this.#display}`,
+      GDK_BACKEND: 'x11',
+      GSETTINGS_BACKEND: 'memory',
+      LIBGL_ALWAYS_SOFTWARE: '1',
+      NO_AT_BRIDGE: '1',
+      HOME: this.#directory,
+      XDG_DATA_HOME: this.#directory,
+      XDG_CACHE_HOME: this.#directory,
+      XDG_CONFIG_HOME: this.#directory,
     };
     this.#browser = spawn(path, [...args, url], { env, stdio: 'ignore' });
   }

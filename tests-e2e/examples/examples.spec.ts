@@ -38,7 +38,11 @@ test('the React todo list follows the database and survives a restart of the bro
   await again.goto(server.url);
   const values = again.getByRole('textbox', { name: 'text' });
   await expect(values).toHaveCount(3);
-  expect(await values.evaluateAll((boxes) => boxes.map((box) => (box as HTMLInputElement).value))).toEqual(['read more', 'erase', 'elsewhere']);
+  expect(await values.evaluateAll((boxes) => boxes.map((box) => (box as HTMLInputElement).value))).toEqual([
+    'read more',
+    'erase',
+    'elsewhere',
+  ]);
 });
 
 test('a list of a million rows shows all visible ones in every frame while it scrolls', async ({ profile }) => {
@@ -49,7 +53,9 @@ test('a list of a million rows shows all visible ones in every frame while it sc
   await expect(page.getByRole('heading')).toHaveText('1000000 rows', { timeout: 500_000 });
   const list = page.locator('.list');
   for (const start of [0, 10_000_000, 19_900_000]) {
-    await list.evaluate((element, top) => { element.scrollTop = top; }, start);
+    await list.evaluate((element, top) => {
+      element.scrollTop = top;
+    }, start);
     await expect(page.getByText(`row ${start / 20 + 5}`, { exact: true })).toBeInViewport();
     for (const speed of [-60, 100]) {
       // Rows that are seen in each frame, and those that should be.
@@ -84,7 +90,9 @@ test('the service worker answers from the database when the network is down', as
   await server[Symbol.asyncDispose]();
   await expect(async () => {
     await ask.click();
-    await expect(page.getByRole('status')).toHaveText('The Analytical Engine weaves algebraical patterns (database)', { timeout: 1_000 });
+    await expect(page.getByRole('status')).toHaveText('The Analytical Engine weaves algebraical patterns (database)', {
+      timeout: 1_000,
+    });
   }).toPass();
 });
 
@@ -111,7 +119,9 @@ test('inspections: 20,000 with photos, offline from the first visit on', async (
     return `Site ${id}`;
   };
   for (const position of [0, 10_000, SAMPLE - 1]) {
-    await page.locator('#list').evaluate((list, top) => { list.scrollTop = top; }, position * 48);
+    await page.locator('#list').evaluate((list, top) => {
+      list.scrollTop = top;
+    }, position * 48);
     const photo = page.getByAltText(`photo of ${siteAt(position)}`, { exact: true });
     await expect(photo).toBeInViewport();
     await expect(photo).toHaveJSProperty('naturalWidth', 160);
@@ -121,7 +131,9 @@ test('inspections: 20,000 with photos, offline from the first visit on', async (
   const last = siteAt(SAMPLE - 1);
   // As large as photos are.
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="30" height="20"><!--${'x'.repeat(3_000_000)}--></svg>`;
-  await page.getByLabel(`photo for ${last}`, { exact: true }).setInputFiles({ name: 'taken.svg', mimeType: 'image/svg+xml', buffer: Buffer.from(svg) });
+  await page
+    .getByLabel(`photo for ${last}`, { exact: true })
+    .setInputFiles({ name: 'taken.svg', mimeType: 'image/svg+xml', buffer: Buffer.from(svg) });
   await expect(status).toHaveText(`${SAMPLE - 1} to do`);
   await browser.close();
 

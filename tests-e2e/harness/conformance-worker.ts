@@ -2,5 +2,8 @@
 import { checkStorage } from './conformance.ts';
 
 onmessage = ({ data }: MessageEvent<'opfs' | 'indexeddb'>) => {
-  checkStorage(data).then((outcome) => postMessage(outcome), (error: unknown) => postMessage({ passed: [], failed: [String(error)] }));
+  checkStorage(data).then(
+    (outcome) => postMessage(outcome),
+    (error: unknown) => postMessage({ passed: [], failed: [String(error)] }),
+  );
 };

@@ -23,7 +23,11 @@ const WAIT_MS = 5000;
 const OPFS: Kind<OpfsStorage> = {
   open: (name) => OpfsStorage.open(name, true, WAIT_MS),
   release: async (storage) => storage.close(),
-  remove: async (name) => (await (await navigator.storage.getDirectory()).getDirectoryHandle('mangrove')).removeEntry(encodeURIComponent(name), { recursive: true }),
+  remove: async (name) =>
+    (await (await navigator.storage.getDirectory()).getDirectoryHandle('mangrove')).removeEntry(
+      encodeURIComponent(name),
+      { recursive: true },
+    ),
   removes: false,
 };
 
@@ -61,7 +65,10 @@ async function check<S extends CustomStorage>(kind: Kind<S>): Promise<Outcome> {
     },
     // Tests run sequentially.
     test: (name, run) => {
-      before = before.then(run).then(() => passed.push(name), (error: Error) => failed.push(`${name}: ${error.message}`));
+      before = before.then(run).then(
+        () => passed.push(name),
+        (error: Error) => failed.push(`${name}: ${error.message}`),
+      );
       return before;
     },
   });

@@ -11,11 +11,12 @@ window.checkStorage = async (kind, place) => {
     worker.postMessage(kind);
   });
 };
-window.runSync = () => new Promise((resolve) => {
-  const worker = new Worker(new URL('./sync-worker.ts', import.meta.url), { type: 'module' });
-  worker.onmessage = ({ data }) => resolve(data);
-  worker.onerror = (event) => resolve(event.message);
-});
+window.runSync = () =>
+  new Promise((resolve) => {
+    const worker = new Worker(new URL('./sync-worker.ts', import.meta.url), { type: 'module' });
+    worker.onmessage = ({ data }) => resolve(data);
+    worker.onerror = (event) => resolve(event.message);
+  });
 window.runLevelSuite = async (storage) => (await import('./level/main.ts')).run(storage);
 window.loadRxdb = () => import('./rxdb.ts');
 window.loadMigration = () => import('./migrate.ts');

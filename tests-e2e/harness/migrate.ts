@@ -6,5 +6,15 @@ import { dexieIndexes, indexesOf, migrateIndexedDB, migrateLocalStorage } from '
 import { PEOPLE, compareIndexes, fillPeople, peopleOf } from '../../bindings-js/migrate/test/support/dexie-people.ts';
 
 export {
-  Dexie, PEOPLE, compareIndexes, dexieIndexes, fillPeople, idbKeyval, indexesOf, localforage, migrateIndexedDB, migrateLocalStorage, peopleOf,
+  Dexie,
+  PEOPLE,
+  compareIndexes,
+  dexieIndexes,
+  fillPeople,
+  idbKeyval,
+  indexesOf,
+  localforage,
+  migrateIndexedDB,
+  migrateLocalStorage,
+  peopleOf,
 };

@@ -4,8 +4,12 @@ import type { Told } from './replicating.ts';
 
 const tell = (told: Told): void => postMessage(told);
 
-addEventListener('message', ({ data: { device, servers } }: MessageEvent<{ readonly device: string; readonly servers: readonly string[] }>) => {
-  const log = logOf(device, servers, () => tell({ type: 'append' }));
-  openReplicated(device, log, (conflict) => tell({ type: 'resolve', conflict }))
-    .catch((error: unknown) => tell({ type: 'error', message: String(error) }));
-});
+addEventListener(
+  'message',
+  ({ data: { device, servers } }: MessageEvent<{ readonly device: string; readonly servers: readonly string[] }>) => {
+    const log = logOf(device, servers, () => tell({ type: 'append' }));
+    openReplicated(device, log, (conflict) => tell({ type: 'resolve', conflict })).catch((error: unknown) =>
+      tell({ type: 'error', message: String(error) }),
+    );
+  },
+);

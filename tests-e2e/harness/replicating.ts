@@ -25,7 +25,11 @@ export function logOf(device: string, servers: readonly string[], onAppend: () =
 }
 
 /** Opens the database of a device, and replicates it in this thread when it is its turn. */
-export async function openReplicated(device: string, log: RemoteLog | undefined, resolve: (conflict: ReplicationConflict) => void): Promise<{ readonly db: Database; readonly replication: Replication }> {
+export async function openReplicated(
+  device: string,
+  log: RemoteLog | undefined,
+  resolve: (conflict: ReplicationConflict) => void,
+): Promise<{ readonly db: Database; readonly replication: Replication }> {
   const db = await open(device, { feed: true });
   return { db, replication: await replicate(db, { log, snapshots: new MemorySnapshotStore(), collections, resolve }) };
 }

@@ -52,7 +52,12 @@ export async function start(device: string, servers: readonly string[], isInWork
   const log = isInWorker ? undefined : logOf(device, servers, () => appends++);
   const { db, replication } = await openReplicated(device, log, (conflict) => resolved.push(conflict));
   const replicated: Synced = {
-    db, replication, conflicts, resolved, errors, seen,
+    db,
+    replication,
+    conflicts,
+    resolved,
+    errors,
+    seen,
     get appends() {
       return appends;
     },

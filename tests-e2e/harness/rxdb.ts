@@ -34,7 +34,9 @@ const shown: string[][] = [];
 
 export async function open(name: string): Promise<void> {
   db = await createRxDatabase({ name, storage: getRxStorageMangrove(), multiInstance: true });
-  ({ people } = await db.addCollections({ people: { schema: SCHEMA } }) as unknown as { people: RxCollection<Person> });
+  ({ people } = (await db.addCollections({ people: { schema: SCHEMA } })) as unknown as {
+    people: RxCollection<Person>;
+  });
 }
 
 export function follow(query: MangoQuery<Person>): void {
@@ -65,7 +67,11 @@ export async function remove(id: string): Promise<void> {
 }
 
 export async function attach(id: string, text: string): Promise<void> {
-  await (await people.findOne(id).exec(true)).putAttachment({ id: 'note', type: 'text/plain', data: createBlob(text, 'text/plain') });
+  await (await people.findOne(id).exec(true)).putAttachment({
+    id: 'note',
+    type: 'text/plain',
+    data: createBlob(text, 'text/plain'),
+  });
 }
 
 export async function attached(id: string): Promise<string | undefined> {

@@ -6,7 +6,10 @@ interface Client {
 }
 
 interface MessageEvents {
-  addEventListener(type: 'message', listener: (event: { readonly source: Client; waitUntil(done: Promise<unknown>): void }) => void): void;
+  addEventListener(
+    type: 'message',
+    listener: (event: { readonly source: Client; waitUntil(done: Promise<unknown>): void }) => void,
+  ): void;
 }
 
 async function count(source: Client): Promise<void> {

@@ -12,7 +12,12 @@ const serviceWorker: Plugin = {
   name: 'service-worker',
   async generateBundle() {
     const { outputFiles } = await build({
-      entryPoints: [file('./service-worker.ts')], bundle: true, write: false, format: 'esm', target: 'es2022', conditions: ['browser'],
+      entryPoints: [file('./service-worker.ts')],
+      bundle: true,
+      write: false,
+      format: 'esm',
+      target: 'es2022',
+      conditions: ['browser'],
     });
     this.emitFile({ type: 'asset', fileName: 'service-worker.js', source: outputFiles[0]?.text ?? '' });
     for (const fileName of ['mangrove_core_bg.wasm', 'mangrove_lazy_bg.wasm']) {
@@ -23,7 +28,8 @@ const serviceWorker: Plugin = {
 
 const svelte: Plugin = {
   name: 'svelte',
-  transform: (code, id) => (id.endsWith('.svelte') ? compile(code, { filename: id, generate: 'client', dev: true }).js : undefined),
+  transform: (code, id) =>
+    id.endsWith('.svelte') ? compile(code, { filename: id, generate: 'client', dev: true }).js : undefined,
 };
 
 export default defineConfig({
@@ -39,8 +45,11 @@ export default defineConfig({
   },
   // Only React's development build runs effects twice in strict mode. Vue asks bundlers for its flags.
   define: {
-    __dirname: '"/"', 'process.env.NODE_ENV': '"development"',
-    __VUE_OPTIONS_API__: 'true', __VUE_PROD_DEVTOOLS__: 'false', __VUE_PROD_HYDRATION_MISMATCH_DETAILS__: 'false',
+    __dirname: '"/"',
+    'process.env.NODE_ENV': '"development"',
+    __VUE_OPTIONS_API__: 'true',
+    __VUE_PROD_DEVTOOLS__: 'false',
+    __VUE_PROD_HYDRATION_MISMATCH_DETAILS__: 'false',
   },
   // The caching that real servers allow for hashed file names: otherwise each of a thousand starts
   // would request the worker's script again.

@@ -23,7 +23,7 @@ window.startReplica = async (options, isOld, hasAccounts) => {
     ...(hasAccounts && {
       credentials: async () => {
         const found = await window.credentialsOf(options.name);
-        if (found === undefined) throw new Error('the application\'s server does not answer');
+        if (found === undefined) throw new Error("the application's server does not answer");
         return found;
       },
     }),

@@ -25,7 +25,9 @@ const here = (path: string): string => fileURLToPath(new URL(path, import.meta.u
 export async function startTabs(count: number, fleet: FleetOptions): Promise<readonly FleetDevice[]> {
   if (count === 0) return [];
   const browser = await Browser.start(fleet);
-  return Promise.all(Array.from({ length: count }, (_, nth) => TabDevice.start(`t${nth}`, nth === 0 ? 2 : 1, browser, fleet)));
+  return Promise.all(
+    Array.from({ length: count }, (_, nth) => TabDevice.start(`t${nth}`, nth === 0 ? 2 : 1, browser, fleet)),
+  );
 }
 
 /** A browser that is killed and started again. */
@@ -47,7 +49,13 @@ class Browser {
   static async start(fleet: FleetOptions): Promise<Browser> {
     // Runs may go on side by side.
     const pages = mkdtempSync(join(tmpdir(), 'mangrove-replication-faults-pages-'));
-    await build({ root: here('.'), configFile: false, logLevel: 'error', worker: { format: 'es' }, build: { outDir: pages, emptyOutDir: true, target: 'es2022', assetsInlineLimit: 0, reportCompressedSize: false } });
+    await build({
+      root: here('.'),
+      configFile: false,
+      logLevel: 'error',
+      worker: { format: 'es' },
+      build: { outDir: pages, emptyOutDir: true, target: 'es2022', assetsInlineLimit: 0, reportCompressedSize: false },
+    });
     return new Browser(fleet, await serve(pages), pages);
   }
 
@@ -77,7 +85,8 @@ class Browser {
     await this.kill();
     await this.#server[Symbol.asyncDispose]();
     // Helper processes of a killed browser may still write for a moment.
-    for (const directory of [this.#profile, this.#pages]) rmSync(directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+    for (const directory of [this.#profile, this.#pages])
+      rmSync(directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   }
 
   #launch(): Promise<BrowserContext> {
@@ -119,7 +128,15 @@ class TabDevice implements FleetDevice {
   }
 
   async disturb(): Promise<string> {
-    const what = this.#fleet.random.of(['close tab', 'reload tab', 'reload tab', 'crash tab', 'crash tab', 'kill browser', 'clock of tab'] as const);
+    const what = this.#fleet.random.of([
+      'close tab',
+      'reload tab',
+      'reload tab',
+      'crash tab',
+      'crash tab',
+      'kill browser',
+      'clock of tab',
+    ] as const);
     await this.waits.for(what, this.#disturb(what));
     return what;
   }
@@ -129,7 +146,9 @@ class TabDevice implements FleetDevice {
   }
 
   states(): Promise<readonly string[]> {
-    return Promise.all(this.#pages.map((page) => (page.isClosed() ? 'closed' : page.evaluate(() => window.replica.state()))));
+    return Promise.all(
+      this.#pages.map((page) => (page.isClosed() ? 'closed' : page.evaluate(() => window.replica.state()))),
+    );
   }
 
   end(): Promise<void> {
@@ -147,7 +166,11 @@ class TabDevice implements FleetDevice {
     } else if (what === 'close tab') {
       await close(page);
     } else if (what === 'reload tab') {
-      await inTime('reloading a page', page.reload().then(() => this.#start(page)), PAGE_MS).catch(() => close(page));
+      await inTime(
+        'reloading a page',
+        page.reload().then(() => this.#start(page)),
+        PAGE_MS,
+      ).catch(() => close(page));
     } else {
       await crash(page);
     }
@@ -157,9 +180,15 @@ class TabDevice implements FleetDevice {
 
   async #call<M extends Method>(method: M, args: Parameters<Replica[M]>): Promise<Awaited<ReturnType<Replica[M]>>> {
     await this.#reopen();
-    const answers = await Promise.all(this.#pages.map((page) => page.evaluate(
-      ([name, given]) => (window.replica[name as Method] as (...all: unknown[]) => unknown)(...given as unknown[]), [method, args] as const,
-    )));
+    const answers = await Promise.all(
+      this.#pages.map((page) =>
+        page.evaluate(
+          ([name, given]) =>
+            (window.replica[name as Method] as (...all: unknown[]) => unknown)(...(given as unknown[])),
+          [method, args] as const,
+        ),
+      ),
+    );
     return answers[0] as Awaited<ReturnType<Replica[M]>>;
   }
 
@@ -168,10 +197,14 @@ class TabDevice implements FleetDevice {
     for (let at = 0; at < this.#pages.length; at++) {
       for (let tries = 0; (this.#pages[at] as Page).isClosed(); tries++) {
         try {
-          await inTime('opening a page', this.#open().then(async (page) => {
-            this.#pages[at] = page;
-            await page.evaluate(() => window.replica.write());
-          }), PAGE_MS);
+          await inTime(
+            'opening a page',
+            this.#open().then(async (page) => {
+              this.#pages[at] = page;
+              await page.evaluate(() => window.replica.write());
+            }),
+            PAGE_MS,
+          );
         } catch (error) {
           // The browser may be killed meanwhile.
           if (tries > 5) throw error;

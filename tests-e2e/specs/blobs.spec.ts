@@ -28,7 +28,10 @@ async function openFiles(page: Page, storage: 'opfs' | 'indexeddb' | 'memory' = 
 }
 
 /** Writes a file of random bytes; returns its path and digest. */
-async function makeFile(directory: string, mebibytes: number): Promise<{ readonly path: string; readonly digest: string }> {
+async function makeFile(
+  directory: string,
+  mebibytes: number,
+): Promise<{ readonly path: string; readonly digest: string }> {
   const path = join(directory, 'film.bin');
   const [file, hash] = [createWriteStream(path), createHash('sha256')];
   const part = new Uint32Array(MIB / 4);
@@ -44,13 +47,14 @@ async function makeFile(directory: string, mebibytes: number): Promise<{ readonl
 }
 
 /** What a verification finds, and the length of the file once everything is removed. */
-const emptied = (page: Page): Promise<{ readonly problems: readonly unknown[]; readonly bytes: number }> => page.evaluate(async () => {
-  const { db, files } = window as unknown as Kept;
-  const { problems } = await db.verify();
-  await files.clear();
-  const { after } = await db.compact();
-  return { problems: [...problems, ...(await db.verify()).problems], bytes: after };
-});
+const emptied = (page: Page): Promise<{ readonly problems: readonly unknown[]; readonly bytes: number }> =>
+  page.evaluate(async () => {
+    const { db, files } = window as unknown as Kept;
+    const { problems } = await db.verify();
+    await files.clear();
+    const { after } = await db.compact();
+    return { problems: [...problems, ...(await db.verify()).problems], bytes: after };
+  });
 
 for (const storage of ['opfs', 'memory'] as const) {
   test(`a file of 100 MiB from an input goes in and out: ${storage}`, async ({ profile }) => {
@@ -72,8 +76,9 @@ for (const storage of ['opfs', 'memory'] as const) {
       if (storage === 'opfs') await openFiles(page);
       const found = await page.evaluate(async () => {
         const { files } = window as unknown as Kept;
-        const file = await files.get('film') as File;
-        const hex = (bytes: ArrayBuffer): string => [...new Uint8Array(bytes)].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+        const file = (await files.get('film')) as File;
+        const hex = (bytes: ArrayBuffer): string =>
+          [...new Uint8Array(bytes)].map((byte) => byte.toString(16).padStart(2, '0')).join('');
         let streamed = 0;
         let largest = 0;
         const reader = (await files.getStream('film'))!.getReader();
@@ -84,11 +89,22 @@ for (const storage of ['opfs', 'memory'] as const) {
         const range = (await files.getRange('film', -70_000, -10))!;
         const same = new Uint8Array(await file.slice(-70_000, -10).arrayBuffer());
         return {
-          name: file.name, size: file.size, digest: hex(await crypto.subtle.digest('SHA-256', await file.arrayBuffer())),
-          streamed, largest, isSame: range.length === same.length && range.every((byte, at) => byte === same[at]),
+          name: file.name,
+          size: file.size,
+          digest: hex(await crypto.subtle.digest('SHA-256', await file.arrayBuffer())),
+          streamed,
+          largest,
+          isSame: range.length === same.length && range.every((byte, at) => byte === same[at]),
         };
       });
-      expect(found).toEqual({ name: 'film.bin', size: 100 * MIB, digest, streamed: 100 * MIB, largest: MIB, isSame: true });
+      expect(found).toEqual({
+        name: 'film.bin',
+        size: 100 * MIB,
+        digest,
+        streamed: 100 * MIB,
+        largest: MIB,
+        isSame: true,
+      });
       const { problems, bytes } = await emptied(page);
       expect(problems).toEqual([]);
       expect(bytes).toBeLessThan(2 * MIB);
@@ -99,62 +115,83 @@ for (const storage of ['opfs', 'memory'] as const) {
 }
 
 /** Begins an upload in a page, of `kind`, that waits after 5 MiB until `window.go` is called. */
-const beginUpload = (page: Page, kind: 'blob' | 'stream'): Promise<void> => page.evaluate(async (kind) => {
-  const { files } = window as unknown as Kept;
-  const size = 12 << 20;
-  const bytes = new Uint8Array(size);
-  for (let at = 0; at < size; at += 65_536) crypto.getRandomValues(bytes.subarray(at, at + 65_536));
-  let go = (): void => undefined;
-  const gate = new Promise<void>((resolve) => { go = resolve; });
-  const state = { bytes, go, parts: 0, outcome: undefined as Promise<unknown> | undefined };
-  const wait = async (at: number): Promise<void> => {
-    state.parts = Math.max(state.parts, at >> 20);
-    if (at >= 5 << 20) await gate;
-  };
-  let upload;
-  if (kind === 'blob') {
-    const blob = new Blob([bytes]);
-    const slice = blob.slice.bind(blob);
-    blob.slice = (start = 0, end) => {
-      const part = slice(start, end);
-      part.arrayBuffer = async () => {
-        await wait(start);
-        return new Response(slice(start, end)).arrayBuffer();
-      };
-      return part;
+const beginUpload = (page: Page, kind: 'blob' | 'stream'): Promise<void> =>
+  page.evaluate(async (kind) => {
+    const { files } = window as unknown as Kept;
+    const size = 12 << 20;
+    const bytes = new Uint8Array(size);
+    for (let at = 0; at < size; at += 65_536) crypto.getRandomValues(bytes.subarray(at, at + 65_536));
+    let go = (): void => undefined;
+    const gate = new Promise<void>((resolve) => {
+      go = resolve;
+    });
+    const state = { bytes, go, parts: 0, outcome: undefined as Promise<unknown> | undefined };
+    const wait = async (at: number): Promise<void> => {
+      state.parts = Math.max(state.parts, at >> 20);
+      if (at >= 5 << 20) await gate;
     };
-    upload = files.set('a', blob);
-  } else {
-    upload = files.setStream('a', (async function* () {
-      for (let at = 0; at < size; at += 1 << 20) {
-        await wait(at);
-        yield bytes.subarray(at, at + (1 << 20));
-      }
-    })());
-  }
-  state.outcome = upload.then(() => 'stored', ({ code, retryable }: { code: string; retryable: boolean }) => `${code} ${retryable}`);
-  Object.assign(window, { state });
-  while (state.parts < 5) await new Promise((resolve) => setTimeout(resolve, 10));
-}, kind);
+    let upload;
+    if (kind === 'blob') {
+      const blob = new Blob([bytes]);
+      const slice = blob.slice.bind(blob);
+      blob.slice = (start = 0, end) => {
+        const part = slice(start, end);
+        part.arrayBuffer = async () => {
+          await wait(start);
+          return new Response(slice(start, end)).arrayBuffer();
+        };
+        return part;
+      };
+      upload = files.set('a', blob);
+    } else {
+      upload = files.setStream(
+        'a',
+        (async function* () {
+          for (let at = 0; at < size; at += 1 << 20) {
+            await wait(at);
+            yield bytes.subarray(at, at + (1 << 20));
+          }
+        })(),
+      );
+    }
+    state.outcome = upload.then(
+      () => 'stored',
+      ({ code, retryable }: { code: string; retryable: boolean }) => `${code} ${retryable}`,
+    );
+    Object.assign(window, { state });
+    while (state.parts < 5) await new Promise((resolve) => setTimeout(resolve, 10));
+  }, kind);
 
-const endUpload = (page: Page): Promise<unknown> => page.evaluate(() => {
-  const { state } = window as unknown as { state: { go(): void; outcome: Promise<unknown> } };
-  state.go();
-  return state.outcome;
-});
+const endUpload = (page: Page): Promise<unknown> =>
+  page.evaluate(() => {
+    const { state } = window as unknown as { state: { go(): void; outcome: Promise<unknown> } };
+    state.go();
+    return state.outcome;
+  });
 
-const isThere = (page: Page): Promise<unknown> => page.evaluate(async () => {
-  const { files, state: { bytes } } = window as unknown as Kept & { readonly state: { readonly bytes: Uint8Array } };
-  const found = await files.get('a');
-  if (found === undefined) return 'none';
-  const same = new Uint8Array(await found.arrayBuffer());
-  return same.length === bytes.length && same.every((byte, at) => byte === bytes[at]) ? 'whole' : `${same.length} bytes`;
-});
+const isThere = (page: Page): Promise<unknown> =>
+  page.evaluate(async () => {
+    const {
+      files,
+      state: { bytes },
+    } = window as unknown as Kept & { readonly state: { readonly bytes: Uint8Array } };
+    const found = await files.get('a');
+    if (found === undefined) return 'none';
+    const same = new Uint8Array(await found.arrayBuffer());
+    return same.length === bytes.length && same.every((byte, at) => byte === bytes[at])
+      ? 'whole'
+      : `${same.length} bytes`;
+  });
 
-test('a Blob is stored even if its leader goes away midway, a stream fails, and nothing is leaked', async ({ profile }) => {
+test('a Blob is stored even if its leader goes away midway, a stream fails, and nothing is leaked', async ({
+  profile,
+}) => {
   test.setTimeout(180_000);
   const context = await profile.launch();
-  for (const [kind, outcome, left] of [['stream', 'KV_SNAPSHOT_LOST true', 'none'], ['blob', 'stored', 'whole']] as const) {
+  for (const [kind, outcome, left] of [
+    ['stream', 'KV_SNAPSHOT_LOST true', 'none'],
+    ['blob', 'stored', 'whole'],
+  ] as const) {
     const [leader, tab] = [await context.newPage(), await context.newPage()];
     await openFiles(leader);
     await leader.evaluate(() => (window as unknown as Kept).db.set('who', 'leader'));

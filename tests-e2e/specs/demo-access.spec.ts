@@ -7,7 +7,10 @@ import { expect, test } from '../persistent.ts';
 
 async function expectClean(page: Page, what: string): Promise<void> {
   const { violations } = await new AxeBuilder({ page }).analyze();
-  const found = violations.map(({ id, nodes }) => `${what}: ${id}: ${nodes.map(({ target, failureSummary }) => `${target.join(' ')} ${failureSummary}`).join('\n')}`);
+  const found = violations.map(
+    ({ id, nodes }) =>
+      `${what}: ${id}: ${nodes.map(({ target, failureSummary }) => `${target.join(' ')} ${failureSummary}`).join('\n')}`,
+  );
   expect(found).toEqual([]);
 }
 
@@ -31,7 +34,10 @@ async function importSome(page: Page): Promise<void> {
 }
 
 for (const colorScheme of ['light', 'dark'] as const) {
-  for (const [width, height] of [[1440, 900], [360, 740]] as const) {
+  for (const [width, height] of [
+    [1440, 900],
+    [360, 740],
+  ] as const) {
     test(`axe finds no violations: ${colorScheme}, ${width} wide`, async ({ profile, browserName }) => {
       test.skip(browserName !== 'chromium', 'the markup is the same in every browser, and the audit takes minutes');
       test.setTimeout(300_000);

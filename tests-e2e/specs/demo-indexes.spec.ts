@@ -18,7 +18,8 @@ const byName = (cities: readonly CityRow[]): string[] =>
   [...cities].sort((a, b) => compare(a.name, b.name) || a.id - b.id).map(({ name }) => name);
 /** The largest first, and of two cities of the same size the one with the larger id. */
 const byPopulation = (cities: readonly CityRow[], least = 0): [name: string, population: string][] =>
-  cities.filter(({ population }) => population !== undefined && population >= least)
+  cities
+    .filter(({ population }) => population !== undefined && population >= least)
     .sort((a, b) => b.population! - a.population! || b.id - a.id)
     .map(({ name, population }) => [name, population!.toLocaleString('en')]);
 
@@ -35,7 +36,8 @@ async function shown(page: Page, count: number): Promise<[name: string, populati
   return cells;
 }
 
-const shownNames = async (page: Page, count: number): Promise<string[]> => (await shown(page, count)).map(([name]) => name);
+const shownNames = async (page: Page, count: number): Promise<string[]> =>
+  (await shown(page, count)).map(([name]) => name);
 
 /** Opens the editor from a row, once the row shows this city: until then a click opens another one. */
 async function edit(page: Page, position: number, name: string): Promise<void> {
@@ -71,7 +73,12 @@ test('finds cities by country, and by country and population', async ({ profile 
   await expect(index).toHaveText('byName');
   expect(await shownNames(page, 8)).toEqual(byName(CITIES).slice(0, 8));
 
-  const [search, country, order, least] = [page.getByTestId('search'), page.getByTestId('country'), page.getByTestId('order'), page.getByTestId('least')];
+  const [search, country, order, least] = [
+    page.getByTestId('search'),
+    page.getByTestId('country'),
+    page.getByTestId('order'),
+    page.getByTestId('least'),
+  ];
   for (const code of ['EC', 'JP', 'US', 'VA']) {
     await country.fill(code.toLowerCase());
     await expect.poll(() => hits(page)).toBe(ofCountry(code).length);
@@ -95,7 +102,9 @@ test('finds cities by country, and by country and population', async ({ profile 
       await fillNumber(least, most === 0 ? '' : String(most));
       const expected = byPopulation(ofCountry(code), most);
       await expect.poll(() => hits(page), `${code} from ${most}`).toBe(expected.length);
-      await expect.poll(() => shown(page, Math.min(expected.length, 6)), `${code} from ${most}`).toEqual(expected.slice(0, 6));
+      await expect
+        .poll(() => shown(page, Math.min(expected.length, 6)), `${code} from ${most}`)
+        .toEqual(expected.slice(0, 6));
     }
   }
   await expect(index).toHaveText('byCountryPopulation');
@@ -131,7 +140,12 @@ test('edits, undo and reloads keep the indexes right', async ({ profile }) => {
   const context = await profile.launch();
   const page = await context.newPage();
   await importCities(page);
-  const [country, order, least, undo] = [page.getByTestId('country'), page.getByTestId('order'), page.getByTestId('least'), page.getByTestId('undo-last')];
+  const [country, order, least, undo] = [
+    page.getByTestId('country'),
+    page.getByTestId('order'),
+    page.getByTestId('least'),
+    page.getByTestId('undo-last'),
+  ];
   await country.fill('EC');
   await order.selectOption('population');
   await fillNumber(least, '100000');
@@ -202,7 +216,9 @@ test('a database from before the indexes makes room for a new import', async () 
   try {
     const before = await open(directory);
     const key = keyCodecs.tuple<[string, string, number]>();
-    await before.collection('cities', { key }).set(['Quito', 'EC', 0], { name: 'Quito', country: 'EC', admin1: '18', lat: -0.2, lng: -78.5 });
+    await before
+      .collection('cities', { key })
+      .set(['Quito', 'EC', 0], { name: 'Quito', country: 'EC', admin1: '18', lat: -0.2, lng: -78.5 });
     await before.collection('by country', { key }).set(['EC', 'Quito', 0], true);
     await before.set('imported', { cities: 1 });
     await before.close();
@@ -211,9 +227,13 @@ test('a database from before the indexes makes room for a new import', async () 
       expect(await store.isImported()).toBe(id === 8);
       expect(await store.count(ALL)).toBe(id - 7);
       expect(await store.database.collections()).toEqual(['cities']);
-      await store.addMany([{ id, city: { name: 'Quito', country: 'EC', admin1: '18', lat: -0.2, lng: -78.5, population: id } }]);
+      await store.addMany([
+        { id, city: { name: 'Quito', country: 'EC', admin1: '18', lat: -0.2, lng: -78.5, population: id } },
+      ]);
       await store.finishImport(1);
-      expect((await store.page({ by: 'population', country: 'EC', least: 0 }, 0, 9)).map((entry) => entry.id)).toEqual(id === 7 ? [7] : [8, 7]);
+      expect((await store.page({ by: 'population', country: 'EC', least: 0 }, 0, 9)).map((entry) => entry.id)).toEqual(
+        id === 7 ? [7] : [8, 7],
+      );
       await store.database.close();
     }
   } finally {

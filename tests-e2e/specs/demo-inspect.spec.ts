@@ -49,16 +49,24 @@ test('shows collections, entries, the tree, the file and figures', async ({ prof
   const count = (number: number): string => number.toLocaleString('en');
   const indexes = inspector.getByRole('table', { name: 'Indexes' });
   await expect(indexes.getByRole('row')).toHaveText([
-    /Index/, new RegExp(`byName.*version 1.*${count(total)}.*complete`), new RegExp(`byCountry.*version 1.*${count(total)}.*complete`),
-    new RegExp(`byCountryPopulation.*leaves out ${count(total - known.length)} entries.*${count(known.length)}.*complete`),
+    /Index/,
+    new RegExp(`byName.*version 1.*${count(total)}.*complete`),
+    new RegExp(`byCountry.*version 1.*${count(total)}.*complete`),
+    new RegExp(
+      `byCountryPopulation.*leaves out ${count(total - known.length)} entries.*${count(known.length)}.*complete`,
+    ),
   ]);
   await indexes.getByRole('button', { name: 'byCountryPopulation' }).click();
   await expect(inspector.locator('.pager')).toContainText(`to 50 of ${count(known.length)}`);
   await prefix.fill('["EC"]');
   await from.fill('["EC", 1000000]');
-  const large = known.filter(({ country, population }) => country === 'EC' && population! >= 1_000_000).sort((a, b) => a.population! - b.population!);
+  const large = known
+    .filter(({ country, population }) => country === 'EC' && population! >= 1_000_000)
+    .sort((a, b) => a.population! - b.population!);
   await expect(rows).toHaveText(large.map(({ id }) => String(id)));
-  await expect(inspector.locator('tbody .index-key')).toHaveText(large.map(({ population }) => `["EC", ${population}]`));
+  await expect(inspector.locator('tbody .index-key')).toHaveText(
+    large.map(({ population }) => `["EC", ${population}]`),
+  );
   await indexes.getByRole('button', { name: 'byCountry', exact: true }).click();
   await from.fill('');
   await prefix.fill('["EC", "Quito"]');
@@ -114,7 +122,9 @@ test('verifies, compacts, backs up and restores, and stops on request', async ({
 
   await inspector.getByRole('button', { name: 'Restore' }).click();
   await expect(inspector.getByRole('alert').filter({ hasText: 'Choose the file' })).toBeVisible();
-  await inspector.getByLabel('Backup').setInputFiles({ name: 'cities', mimeType: 'application/octet-stream', buffer: bytes });
+  await inspector
+    .getByLabel('Backup')
+    .setInputFiles({ name: 'cities', mimeType: 'application/octet-stream', buffer: bytes });
   await inspector.getByRole('button', { name: 'Restore' }).click();
   await expect(inspector.locator('.outcome').nth(3)).toContainText('was restored from', { timeout: 60_000 });
   await page.goto('/?db=world-cities-restored');

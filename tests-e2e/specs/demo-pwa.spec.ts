@@ -12,7 +12,10 @@ import { expect, test } from '../persistent.ts';
 
 const DIST = fileURLToPath(new URL('../../demo-web/dist', import.meta.url));
 
-test.skip(({ browserName }) => browserName !== 'chromium', 'uses the DevTools protocol of Chromium and cuts its network');
+test.skip(
+  ({ browserName }) => browserName !== 'chromium',
+  'uses the DevTools protocol of Chromium and cuts its network',
+);
 
 /** Waits until the service worker serves the page; by then everything is in its cache. */
 async function untilControlled(page: Page): Promise<void> {
@@ -28,7 +31,10 @@ test('can be installed', async ({ profile }) => {
   const { url, errors, data } = await devtools.send('Page.getAppManifest');
   expect(url).toMatch(/manifest\.webmanifest$/);
   expect(errors).toEqual([]);
-  const manifest = JSON.parse(data ?? '') as { icons: { src: string; sizes: string; purpose?: string }[]; display: string };
+  const manifest = JSON.parse(data ?? '') as {
+    icons: { src: string; sizes: string; purpose?: string }[];
+    display: string;
+  };
   expect(manifest.display).toBe('standalone');
   expect(manifest.icons.some(({ purpose }) => purpose === 'maskable')).toBe(true);
   for (const { src } of manifest.icons) expect((await page.request.get(`/${src}`)).ok(), src).toBe(true);
@@ -80,7 +86,9 @@ test('a new version waits for the visitor, and a tab of the old one keeps workin
 
     // The next version lacks a file that the old one loads later.
     const scripts = (await readdir(join(site, 'assets'))).filter((name) => name.endsWith('.js'));
-    const inspector = scripts.find((name) => readFileSync(join(site, 'assets', name), 'utf8').includes('--mangrove-accent'));
+    const inspector = scripts.find((name) =>
+      readFileSync(join(site, 'assets', name), 'utf8').includes('--mangrove-accent'),
+    );
     expect(inspector).toBeDefined();
     await rm(join(site, 'assets', inspector!));
     const worker = join(site, 'service-worker.js');

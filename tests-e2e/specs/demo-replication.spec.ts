@@ -33,7 +33,8 @@ async function add({ root }: Side, text: string): Promise<void> {
 }
 
 const inputs = ({ root }: Side): Locator => root.locator('.notes input');
-const notes = (of: Side): Promise<string[]> => inputs(of).evaluateAll((all) => all.map((input) => (input as HTMLInputElement).value));
+const notes = (of: Side): Promise<string[]> =>
+  inputs(of).evaluateAll((all) => all.map((input) => (input as HTMLInputElement).value));
 
 async function edit(of: Side, nth: number, text: string): Promise<void> {
   await inputs(of).nth(nth).fill(text);
@@ -77,7 +78,11 @@ test('devices are kept in step, offline too, and the visitor decides conflicts',
   }
 
   // The phone writes first and is the last to be online again: it loses and is asked.
-  for (const [answer, result] of [['mine', 'phone mine'], ['theirs', 'laptop theirs'], ['merged', 'both']] as const) {
+  for (const [answer, result] of [
+    ['mine', 'phone mine'],
+    ['theirs', 'laptop theirs'],
+    ['merged', 'both'],
+  ] as const) {
     await phone.online.uncheck();
     await expect(phone.status).toHaveText('switched offline');
     await edit(phone, 0, `phone ${answer}`);
@@ -90,7 +95,9 @@ test('devices are kept in step, offline too, and the visitor decides conflicts',
     await expect(phone.conflict).toContainText(`laptop ${answer}`);
     if (answer === 'mine') {
       const { violations } = await new AxeBuilder({ page }).analyze();
-      expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join(', ')}`)).toEqual([]);
+      expect(
+        violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join(', ')}`),
+      ).toEqual([]);
       await page.setViewportSize({ width: 1280, height: 800 });
       await page.screenshot({ path: test.info().outputPath('desktop.png'), fullPage: true });
       await page.setViewportSize({ width: 360, height: 740 });

@@ -12,7 +12,9 @@ test('imports a real data set and browses all of it', async ({ profile }, info) 
   const page = await context.newPage();
   const problems: string[] = [];
   page.on('pageerror', (error) => problems.push(error.message));
-  page.on('console', (message) => { if (message.type() === 'error') problems.push(message.text()); });
+  page.on('console', (message) => {
+    if (message.type() === 'error') problems.push(message.text());
+  });
   const total = await importCities(page);
   expect(total).toBe(CITIES.length);
   await expect(row(page, 1)).toContainText(/\S/);
@@ -147,7 +149,7 @@ test('two databases live side by side', async ({ profile }) => {
   await expect(first.getByTestId('import')).toBeVisible();
 });
 
-test('tabs see each other\'s edits live, and continue without the leader', async ({ profile }) => {
+test("tabs see each other's edits live, and continue without the leader", async ({ profile }) => {
   test.slow();
   const context = await profile.launch();
   const first = await context.newPage();
@@ -185,7 +187,9 @@ test('tabs see each other\'s edits live, and continue without the leader', async
 
   // The inspector works in a tab that does not run the engine.
   await second.getByRole('link', { name: 'Inspect' }).click();
-  await expect(second.getByTestId('inspector').getByRole('button', { name: /^cities/ })).toContainText(total.toLocaleString('en'));
+  await expect(second.getByTestId('inspector').getByRole('button', { name: /^cities/ })).toContainText(
+    total.toLocaleString('en'),
+  );
   await second.getByRole('link', { name: 'Explore' }).click();
 
   // The remaining tab leads, has everything written so far, and writes.

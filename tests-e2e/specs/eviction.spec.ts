@@ -36,7 +36,7 @@ function openAgain(page: Page, storage: 'opfs' | 'indexeddb'): Promise<unknown> 
     await db.set('after', 2);
     await db.close();
     const again = await window.mangrove.open<string, number>('evicted', { storage, create: false });
-    found.push(await again.get('after') ?? 0);
+    found.push((await again.get('after')) ?? 0);
     await again.close();
     return found;
   }, storage);
@@ -47,10 +47,16 @@ test('a write after the removal closes the database with KV_EVICTED', async ({ p
   const page = await openPage(context, 'opfs');
   await removeData(context, page);
   await page.evaluate(() => (window as unknown as Opened).db.set('lost', 1).catch(() => undefined));
-  await expect.poll(() => page.evaluate(() => (window as unknown as Opened).seen)).toEqual(['error KV_EVICTED', 'close KV_EVICTED']);
+  await expect
+    .poll(() => page.evaluate(() => (window as unknown as Opened).seen))
+    .toEqual(['error KV_EVICTED', 'close KV_EVICTED']);
   const found = await page.evaluate(async () => {
     const { db } = window as unknown as Opened;
-    const code = (promise: Promise<unknown>): Promise<string> => promise.then(() => 'none', (error: { code?: string }) => error.code ?? '');
+    const code = (promise: Promise<unknown>): Promise<string> =>
+      promise.then(
+        () => 'none',
+        (error: { code?: string }) => error.code ?? '',
+      );
     return [db.status, await code(db.get('before')), await code(db.set('more', 1)), await code(db.close())];
   });
   expect(found).toEqual(['closed', 'KV_EVICTED', 'KV_EVICTED', 'none']);
@@ -77,15 +83,19 @@ test('all tabs that share a removed database get KV_EVICTED and can reopen it', 
   await removeData(context, page);
   await other.evaluate(() => (window as unknown as Opened).db.set('lost', 1).catch(() => undefined));
   for (const tab of [page, other]) {
-    await expect.poll(() => tab.evaluate(() => (window as unknown as Opened).seen)).toEqual(['error KV_EVICTED', 'close KV_EVICTED']);
+    await expect
+      .poll(() => tab.evaluate(() => (window as unknown as Opened).seen))
+      .toEqual(['error KV_EVICTED', 'close KV_EVICTED']);
   }
   expect(await openAgain(other, 'opfs')).toEqual([0, 2]);
-  expect(await page.evaluate(async () => {
-    const db = await window.mangrove.open<string, number>('evicted', { create: false });
-    const keys = await db.keys().toArray();
-    await db.close();
-    return keys;
-  })).toEqual(['after']);
+  expect(
+    await page.evaluate(async () => {
+      const db = await window.mangrove.open<string, number>('evicted', { create: false });
+      const keys = await db.keys().toArray();
+      await db.close();
+      return keys;
+    }),
+  ).toEqual(['after']);
 });
 
 test('open retries while the data of the origin is still being removed', async ({ profile }) => {
@@ -100,7 +110,7 @@ test('open retries while the data of the origin is still being removed', async (
         return getDirectoryHandle.apply(this, args);
       };
     }\n`;
-    await route.fulfill({ response, body: script + await response.text() });
+    await route.fulfill({ response, body: script + (await response.text()) });
   });
   const page = await openPage(context, 'opfs');
   expect(await page.evaluate(() => (window as unknown as Opened).db.get('before'))).toBe(1);
@@ -110,7 +120,9 @@ test('IndexedDB: a forced close by the browser closes the database with KV_IO', 
   const context = await profile.launch();
   const page = await openPage(context, 'indexeddb');
   await removeData(context, page);
-  await expect.poll(() => page.evaluate(() => (window as unknown as Opened).seen)).toEqual(['error KV_IO', 'close KV_IO']);
+  await expect
+    .poll(() => page.evaluate(() => (window as unknown as Opened).seen))
+    .toEqual(['error KV_IO', 'close KV_IO']);
   expect(await openAgain(page, 'indexeddb')).toEqual([0, 2]);
 });
 
@@ -120,7 +132,10 @@ test('the files of an open database cannot be removed by name', async ({ profile
   const found = await page.evaluate(async () => {
     const { db } = window as unknown as Opened;
     const root = await navigator.storage.getDirectory();
-    const refused = await root.removeEntry('mangrove', { recursive: true }).then(() => 'removed', (error: DOMException) => error.name);
+    const refused = await root.removeEntry('mangrove', { recursive: true }).then(
+      () => 'removed',
+      (error: DOMException) => error.name,
+    );
     await db.set('after', 2);
     return [refused, await db.count(), db.status];
   });

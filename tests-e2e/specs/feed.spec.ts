@@ -20,7 +20,11 @@ test('commits are followed through the worker and after a reload', async ({ prof
     db.subscribe({}, ({ version }) => called.push(version));
     await db.set('a1', 1);
     await db.set('b', 2);
-    await db.setMany([['a2', 2], ['c', 3], ['a3', 3]]);
+    await db.setMany([
+      ['a2', 2],
+      ['c', 3],
+      ['a3', 3],
+    ]);
     await db.clear({ prefix: 'a' });
     await following;
     const { version } = await db.stats();

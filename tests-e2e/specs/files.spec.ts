@@ -64,10 +64,11 @@ const PROGRAMS: Record<string, () => Promise<void>> = {
       await db.setMany(Array.from({ length: 3000 }, (_, at) => [at, { text: 'compressible '.repeat(10) }]));
       await followed;
       await follower.return?.();
-      await db.transaction(async (tx) => tx.set('b', await tx.get(1) as object));
+      await db.transaction(async (tx) => tx.set('b', (await tx.get(1)) as object));
       await db.collection('other').set('expiring', 1, { expireIn: 60_000 });
       await db.update('visits', (old = 0) => (old as number) + 1);
-      if (await db.snapshot().get(2999) === undefined || await db.count() !== 3002) throw new Error('a read is wrong');
+      if ((await db.snapshot().get(2999)) === undefined || (await db.count()) !== 3002)
+        throw new Error('a read is wrong');
       await db.renameCollection('other', 'another');
       await db.clear();
       await db.close();
@@ -232,7 +233,10 @@ async function run(page: Page, url: string, program: () => Promise<void>): Promi
   await session.send('Storage.clearDataForOrigin', { origin: new URL(url).origin, storageTypes: 'all' });
   await session.detach();
   await page.goto(url);
-  return page.evaluate(program).then(() => undefined, ({ message }: Error) => message);
+  return page.evaluate(program).then(
+    () => undefined,
+    ({ message }: Error) => message,
+  );
 }
 
 test('each feature of the table has a program', () => {
@@ -267,15 +271,24 @@ test('module and worker are fetched before the browser says whether it has a fil
 });
 
 for (const splitting of [false, true]) {
-  test(`esbuild ${splitting ? 'with' : 'without'} splitting: what the table names is all there is to copy`, async ({ page }) => {
+  test(`esbuild ${splitting ? 'with' : 'without'} splitting: what the table names is all there is to copy`, async ({
+    page,
+  }) => {
     const directory = await mkdtemp(join(tmpdir(), 'mangrove-esbuild-'));
     try {
       await build({
         stdin: { contents: "export * from 'mangrove-kv';", resolveDir: PACKAGE, sourcefile: 'main.js' },
-        outdir: directory, entryNames: 'main', bundle: true, splitting, format: 'esm', logLevel: 'error',
+        outdir: directory,
+        entryNames: 'main',
+        bundle: true,
+        splitting,
+        format: 'esm',
+        logLevel: 'error',
       });
       const { open, indexes, encryption, encryptedIndexes, recover, encryptedRecover } = FEATURES;
-      const used = [open, indexes, recover, encryption, encryptedIndexes, encryptedRecover].flatMap((feature) => feature?.files ?? []);
+      const used = [open, indexes, recover, encryption, encryptedIndexes, encryptedRecover].flatMap(
+        (feature) => feature?.files ?? [],
+      );
       for (const file of new Set(used.filter(isAsset))) await copyFile(join(DIST, file), join(directory, file));
       await writeFile(join(directory, 'index.html'), PAGE.replace('/index.js', '/main.js'));
       await using server = await serve(directory);

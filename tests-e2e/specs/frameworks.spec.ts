@@ -3,16 +3,23 @@ import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
 for (const name of ['react', 'vue', 'svelte'] as const) {
-  test(`a component of ${name} follows a collection, an index and other ranges, shows errors, and stops`, async ({ profile }) => {
+  test(`a component of ${name} follows a collection, an index and other ranges, shows errors, and stops`, async ({
+    profile,
+  }) => {
     const page = await (await profile.launch()).newPage();
     const errors: string[] = [];
     page.on('pageerror', (error) => errors.push(String(error)));
     // Collects the framework's warnings; the 404 is the browser's request for an icon that does not exist.
-    page.on('console', (message) => ['error', 'warning'].includes(message.type()) && !message.text().includes('404') && errors.push(message.text()));
+    page.on(
+      'console',
+      (message) =>
+        ['error', 'warning'].includes(message.type()) && !message.text().includes('404') && errors.push(message.text()),
+    );
     await page.goto(HARNESS_URL);
     await page.evaluate((name) => window.mountFramework(name), name);
     const show = (range: object) => page.evaluate((range) => window.framework.show(range), range);
-    const set = (key: string, tag: string) => page.evaluate(([key, tag]) => window.framework.set(key as string, tag as string), [key, tag]);
+    const set = (key: string, tag: string) =>
+      page.evaluate(([key, tag]) => window.framework.set(key as string, tag as string), [key, tag]);
     const counts = () => page.evaluate(() => window.framework.counts());
     // Svelte's component shows a store beside the runes.
     const views = name === 'svelte' ? ['p', 'b'] : ['p'];
@@ -42,7 +49,10 @@ for (const name of ['react', 'vue', 'svelte'] as const) {
     // Until its own entries are read, a range that says so keeps those of the one before.
     const drawn = await page.evaluateHandle(() => {
       const texts: string[] = [];
-      const look = (): void => void texts.push(...Array.from(document.querySelectorAll('main p, main b'), ({ textContent }) => textContent ?? ''));
+      const look = (): void =>
+        void texts.push(
+          ...Array.from(document.querySelectorAll('main p, main b'), ({ textContent }) => textContent ?? ''),
+        );
       new MutationObserver(look).observe(document.body, { subtree: true, childList: true, characterData: true });
       return texts;
     });

@@ -36,11 +36,24 @@ test("the guide's hook works in StrictMode, and closes what it opened", async ({
   try {
     await cp(DIST, directory, { recursive: true });
     await build({
-      stdin: { contents: `${hook}${APP}`, loader: 'tsx', resolveDir: fileURLToPath(new URL('..', import.meta.url)), sourcefile: 'app.tsx' },
-      outfile: join(directory, 'app.js'), bundle: true, format: 'esm', jsx: 'automatic', jsxDev: true,
-      define: { 'process.env.NODE_ENV': '"development"' }, logLevel: 'error',
+      stdin: {
+        contents: `${hook}${APP}`,
+        loader: 'tsx',
+        resolveDir: fileURLToPath(new URL('..', import.meta.url)),
+        sourcefile: 'app.tsx',
+      },
+      outfile: join(directory, 'app.js'),
+      bundle: true,
+      format: 'esm',
+      jsx: 'automatic',
+      jsxDev: true,
+      define: { 'process.env.NODE_ENV': '"development"' },
+      logLevel: 'error',
     });
-    await writeFile(join(directory, 'index.html'), '<!doctype html><link rel="icon" href="data:,"><body></body><script type="module" src="app.js"></script>');
+    await writeFile(
+      join(directory, 'index.html'),
+      '<!doctype html><link rel="icon" href="data:,"><body></body><script type="module" src="app.js"></script>',
+    );
     await using server = await serve(directory);
     const errors: string[] = [];
     page.on('pageerror', ({ message }) => errors.push(message));

@@ -18,12 +18,16 @@ test('shows the indexes of a collection, and its entries in their order', async 
   await page.evaluate(async () => {
     const writer = await window.mangrove.open('inspected');
     const bare = writer.collection<number, Note>('notes');
-    await bare.setMany(Array.from({ length: 120 }, (_, id) => [id, { tags: [`tag ${id % 3}`, `all`], due: id % 5 }] as const));
-    const notes = writer.collection<number, Note>('notes', { indexes: {
-      byTag: { key: ({ tags }) => tags, multi: true, version: 4 },
-      // The entries do not allow it, so it is never complete.
-      byDue: { key: ({ due }) => due, unique: true },
-    } });
+    await bare.setMany(
+      Array.from({ length: 120 }, (_, id) => [id, { tags: [`tag ${id % 3}`, `all`], due: id % 5 }] as const),
+    );
+    const notes = writer.collection<number, Note>('notes', {
+      indexes: {
+        byTag: { key: ({ tags }) => tags, multi: true, version: 4 },
+        // The entries do not allow it, so it is never complete.
+        byDue: { key: ({ due }) => due, unique: true },
+      },
+    });
     await notes.buildIndexes().catch(() => undefined);
     await writer.set('plain', 1);
     // The database is another handle than the one with the functions.
@@ -37,7 +41,11 @@ test('shows the indexes of a collection, and its entries in their order', async 
   await expect(collection).toContainText('2 indexes');
   await collection.click();
   const indexes = page.getByRole('table', { name: 'Indexes' });
-  await expect(indexes.getByRole('row')).toHaveText([/Index.*Entries.*State/, /byTag.*version 4, multi.*240.*complete/, /byDue.*version 1, unique.*0.*0 of 120, 0 %/]);
+  await expect(indexes.getByRole('row')).toHaveText([
+    /Index.*Entries.*State/,
+    /byTag.*version 4, multi.*240.*complete/,
+    /byDue.*version 1, unique.*0.*0 of 120, 0 %/,
+  ]);
   await expect(indexes.getByRole('progressbar', { name: 'Build of byDue' })).toBeVisible();
   await expect(indexes.getByRole('progressbar', { name: 'Build of byTag' })).toBeHidden();
 
@@ -60,7 +68,9 @@ test('shows the indexes of a collection, and its entries in their order', async 
   await page.evaluate(() => (window as unknown as { notes: ReturnType<Db['collection']> }).notes.dropIndex('byDue'));
   await page.evaluate(async () => {
     const { writer } = window as unknown as { writer: Db };
-    const notes = writer.collection<number, Note>('notes', { indexes: { byTag: { key: ({ tags }) => tags, multi: true, version: 4 } } });
+    const notes = writer.collection<number, Note>('notes', {
+      indexes: { byTag: { key: ({ tags }) => tags, multi: true, version: 4 } },
+    });
     await notes.set(500, { tags: ['tag 2'], due: 1 });
   });
   await expect(rows.first().locator('.row-button')).toHaveText('500');
@@ -90,8 +100,13 @@ test('an index that is being built is not read, and says so', async ({ profile }
   await page.goto(HARNESS_URL);
   await page.evaluate(async () => {
     const db = await window.mangrove.open('inspected', { storage: 'memory' });
-    await db.collection<number, number>('numbers').setMany([[1, 7], [2, 7]]);
-    const numbers = db.collection<number, number>('numbers', { indexes: { byValue: { key: (value) => value, unique: true } } });
+    await db.collection<number, number>('numbers').setMany([
+      [1, 7],
+      [2, 7],
+    ]);
+    const numbers = db.collection<number, number>('numbers', {
+      indexes: { byValue: { key: (value) => value, unique: true } },
+    });
     await numbers.buildIndexes().catch(() => undefined);
     (await window.loadInspector()).mountInspector(document.body, db, { refreshMs: 50 });
     Object.assign(window, { numbers });
@@ -113,13 +128,23 @@ test('ranges of an index with compound keys are typed as text or as arrays', asy
   await page.goto(HARNESS_URL);
   await page.evaluate(async () => {
     const db = await window.mangrove.open('inspected', { storage: 'memory' });
-    interface City { readonly country: string; readonly population: number | undefined }
-    const cities = db.collection<string, City>('cities', { indexes: {
-      byCountryPopulation: { key: ({ country, population }) => (population === undefined ? undefined : [country, population]) },
-    } });
+    interface City {
+      readonly country: string;
+      readonly population: number | undefined;
+    }
+    const cities = db.collection<string, City>('cities', {
+      indexes: {
+        byCountryPopulation: {
+          key: ({ country, population }) => (population === undefined ? undefined : [country, population]),
+        },
+      },
+    });
     await cities.setMany([
-      ['Quito', { country: 'EC', population: 2_781_641 }], ['Cuenca', { country: 'EC', population: 636_996 }], ['Lima', { country: 'PE', population: 7_737_002 }],
-      ['Nuuk', { country: 'GL', population: undefined }], ['Tallinn', { country: 'EE', population: 394_024 }],
+      ['Quito', { country: 'EC', population: 2_781_641 }],
+      ['Cuenca', { country: 'EC', population: 636_996 }],
+      ['Lima', { country: 'PE', population: 7_737_002 }],
+      ['Nuuk', { country: 'GL', population: undefined }],
+      ['Tallinn', { country: 'EE', population: 394_024 }],
     ]);
     (await window.loadInspector()).mountInspector(document.body, db, { refreshMs: 50 });
   });
@@ -129,7 +154,11 @@ test('ranges of an index with compound keys are typed as text or as arrays', asy
   const keys = rows.locator('.row-button');
   await expect(keys).toHaveText(['Cuenca', 'Quito', 'Tallinn', 'Lima']);
   await expect(rows.first().locator('.index-key')).toHaveText('["EC", 636996]');
-  const [prefix, from, to] = [page.getByLabel('Begins with'), page.getByRole('textbox', { name: 'From' }), page.getByRole('textbox', { name: 'To' })];
+  const [prefix, from, to] = [
+    page.getByLabel('Begins with'),
+    page.getByRole('textbox', { name: 'From' }),
+    page.getByRole('textbox', { name: 'To' }),
+  ];
   await prefix.fill('EC');
   await expect(keys).toHaveText(['Cuenca', 'Quito']);
   await prefix.fill('E');

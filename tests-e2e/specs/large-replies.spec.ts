@@ -17,11 +17,16 @@ const READS = 1500;
 /** The cache, and what replies may take beyond it. */
 const MAX_MEMORY = (32 + 256) << 20;
 
-const readMuch = (page: Page, reads: number): Promise<{ readonly read: number; readonly memorySize: number }> => page.evaluate(async (count) => {
-  const lengths = await Promise.all(Array.from({ length: count }, (_, index) => window.db.get(index % 10).then((value) => (value as Uint8Array).length)));
-  const { memorySize } = await window.db.stats();
-  return { read: lengths.reduce((sum, length) => sum + length, 0), memorySize };
-}, reads);
+const readMuch = (page: Page, reads: number): Promise<{ readonly read: number; readonly memorySize: number }> =>
+  page.evaluate(async (count) => {
+    const lengths = await Promise.all(
+      Array.from({ length: count }, (_, index) =>
+        window.db.get(index % 10).then((value) => (value as Uint8Array).length),
+      ),
+    );
+    const { memorySize } = await window.db.stats();
+    return { read: lengths.reduce((sum, length) => sum + length, 0), memorySize };
+  }, reads);
 
 test('what other tabs have open survives', async ({ profile }) => {
   test.slow();
@@ -44,15 +49,20 @@ test('what other tabs have open survives', async ({ profile }) => {
     await window.transaction.set('copy', await window.transaction.get('note'));
   });
   // By way of another tab, and in the page of the engine itself.
-  for (const [page, reads] of [[reading, READS], [leader, READS / 5]] as const) {
+  for (const [page, reads] of [
+    [reading, READS],
+    [leader, READS / 5],
+  ] as const) {
     const { read, memorySize } = await readMuch(page, reads);
     expect(read).toBe(reads * VALUE_BYTES);
     expect(memorySize).toBeLessThan(MAX_MEMORY);
   }
   expect(await other.evaluate(() => window.snapshot.get('note'))).toBe('old');
-  expect(await other.evaluate(async () => {
-    await window.transaction.commit();
-    return window.db.get('copy');
-  })).toBe('new');
+  expect(
+    await other.evaluate(async () => {
+      await window.transaction.commit();
+      return window.db.get('copy');
+    }),
+  ).toBe('new');
   for (const page of [leader, reading, other]) expect(await page.evaluate(() => window.events)).toEqual([]);
 });

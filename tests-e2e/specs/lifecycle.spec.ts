@@ -8,7 +8,14 @@ import { processesOf } from '../processes.ts';
 import { emptyTab, get, leads, openIn, openTab, set, setFrozen, setVisible } from '../tabs-page.ts';
 
 const code = (page: Page, run: string): Promise<string> =>
-  page.evaluate((text) => (0, eval)(text).then(() => 'none', (error: { code?: string }) => error.code ?? String(error)), run);
+  page.evaluate(
+    (text) =>
+      (0, eval)(text).then(
+        () => 'none',
+        (error: { code?: string }) => error.code ?? String(error),
+      ),
+    run,
+  );
 
 test('a reloaded leader loses no writes and rejoins', async ({ profile }) => {
   const context = await profile.launch();
@@ -62,7 +69,10 @@ test('relaxed commits survive leaving the page and closing the browser', async (
 });
 
 test.describe('in the back/forward cache', () => {
-  test.skip(({ browserName }) => browserName !== 'chromium', 'WebDriver BiDi loses a page that returns from this cache');
+  test.skip(
+    ({ browserName }) => browserName !== 'chromium',
+    'WebDriver BiDi loses a page that returns from this cache',
+  );
 
   /**
    * A page of another site, so of another process: Chromium may crash the process of a page that it
@@ -76,7 +86,9 @@ test.describe('in the back/forward cache', () => {
   }
 
   /** Opens a page that the browser keeps when the tab navigates elsewhere. */
-  async function openKept(directory: string): Promise<{ page: Page; other: () => Promise<Page>; close: () => Promise<void> }> {
+  async function openKept(
+    directory: string,
+  ): Promise<{ page: Page; other: () => Promise<Page>; close: () => Promise<void> }> {
     const context = await launchProfile('chromium', directory, keepsPages);
     const page = await openTab(context);
     await page.evaluate(async () => {
@@ -96,18 +108,24 @@ test.describe('in the back/forward cache', () => {
    */
   async function goBack(page: Page): Promise<boolean> {
     await page.evaluate(() => history.back()).catch(() => undefined);
-    const kept = (): Promise<boolean | undefined> => page.evaluate(
-      () => location.port !== '' && document.title === 'ready' ? (window as unknown as Partial<Kept>).isPersisted?.[0] ?? ('db' in window ? undefined : false) : undefined,
-    ).catch(() => undefined);
+    const kept = (): Promise<boolean | undefined> =>
+      page
+        .evaluate(() =>
+          location.port !== '' && document.title === 'ready'
+            ? ((window as unknown as Partial<Kept>).isPersisted?.[0] ?? ('db' in window ? undefined : false))
+            : undefined,
+        )
+        .catch(() => undefined);
     await page.waitForURL(`${HARNESS_URL}/`, { waitUntil: 'commit' });
     await expect.poll(kept, { timeout: 20_000 }).toBeDefined();
-    return await kept() ?? false;
+    return (await kept()) ?? false;
   }
 
-  const readKept = (page: Page): Promise<unknown> => page.evaluate(async () => {
-    const { snapshot } = window as unknown as Kept;
-    return snapshot.get('a').catch((error: { code?: string }) => error.code);
-  });
+  const readKept = (page: Page): Promise<unknown> =>
+    page.evaluate(async () => {
+      const { snapshot } = window as unknown as Kept;
+      return snapshot.get('a').catch((error: { code?: string }) => error.code);
+    });
 
   test('a restored page continues, with its snapshots if nothing was committed', async ({ profile }) => {
     const { page, close } = await openKept(profile.directory);
@@ -147,13 +165,21 @@ test.describe('in the back/forward cache', () => {
     await page.evaluate(() => {
       addEventListener('pagehide', () => {
         window.seen = [];
-        for (let index = 0; index < 20; index++) void window.db.update('n', (old) => (old as number | undefined ?? 0) + 1).then((n) => window.seen.push(n), (error: unknown) => window.seen.push(String(error)));
+        for (let index = 0; index < 20; index++)
+          void window.db
+            .update('n', (old) => ((old as number | undefined) ?? 0) + 1)
+            .then(
+              (n) => window.seen.push(n),
+              (error: unknown) => window.seen.push(String(error)),
+            );
       });
     });
     await page.goto(ELSEWHERE);
     await set(second, 'b', 1);
     if (await goBack(page)) {
-      await expect.poll(() => page.evaluate(() => window.seen)).toEqual(Array.from({ length: 20 }, (_, index) => index + 1));
+      await expect
+        .poll(() => page.evaluate(() => window.seen))
+        .toEqual(Array.from({ length: 20 }, (_, index) => index + 1));
       expect(await get(second, 'n')).toBe(20);
     } else {
       // The message with all calls was executed as a whole or not at all.
@@ -162,7 +188,9 @@ test.describe('in the back/forward cache', () => {
     await close();
   });
 
-  test('a page left in the middle of a commit gives way to others and does not crash the next page', async ({ profile }) => {
+  test('a page left in the middle of a commit gives way to others and does not crash the next page', async ({
+    profile,
+  }) => {
     const HALT_MS = 1500;
     const { page, other, close } = await openKept(profile.directory);
     const second = await other();
@@ -170,15 +198,21 @@ test.describe('in the back/forward cache', () => {
     page.on('crash', () => {
       isCrashed = true;
     });
-    await page.evaluate((ms) => new Promise((resolve) => {
-      // When the worker continues, its page is gone and it has more to write.
-      const worker = window.workers.at(-1)!;
-      worker.addEventListener('message', ({ data }: MessageEvent<object>) => {
-        if ('fault' in data) resolve(undefined);
-      });
-      worker.postMessage({ fault: 'halt', at: 'write', isAfter: true, ms });
-      void window.db.setMany(Array.from({ length: 100 }, (_, index) => [index, crypto.getRandomValues(new Uint8Array(50_000))]));
-    }), HALT_MS);
+    await page.evaluate(
+      (ms) =>
+        new Promise((resolve) => {
+          // When the worker continues, its page is gone and it has more to write.
+          const worker = window.workers.at(-1)!;
+          worker.addEventListener('message', ({ data }: MessageEvent<object>) => {
+            if ('fault' in data) resolve(undefined);
+          });
+          worker.postMessage({ fault: 'halt', at: 'write', isAfter: true, ms });
+          void window.db.setMany(
+            Array.from({ length: 100 }, (_, index) => [index, crypto.getRandomValues(new Uint8Array(50_000))]),
+          );
+        }),
+      HALT_MS,
+    );
     // A page of the same site shares the process.
     await page.goto(BASE_URL);
     // A hidden tab steals no locks, so the browser has to drop the page.
@@ -187,7 +221,10 @@ test.describe('in the back/forward cache', () => {
     await page.waitForTimeout(2 * HALT_MS);
     expect(isCrashed).toBe(false);
     expect(await page.title()).toContain('Mangrove');
-    expect(await second.evaluate(async () => [await window.db.get('b'), (await window.db.verify()).ok])).toEqual([1, true]);
+    expect(await second.evaluate(async () => [await window.db.get('b'), (await window.db.verify()).ok])).toEqual([
+      1,
+      true,
+    ]);
     await close();
   });
 });
@@ -214,7 +251,14 @@ test('calls that a follower makes as it is frozen are answered', async ({ profil
   await set(other, 'a', 1);
   await other.evaluate(() => {
     window.seen = [];
-    document.addEventListener('freeze', () => void window.db.set('frozen', 1).then(() => window.seen.push('done'), (error: unknown) => window.seen.push(String(error))));
+    document.addEventListener(
+      'freeze',
+      () =>
+        void window.db.set('frozen', 1).then(
+          () => window.seen.push('done'),
+          (error: unknown) => window.seen.push(String(error)),
+        ),
+    );
   });
   await setFrozen(other, true);
   await set(leader, 'a', 2);
@@ -223,7 +267,10 @@ test('calls that a follower makes as it is frozen are answered', async ({ profil
   expect(await Promise.all([get(other, 'a'), get(leader, 'frozen')])).toEqual([2, 1]);
 });
 
-test('while the process of a leader is suspended calls fail in time, and work when it resumes', async ({ profile, browserName }) => {
+test('while the process of a leader is suspended calls fail in time, and work when it resumes', async ({
+  profile,
+  browserName,
+}) => {
   test.skip(browserName !== 'chromium', 'in Firefox tabs share a process');
   test.setTimeout(120_000);
   const context = await profile.launch();
@@ -240,21 +287,48 @@ test('while the process of a leader is suspended calls fail in time, and work wh
     } catch {
       return false;
     }
-    const answers = await Promise.all([leader, other].map((page) => Promise.race([
-      page.evaluate(() => true), new Promise<boolean>((resolve) => { setTimeout(() => resolve(false), 2000); }),
-    ])));
+    const answers = await Promise.all(
+      [leader, other].map((page) =>
+        Promise.race([
+          page.evaluate(() => true),
+          new Promise<boolean>((resolve) => {
+            setTimeout(() => resolve(false), 2000);
+          }),
+        ]),
+      ),
+    );
     if (!answers[0] && answers[1]) return true;
     process.kill(pid, 'SIGCONT');
     return false;
   };
   let stopped: number | undefined;
-  for (const pid of before.filter(isRenderer)) if (stopped === undefined && await isStopped(pid)) stopped = pid;
+  for (const pid of before.filter(isRenderer)) if (stopped === undefined && (await isStopped(pid))) stopped = pid;
   test.skip(stopped === undefined, 'both pages share a process');
-  const outcome = await other.evaluate(() => window.db.set('b', 1).then(() => 'done', (error: { code?: string }) => error.code));
+  const outcome = await other.evaluate(() =>
+    window.db.set('b', 1).then(
+      () => 'done',
+      (error: { code?: string }) => error.code,
+    ),
+  );
   expect(['KV_TIMEOUT', 'KV_LOCKED']).toContain(outcome);
   process.kill(stopped!, 'SIGCONT');
-  await expect.poll(() => other.evaluate(() => window.db.set('c', 1).then(() => 'done', (error: { code?: string }) => error.code)), { timeout: 40_000 }).toBe('done');
-  await expect.poll(() => leader.evaluate(() => window.db.get('c').catch((error: { code?: string }) => error.code)), { timeout: 40_000 }).toBe(1);
+  await expect
+    .poll(
+      () =>
+        other.evaluate(() =>
+          window.db.set('c', 1).then(
+            () => 'done',
+            (error: { code?: string }) => error.code,
+          ),
+        ),
+      { timeout: 40_000 },
+    )
+    .toBe('done');
+  await expect
+    .poll(() => leader.evaluate(() => window.db.get('c').catch((error: { code?: string }) => error.code)), {
+      timeout: 40_000,
+    })
+    .toBe(1);
   await set(leader, 'd', 1);
   expect(await get(other, 'd')).toBe(1);
   expect(await other.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
@@ -281,12 +355,17 @@ async function openMuch(page: Page): Promise<void> {
     await first;
     const iterator = db.entries();
     const lasting = { runs: 0, go: (): void => {}, began: (): void => {} };
-    const began = new Promise<void>((resolve) => { lasting.began = resolve; });
+    const began = new Promise<void>((resolve) => {
+      lasting.began = resolve;
+    });
     const transaction = db.transaction(async (tx) => {
       lasting.runs++;
       const value = await tx.get('a');
       lasting.began();
-      if (lasting.runs === 1) await new Promise<void>((resolve) => { lasting.go = resolve; });
+      if (lasting.runs === 1)
+        await new Promise<void>((resolve) => {
+          lasting.go = resolve;
+        });
       await tx.set('transaction', value);
       return value;
     });
@@ -303,21 +382,41 @@ interface Open {
   transaction: Promise<unknown>;
 }
 
-test('a worker that ends is replaced: pending calls get typed errors, what was open is lost, later calls work', async ({ profile }) => {
+test('a worker that ends is replaced: pending calls get typed errors, what was open is lost, later calls work', async ({
+  profile,
+}) => {
   const page = await openTab(await profile.launch());
   await openMuch(page);
   const outcome = await page.evaluate(async () => {
     const { db, snapshot, watch, lasting, transaction } = window as unknown as Window & Open;
-    const codeOf = (promise: Promise<unknown>): Promise<unknown> => promise.then((value) => value, (error: { code?: string }) => error.code ?? String(error));
+    const codeOf = (promise: Promise<unknown>): Promise<unknown> =>
+      promise.then(
+        (value) => value,
+        (error: { code?: string }) => error.code ?? String(error),
+      );
     const unanswered = codeOf(db.set('b', 1));
     // Gives the message time to be sent.
     await Promise.resolve().then(() => undefined);
     window.workers.at(-1)!.terminate();
     const answers = [await unanswered, await codeOf(snapshot.get('a')), await codeOf(watch.next())];
     lasting.go();
-    return { answers, transaction: await codeOf(transaction), runs: lasting.runs, a: await db.get('a'), set: await codeOf(db.set('c', 1)), workers: window.workers.length };
+    return {
+      answers,
+      transaction: await codeOf(transaction),
+      runs: lasting.runs,
+      a: await db.get('a'),
+      set: await codeOf(db.set('c', 1)),
+      workers: window.workers.length,
+    };
   });
-  expect(outcome).toEqual({ answers: ['KV_IO', 'KV_SNAPSHOT_LOST', 'KV_TRUNCATED_FEED'], transaction: 2, runs: 2, a: 2, set: undefined, workers: 2 });
+  expect(outcome).toEqual({
+    answers: ['KV_IO', 'KV_SNAPSHOT_LOST', 'KV_TRUNCATED_FEED'],
+    transaction: 2,
+    runs: 2,
+    a: 2,
+    set: undefined,
+    workers: 2,
+  });
   expect(await page.evaluate(() => window.events)).toEqual(['error KV_IO']);
   expect(await page.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
 });
@@ -329,7 +428,11 @@ test('a trapped engine is replaced within its worker', async ({ profile }) => {
   await openMuch(page);
   const outcome = await page.evaluate(async () => {
     const { db, lasting, transaction } = window as unknown as Window & Open;
-    const codeOf = (promise: Promise<unknown>): Promise<unknown> => promise.then((value) => value, (error: { code?: string }) => error.code ?? String(error));
+    const codeOf = (promise: Promise<unknown>): Promise<unknown> =>
+      promise.then(
+        (value) => value,
+        (error: { code?: string }) => error.code ?? String(error),
+      );
     window.workers.at(-1)!.postMessage({ fault: 'trap' });
     // The request that hit the trap is retried, so no caller notices.
     const answers = [await codeOf(db.set('b', 1)), await db.get('b')];
@@ -343,48 +446,72 @@ test('a trapped engine is replaced within its worker', async ({ profile }) => {
   expect(await page.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
 });
 
-for (const isAfter of [false, true]) for (const at of ['write', 'flush'] as const) {
-  test(`terminating the worker ${isAfter ? 'after' : 'before'} the ${at} of a commit leaves all or none of it`, async ({ profile }) => {
-    const context = await profile.launch();
-    const page = await openTab(context);
-    const other = await openTab(context);
-    await set(page, 'a', 1);
-    const outcome = await page.evaluate(async ([point, after]) => {
-      const worker = window.workers.at(-1)!;
-      worker.addEventListener('message', ({ data }: MessageEvent<object>) => {
-        if ('fault' in data) worker.terminate();
-      });
-      worker.postMessage({ fault: 'halt', at: point, isAfter: after });
-      return window.db.setMany([['x', 1], ['y', 1]]).then(() => 'done', (error: { code?: string }) => error.code);
-    }, [at, isAfter] as const);
-    expect(outcome).toBe('KV_IO');
-    const found = await other.evaluate(() => window.db.getMany(['x', 'y']));
-    expect([[1, 1], [undefined, undefined]]).toContainEqual(found);
-    // A completed write to the file survives the worker.
-    if (isAfter) expect(found).toEqual([1, 1]);
-    await set(page, 'x', 2);
-    expect(await get(other, 'x')).toBe(2);
-    expect(await other.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
-  });
+for (const isAfter of [false, true])
+  for (const at of ['write', 'flush'] as const) {
+    test(`terminating the worker ${isAfter ? 'after' : 'before'} the ${at} of a commit leaves all or none of it`, async ({
+      profile,
+    }) => {
+      const context = await profile.launch();
+      const page = await openTab(context);
+      const other = await openTab(context);
+      await set(page, 'a', 1);
+      const outcome = await page.evaluate(
+        async ([point, after]) => {
+          const worker = window.workers.at(-1)!;
+          worker.addEventListener('message', ({ data }: MessageEvent<object>) => {
+            if ('fault' in data) worker.terminate();
+          });
+          worker.postMessage({ fault: 'halt', at: point, isAfter: after });
+          return window.db
+            .setMany([
+              ['x', 1],
+              ['y', 1],
+            ])
+            .then(
+              () => 'done',
+              (error: { code?: string }) => error.code,
+            );
+        },
+        [at, isAfter] as const,
+      );
+      expect(outcome).toBe('KV_IO');
+      const found = await other.evaluate(() => window.db.getMany(['x', 'y']));
+      expect([
+        [1, 1],
+        [undefined, undefined],
+      ]).toContainEqual(found);
+      // A completed write to the file survives the worker.
+      if (isAfter) expect(found).toEqual([1, 1]);
+      await set(page, 'x', 2);
+      expect(await get(other, 'x')).toBe(2);
+      expect(await other.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
+    });
 
-  test(`a follower's commit is executed once if the leader's worker is terminated ${isAfter ? 'after' : 'before'} the ${at}`, async ({ profile }) => {
-    const context = await profile.launch();
-    const leader = await openTab(context);
-    const other = await openTab(context);
-    await set(leader, 'n', 0);
-    await leader.evaluate(([point, after]) => {
-      const worker = window.workers.at(-1)!;
-      worker.addEventListener('message', ({ data }: MessageEvent<object>) => {
-        if ('fault' in data) worker.terminate();
-      });
-      worker.postMessage({ fault: 'halt', at: point, isAfter: after });
-    }, [at, isAfter] as const);
-    // A removal executed twice would find nothing the second time.
-    const outcome = await other.evaluate(() => Promise.all([window.db.delete('n'), window.db.update('m', (old) => (old as number | undefined ?? 0) + 1)]));
-    expect(outcome).toEqual([true, 1]);
-    expect(await Promise.all([get(leader, 'm'), get(other, 'n')])).toEqual([1, undefined]);
-  });
-}
+    test(`a follower's commit is executed once if the leader's worker is terminated ${isAfter ? 'after' : 'before'} the ${at}`, async ({
+      profile,
+    }) => {
+      const context = await profile.launch();
+      const leader = await openTab(context);
+      const other = await openTab(context);
+      await set(leader, 'n', 0);
+      await leader.evaluate(
+        ([point, after]) => {
+          const worker = window.workers.at(-1)!;
+          worker.addEventListener('message', ({ data }: MessageEvent<object>) => {
+            if ('fault' in data) worker.terminate();
+          });
+          worker.postMessage({ fault: 'halt', at: point, isAfter: after });
+        },
+        [at, isAfter] as const,
+      );
+      // A removal executed twice would find nothing the second time.
+      const outcome = await other.evaluate(() =>
+        Promise.all([window.db.delete('n'), window.db.update('m', (old) => ((old as number | undefined) ?? 0) + 1)]),
+      );
+      expect(outcome).toEqual([true, 1]);
+      expect(await Promise.all([get(leader, 'm'), get(other, 'n')])).toEqual([1, undefined]);
+    });
+  }
 
 test('a hidden leader hands over to a visible tab', async ({ profile }) => {
   const context = await profile.launch();
@@ -444,7 +571,8 @@ test('open times out with KV_LOCKED if a tab of another version leads', async ({
   // Simulates a leader of a future version with a different protocol.
   await other.evaluate(() => {
     const channel = new BroadcastChannel('mangrove-kv:opfs:skew');
-    const lead = (): void => channel.postMessage({ type: 'lead', protocol: 99, term: Date.now(), client: 'new', version: 1 });
+    const lead = (): void =>
+      channel.postMessage({ type: 'lead', protocol: 99, term: Date.now(), client: 'new', version: 1 });
     channel.onmessage = lead;
     return new Promise<void>((resolve) => {
       void navigator.locks.request('mangrove-kv:opfs:skew:leader', () => {
@@ -463,7 +591,9 @@ test('a leader gets a blocked event when a tab of another version waits for it',
   const context = await profile.launch();
   const page = await openTab(context, 'skew');
   const other = await emptyTab(context);
-  await other.evaluate(() => new BroadcastChannel('mangrove-kv:opfs:skew').postMessage({ type: 'who', protocol: 99, client: 'new' }));
+  await other.evaluate(() =>
+    new BroadcastChannel('mangrove-kv:opfs:skew').postMessage({ type: 'who', protocol: 99, client: 'new' }),
+  );
   await expect.poll(() => page.evaluate(() => window.events)).toEqual(['blocked']);
   await set(page, 'a', 1);
 });
@@ -472,12 +602,15 @@ test('open waits for a silent leader no longer than lockTimeout, and can be abor
   const context = await profile.launch();
   const page = await emptyTab(context);
   const other = await emptyTab(context);
-  await other.evaluate(() => new Promise<void>((resolve) => {
-    void navigator.locks.request('mangrove-kv:opfs:mute:leader', () => {
-      resolve();
-      return new Promise(() => {});
-    });
-  }));
+  await other.evaluate(
+    () =>
+      new Promise<void>((resolve) => {
+        void navigator.locks.request('mangrove-kv:opfs:mute:leader', () => {
+          resolve();
+          return new Promise(() => {});
+        });
+      }),
+  );
   expect(await code(page, "mangrove.open('mute', { lockTimeout: 1500 })")).toBe('KV_LOCKED');
   const aborted = await page.evaluate(() => {
     const controller = new AbortController();

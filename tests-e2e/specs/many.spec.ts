@@ -13,21 +13,29 @@ test('too many open databases are refused, and closing them makes room again', a
   const isLimited = browserName === 'chromium';
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
-  const found = await page.evaluate(async (most) => {
-    const { open } = window.mangrove;
-    const databases: Awaited<ReturnType<typeof open>>[] = [];
-    let refused: { code?: string; retryable?: boolean } = {};
-    while (databases.length < most && refused.code === undefined) {
-      await open('many', { storage: 'memory' }).then((db) => databases.push(db), (error: typeof refused) => { refused = error; });
-    }
-    const count = databases.length;
-    await Promise.all(databases.map((db) => db.close()));
-    const again = await open('many', { storage: 'memory' });
-    await again.set('a', 1);
-    const value = await again.get('a');
-    await again.close();
-    return { count, refused: { code: refused.code, retryable: refused.retryable }, value };
-  }, isLimited ? 1000 : ENOUGH);
+  const found = await page.evaluate(
+    async (most) => {
+      const { open } = window.mangrove;
+      const databases: Awaited<ReturnType<typeof open>>[] = [];
+      let refused: { code?: string; retryable?: boolean } = {};
+      while (databases.length < most && refused.code === undefined) {
+        await open('many', { storage: 'memory' }).then(
+          (db) => databases.push(db),
+          (error: typeof refused) => {
+            refused = error;
+          },
+        );
+      }
+      const count = databases.length;
+      await Promise.all(databases.map((db) => db.close()));
+      const again = await open('many', { storage: 'memory' });
+      await again.set('a', 1);
+      const value = await again.get('a');
+      await again.close();
+      return { count, refused: { code: refused.code, retryable: refused.retryable }, value };
+    },
+    isLimited ? 1000 : ENOUGH,
+  );
   expect(found.refused).toEqual(isLimited ? { code: 'KV_IO', retryable: true } : {});
   if (isLimited) expect(found.count).toBeGreaterThan(50);
   else expect(found.count).toBe(ENOUGH);
@@ -55,7 +63,10 @@ test('closed databases take no room even while they are referenced', async ({ pr
             if (at + from.length > get(name).length) resize(name, at + from.length);
             get(name).set(from, at);
           },
-          flush: () => {}, size: () => get(name).length, truncate: (size: number) => resize(name, size), close: () => {},
+          flush: () => {},
+          size: () => get(name).length,
+          truncate: (size: number) => resize(name, size),
+          close: () => {},
         };
       };
       return { open, list: () => [...files.keys()], remove: (name: string) => files.delete(name) };

@@ -18,7 +18,7 @@ test('databases are independent, calls take effect in order, values survive a re
     await a.close();
     await b.close();
     const again = await open('a');
-    const kept = await again.get('k') as { when: Date; bytes: Uint8Array; set: Set<bigint> };
+    const kept = (await again.get('k')) as { when: Date; bytes: Uint8Array; set: Set<bigint> };
     await again.close();
     return {
       got: [(got[0] as { from: string }).from, got[1], got[2], got[3] === undefined],
@@ -50,22 +50,35 @@ test('bad input gets typed errors, and a second opener shares the database', asy
       value: await code(() => db.set('k', () => 0)),
       undefinedValue: await code(() => db.set('k', undefined)),
       absent: await code(() => open('nowhere', { create: false })),
-      exclusive: await code(async () => { await db.close(); await open('errors', { exclusive: true }); }),
+      exclusive: await code(async () => {
+        await db.close();
+        await open('errors', { exclusive: true });
+      }),
       closed: await code(() => db.get('kept')),
       second: '',
       destroyed: '',
       kept: 0 as unknown,
     };
     const again = await open('errors');
-    found.second = await code(async () => { await (await open('errors')).close(); });
+    found.second = await code(async () => {
+      await (await open('errors')).close();
+    });
     found.destroyed = await code(() => destroy('errors'));
     found.kept = await again.get('kept');
     await again.close();
     return found;
   });
   expect(codes).toEqual({
-    key: 'KV_INVALID_KEY', longKey: 'KV_KEY_TOO_LARGE', value: 'KV_INVALID_VALUE', undefinedValue: 'KV_INVALID_VALUE',
-    absent: 'KV_NOT_FOUND', exclusive: 'KV_EXISTS', closed: 'KV_CLOSED', second: 'none', destroyed: 'KV_LOCKED', kept: 1,
+    key: 'KV_INVALID_KEY',
+    longKey: 'KV_KEY_TOO_LARGE',
+    value: 'KV_INVALID_VALUE',
+    undefinedValue: 'KV_INVALID_VALUE',
+    absent: 'KV_NOT_FOUND',
+    exclusive: 'KV_EXISTS',
+    closed: 'KV_CLOSED',
+    second: 'none',
+    destroyed: 'KV_LOCKED',
+    kept: 1,
   });
 });
 
@@ -75,7 +88,10 @@ test('a foreign file is refused and left unchanged', async ({ profile }) => {
   const result = await page.evaluate(async () => {
     const { open } = window.mangrove;
     const root = await navigator.storage.getDirectory();
-    const directory = await (await root.getDirectoryHandle('mangrove', { create: true })).getDirectoryHandle('foreign', { create: true });
+    const directory = await (await root.getDirectoryHandle('mangrove', { create: true })).getDirectoryHandle(
+      'foreign',
+      { create: true },
+    );
     const handle = await directory.getFileHandle('data', { create: true });
     const writable = await handle.createWritable();
     await writable.write('this is not a database '.repeat(1000));
@@ -87,7 +103,7 @@ test('a foreign file is refused and left unchanged', async ({ profile }) => {
     } catch (error) {
       code = (error as { code: string }).code;
     }
-    return { code, unchanged: before === await (await handle.getFile()).text() };
+    return { code, unchanged: before === (await (await handle.getFile()).text()) };
   });
   expect(result).toEqual({ code: 'KV_CORRUPT', unchanged: true });
 });
@@ -102,14 +118,22 @@ test('keys sort as in IndexedDB', async ({ profile }) => {
       state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
       return (state >>> 8) % limit;
     };
-    const text = (): string => Array.from({ length: below(4) }, () => String.fromCharCode([0, 97, 98, 0xff, 0x800, 0xd800, 0xdc00, 0xffff][below(8)]!)).join('');
+    const text = (): string =>
+      Array.from({ length: below(4) }, () =>
+        String.fromCharCode([0, 97, 98, 0xff, 0x800, 0xd800, 0xdc00, 0xffff][below(8)]!),
+      ).join('');
     const key = (depth: number): IDBValidKey => {
       switch (below(depth < 3 ? 5 : 4)) {
-        case 0: return [0, 1, -1, 0.5, 1e300, -1e-300, Infinity, -Infinity, below(1000)][below(9)]!;
-        case 1: return new Date(below(2_000_000) - 1_000_000);
-        case 2: return text();
-        case 3: return Uint8Array.from({ length: below(4) }, () => [0, 1, 255][below(3)]!);
-        default: return Array.from({ length: below(4) }, () => key(depth + 1));
+        case 0:
+          return [0, 1, -1, 0.5, 1e300, -1e-300, Infinity, -Infinity, below(1000)][below(9)]!;
+        case 1:
+          return new Date(below(2_000_000) - 1_000_000);
+        case 2:
+          return text();
+        case 3:
+          return Uint8Array.from({ length: below(4) }, () => [0, 1, 255][below(3)]!);
+        default:
+          return Array.from({ length: below(4) }, () => key(depth + 1));
       }
     };
     let wrong = 0;
@@ -147,7 +171,10 @@ test('the engine runs in the same thread on request, and is refused where that i
     memory.sync.set('a', 1);
     const found = [memory.sync.get('a'), await memory.get('a')];
     await memory.close();
-    const code = await window.mangrove.open('file', { thread: 'same' }).then(() => 'none', (error: { code: string }) => error.code);
+    const code = await window.mangrove.open('file', { thread: 'same' }).then(
+      () => 'none',
+      (error: { code: string }) => error.code,
+    );
     return [...found, code];
   });
   expect(inPage).toEqual([1, 1, 'KV_UNSUPPORTED']);

@@ -27,16 +27,20 @@ async function openTab(context: BrowserContext, storage?: Storage): Promise<Page
 
 /** Adds listeners to a page whose database is open; each saves under a key of its own. */
 function saveWhenLeft(page: Page): Promise<void> {
-  return page.evaluate(([events, count]) => {
-    for (const event of events) {
-      const [type, target] = event.split(' ').reverse() as [string, string?];
-      for (let index = 0; index < count; index++) {
-        (target === 'document' ? document : window).addEventListener(type, () => {
-          if (type === 'pagehide' || document.visibilityState === 'hidden') void window.db.set(`${event} ${index}`, 'x'.repeat(index * 10_000));
-        });
+  return page.evaluate(
+    ([events, count]) => {
+      for (const event of events) {
+        const [type, target] = event.split(' ').reverse() as [string, string?];
+        for (let index = 0; index < count; index++) {
+          (target === 'document' ? document : window).addEventListener(type, () => {
+            if (type === 'pagehide' || document.visibilityState === 'hidden')
+              void window.db.set(`${event} ${index}`, 'x'.repeat(index * 10_000));
+          });
+        }
       }
-    }
-  }, [EVENTS, COUNT] as const);
+    },
+    [EVENTS, COUNT] as const,
+  );
 }
 
 const SAVED = EVENTS.flatMap((event) => Array.from({ length: COUNT }, (_, index) => `${event} ${index}`)).sort();
@@ -109,13 +113,18 @@ test('an open in a prerendered page has its time from when the page is shown', a
     const { getDirectory } = navigator.storage;
     // Until the page is shown, nothing is answered.
     navigator.storage.getDirectory = async () => {
-      while ((document as { prerendering?: boolean }).prerendering) await new Promise((resolve) => document.addEventListener('prerenderingchange', resolve));
+      while ((document as { prerendering?: boolean }).prerendering)
+        await new Promise((resolve) => document.addEventListener('prerenderingchange', resolve));
       return getDirectory.call(navigator.storage);
     };
     const note = (what: string, promise: Promise<unknown>): unknown =>
-      promise.then(() => window.seen.push(what), (error: { code?: string }) => window.seen.push(`${what} ${error.code}`));
+      promise.then(
+        () => window.seen.push(what),
+        (error: { code?: string }) => window.seen.push(`${what} ${error.code}`),
+      );
     note('support', checkSupport());
-    for (const storage of ['opfs', 'indexeddb', 'memory'] as const) note(storage, open('prerendered', { storage, lockTimeout: 1000 }));
+    for (const storage of ['opfs', 'indexeddb', 'memory'] as const)
+      note(storage, open('prerendered', { storage, lockTimeout: 1000 }));
   });
   for (let minutes = 0; minutes < 3; minutes++) await page.clock.runFor(60_000);
   expect(await page.evaluate(() => window.seen)).toEqual([]);
@@ -123,10 +132,12 @@ test('an open in a prerendered page has its time from when the page is shown', a
     Object.defineProperty(document, 'prerendering', { value: false });
     document.dispatchEvent(new Event('prerenderingchange'));
   });
-  await expect.poll(async () => {
-    await page.clock.runFor(50);
-    return page.evaluate(() => [...window.seen].sort());
-  }).toEqual(['indexeddb', 'memory', 'opfs', 'support']);
+  await expect
+    .poll(async () => {
+      await page.clock.runFor(50);
+      return page.evaluate(() => [...window.seen].sort());
+    })
+    .toEqual(['indexeddb', 'memory', 'opfs', 'support']);
 });
 
 for (const storage of ['opfs', 'indexeddb'] as const) {
@@ -140,18 +151,27 @@ for (const storage of ['opfs', 'indexeddb'] as const) {
     await tabs[0]?.evaluate(async (blob) => {
       await (await caches.open('left')).put('/backup', new Response(blob));
     }, backup as never);
-    const restoring = (lockTimeout: number): Promise<string> => page.evaluate(async ([at, wait]) => {
-      const stored = await (await caches.open('left')).match('/backup');
-      return window.mangrove.restore('left', await (stored as Response).blob(), { overwrite: true, ...at, lockTimeout: wait as number })
-        .then(() => 'done', ({ code }: { code: string }) => code);
-    }, [place, lockTimeout] as const);
+    const restoring = (lockTimeout: number): Promise<string> =>
+      page.evaluate(
+        async ([at, wait]) => {
+          const stored = await (await caches.open('left')).match('/backup');
+          return window.mangrove
+            .restore('left', await (stored as Response).blob(), { overwrite: true, ...at, lockTimeout: wait as number })
+            .then(
+              () => 'done',
+              ({ code }: { code: string }) => code,
+            );
+        },
+        [place, lockTimeout] as const,
+      );
     await tabs[1]?.evaluate(() => {
       window.events = [];
       window.db.addEventListener('blocked', () => window.events.push('blocked'));
     });
     expect(await restoring(0)).toBe('KV_LOCKED');
     await expect.poll(() => tabs[1]?.evaluate(() => window.events)).toContain('blocked');
-    for (const tab of tabs) await tab.evaluate(() => window.db.addEventListener('blocked', () => void window.db.close()));
+    for (const tab of tabs)
+      await tab.evaluate(() => window.db.addEventListener('blocked', () => void window.db.close()));
     expect(await restoring(60_000)).toBe('done');
     await openIn(page, storage);
     expect(await page.evaluate(() => window.db.get('of'))).toBe('before');
@@ -178,34 +198,52 @@ for (const [where, html] of Object.entries({
     await frame?.waitForFunction(() => document.title === 'ready');
     const found = await frame?.evaluate(async () => {
       const { checkSupport, list, open } = window.mangrove;
-      const failure = (promise: Promise<unknown>): Promise<unknown> => promise.then(() => 'none', ({ code, message }: { code: string; message: string }) => `${code} ${message}`);
+      const failure = (promise: Promise<unknown>): Promise<unknown> =>
+        promise.then(
+          () => 'none',
+          ({ code, message }: { code: string; message: string }) => `${code} ${message}`,
+        );
       const support = await checkSupport();
       const db = await open('nowhere', { onUnavailable: 'memory' });
       await db.set('k', 1);
-      const found = [support.ok ? '' : support.reason, await failure(open('nowhere')), db.persistence, await db.get('k'), await failure(list())];
+      const found = [
+        support.ok ? '' : support.reason,
+        await failure(open('nowhere')),
+        db.persistence,
+        await db.get('k'),
+        await failure(list()),
+      ];
       await db.close();
       return found;
     });
     const opaque = expect.stringMatching(/^KV_UNSUPPORTED .*\(opaque-origin\)$/);
-    expect(found).toEqual(['opaque-origin', opaque, 'memory', 1, expect.stringMatching(/^KV_UNSUPPORTED .*\((?:opaque-origin|no-opfs)\)$/)]);
+    expect(found).toEqual([
+      'opaque-origin',
+      opaque,
+      'memory',
+      1,
+      expect.stringMatching(/^KV_UNSUPPORTED .*\((?:opaque-origin|no-opfs)\)$/),
+    ]);
   });
 }
 
 test('a service worker and a page have a database in IndexedDB in turns', async ({ profile }) => {
   const page = await emptyTab(await profile.launch());
-  const ask = (): Promise<unknown> => page.evaluate(async () => {
-    await navigator.serviceWorker.register('/service-worker.js', { type: 'module' });
-    const { active } = await navigator.serviceWorker.ready;
-    return new Promise((resolve) => {
-      navigator.serviceWorker.addEventListener('message', ({ data }) => resolve(data), { once: true });
-      navigator.serviceWorker.startMessages();
-      active?.postMessage('count');
+  const ask = (): Promise<unknown> =>
+    page.evaluate(async () => {
+      await navigator.serviceWorker.register('/service-worker.js', { type: 'module' });
+      const { active } = await navigator.serviceWorker.ready;
+      return new Promise((resolve) => {
+        navigator.serviceWorker.addEventListener('message', ({ data }) => resolve(data), { once: true });
+        navigator.serviceWorker.startMessages();
+        active?.postMessage('count');
+      });
     });
-  });
-  const starts = (): Promise<unknown> => page.evaluate(async () => {
-    window.db = await window.mangrove.open('service worker', { storage: 'indexeddb' });
-    return window.db.get('starts');
-  });
+  const starts = (): Promise<unknown> =>
+    page.evaluate(async () => {
+      window.db = await window.mangrove.open('service worker', { storage: 'indexeddb' });
+      return window.db.get('starts');
+    });
   expect(await ask()).toEqual([1, true, 'indexeddb']);
   expect(await starts()).toBe(1);
   // The page has it.

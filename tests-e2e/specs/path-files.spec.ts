@@ -18,7 +18,10 @@ const CALLS = 200;
 interface Coverage {
   readonly result: readonly {
     readonly url: string;
-    readonly functions: readonly { readonly functionName: string; readonly ranges: readonly { readonly startOffset: number; readonly count: number }[] }[];
+    readonly functions: readonly {
+      readonly functionName: string;
+      readonly ranges: readonly { readonly startOffset: number; readonly count: number }[];
+    }[];
   }[];
 }
 
@@ -26,13 +29,24 @@ interface Coverage {
 async function bundle(directory: string): Promise<void> {
   await build({
     entryPoints: ['index', 'worker'].map((name) => join(PACKAGE, `src/entries/${name}.ts`)),
-    outdir: directory, absWorkingDir: PACKAGE, bundle: true, format: 'esm', target: 'es2022', platform: 'browser',
-    plugins: [{
-      name: 'rare-stays-apart',
-      setup: ({ onResolve }) => onResolve({ filter: /^\.\// }, ({ path, kind }) => (kind === 'dynamic-import' ? { path, external: true } : undefined)),
-    }],
+    outdir: directory,
+    absWorkingDir: PACKAGE,
+    bundle: true,
+    format: 'esm',
+    target: 'es2022',
+    platform: 'browser',
+    plugins: [
+      {
+        name: 'rare-stays-apart',
+        setup: ({ onResolve }) =>
+          onResolve({ filter: /^\.\// }, ({ path, kind }) =>
+            kind === 'dynamic-import' ? { path, external: true } : undefined,
+          ),
+      },
+    ],
   });
-  for (const file of ['mangrove_core_bg.wasm', 'mangrove_lazy_bg.wasm']) await copyFile(join(PACKAGE, 'dist', file), join(directory, file));
+  for (const file of ['mangrove_core_bg.wasm', 'mangrove_lazy_bg.wasm'])
+    await copyFile(join(PACKAGE, 'dist', file), join(directory, file));
   await writeFile(join(directory, 'index.html'), '<!doctype html><title>path</title>');
 }
 
@@ -42,7 +56,10 @@ async function filesOf({ result }: Coverage, directory: string, found: Map<strin
     if (!/\/(?:index|worker)\.js$/.test(url)) continue;
     const text = await readFile(join(directory, new URL(url).pathname.slice(1)), 'utf8');
     const places = [...text.matchAll(/^\/\/ (\S+)$/gm)].map(({ index, 1: path = '' }) => ({ index, path }));
-    for (const { functionName, ranges: [whole] } of functions) {
+    for (const {
+      functionName,
+      ranges: [whole],
+    } of functions) {
       if (whole === undefined || whole.count < CALLS / 2) continue;
       const place = places.filter(({ index }) => index <= whole.startOffset).at(-1);
       if (!place?.path.startsWith('src/')) continue;
@@ -57,17 +74,23 @@ async function filesOf({ result }: Coverage, directory: string, found: Map<strin
 async function workerSession(page: CDPSession): Promise<(method: string, params?: object) => Promise<unknown>> {
   const waiting = new Map<number, (result: unknown) => void>();
   let id = 0;
-  const attached = new Promise<string>((resolve) => page.on('Target.attachedToTarget', ({ sessionId }) => resolve(sessionId)));
+  const attached = new Promise<string>((resolve) =>
+    page.on('Target.attachedToTarget', ({ sessionId }) => resolve(sessionId)),
+  );
   page.on('Target.receivedMessageFromTarget', ({ message }) => {
     const reply = JSON.parse(message) as { id?: number; result?: unknown };
     if (reply.id !== undefined) waiting.get(reply.id)?.(reply.result);
   });
   await page.send('Target.setAutoAttach', { autoAttach: true, waitForDebuggerOnStart: false, flatten: false } as never);
   const sessionId = await attached;
-  return (method, params = {}) => new Promise((resolve) => {
-    waiting.set(++id, resolve);
-    void page.send('Target.sendMessageToTarget' as never, { sessionId, message: JSON.stringify({ id, method, params }) } as never);
-  });
+  return (method, params = {}) =>
+    new Promise((resolve) => {
+      waiting.set(++id, resolve);
+      void page.send(
+        'Target.sendMessageToTarget' as never,
+        { sessionId, message: JSON.stringify({ id, method, params }) } as never,
+      );
+    });
 }
 
 interface Running {
@@ -76,16 +99,23 @@ interface Running {
 
 /** The functions that ran at least every other time, by file. */
 async function pathOf(verb: 'get' | 'set', page: Page, directory: string): Promise<Map<string, Set<string>>> {
-  await page.evaluate(async ([name, count]) => {
-    const { open } = await import(/* @vite-ignore */ '/index.js' as string) as typeof import('mangrove-kv');
-    const db = await open(name);
-    const entries = Array.from({ length: count }, (_, at) => [`key ${at}`, { name: `key ${at}`, at }] as const);
-    await db.setMany(entries);
-    const call = { get: (key: string) => db.get(key), set: (key: string, value: object) => db.set(key, value) }[name];
-    const running: Running = { run: async () => { for (const [key, value] of entries) await call(key, value); } };
-    Object.assign(globalThis, running);
-    await running.run();
-  }, [verb, CALLS] as const);
+  await page.evaluate(
+    async ([name, count]) => {
+      const { open } = (await import(/* @vite-ignore */ '/index.js' as string)) as typeof import('mangrove-kv');
+      const db = await open(name);
+      const entries = Array.from({ length: count }, (_, at) => [`key ${at}`, { name: `key ${at}`, at }] as const);
+      await db.setMany(entries);
+      const call = { get: (key: string) => db.get(key), set: (key: string, value: object) => db.set(key, value) }[name];
+      const running: Running = {
+        run: async () => {
+          for (const [key, value] of entries) await call(key, value);
+        },
+      };
+      Object.assign(globalThis, running);
+      await running.run();
+    },
+    [verb, CALLS] as const,
+  );
 
   const session = await page.context().newCDPSession(page);
   const worker = await workerSession(session);
@@ -98,7 +128,7 @@ async function pathOf(verb: 'get' | 'set', page: Page, directory: string): Promi
 
   const found = new Map<string, Set<string>>();
   await filesOf(await session.send('Profiler.takePreciseCoverage'), directory, found);
-  await filesOf(await worker('Profiler.takePreciseCoverage') as Coverage, directory, found);
+  await filesOf((await worker('Profiler.takePreciseCoverage')) as Coverage, directory, found);
   return found;
 }
 

@@ -9,7 +9,10 @@ const QUOTA_BYTES = 8 << 20;
 /** Sets the origin's quota; without a number, restores the browser's own. */
 async function setQuota(context: BrowserContext, page: Page, quotaSize?: number): Promise<void> {
   const session = await context.newCDPSession(page);
-  await session.send('Storage.overrideQuotaForOrigin', { origin: HARNESS_URL, ...(quotaSize === undefined ? {} : { quotaSize }) });
+  await session.send('Storage.overrideQuotaForOrigin', {
+    origin: HARNESS_URL,
+    ...(quotaSize === undefined ? {} : { quotaSize }),
+  });
   // The session stays open for the test, in case the override ends with it.
 }
 
@@ -21,30 +24,39 @@ interface Load {
 
 /** Stores until there is no room; returns the number of acknowledged entries and the refusal. */
 function fill(page: Page, name: string, load: Load): Promise<{ count: number; failure: unknown[]; found: unknown[] }> {
-  return page.evaluate(async ({ name, load: { perCommit, valueBytes, durability } }) => {
-    const { open } = window.mangrove;
-    const db = await open<number, Uint8Array>(name);
-    Object.assign(window, { db });
-    const value = (): Uint8Array => {
-      const bytes = new Uint8Array(valueBytes);
-      for (let at = 0; at < valueBytes; at += 65_536) crypto.getRandomValues(bytes.subarray(at, at + 65_536));
-      return bytes;
-    };
-    let count = 0;
-    let failure: unknown[] = [];
-    while (failure.length === 0) {
-      const entries = Array.from({ length: perCommit }, (_, index) => [count + index, value()] as const);
-      try {
-        await db.setMany(entries, { durability });
-        count += perCommit;
-      } catch (error) {
-        const { code, retryable } = error as { code?: string; retryable?: boolean };
-        failure = [code ?? String(error), retryable];
+  return page.evaluate(
+    async ({ name, load: { perCommit, valueBytes, durability } }) => {
+      const { open } = window.mangrove;
+      const db = await open<number, Uint8Array>(name);
+      Object.assign(window, { db });
+      const value = (): Uint8Array => {
+        const bytes = new Uint8Array(valueBytes);
+        for (let at = 0; at < valueBytes; at += 65_536) crypto.getRandomValues(bytes.subarray(at, at + 65_536));
+        return bytes;
+      };
+      let count = 0;
+      let failure: unknown[] = [];
+      while (failure.length === 0) {
+        const entries = Array.from({ length: perCommit }, (_, index) => [count + index, value()] as const);
+        try {
+          await db.setMany(entries, { durability });
+          count += perCommit;
+        } catch (error) {
+          const { code, retryable } = error as { code?: string; retryable?: boolean };
+          failure = [code ?? String(error), retryable];
+        }
       }
-    }
-    const found = [await db.count(), await db.has(count), (await db.get(count - 1))?.length, db.status, (await db.verify()).ok];
-    return { count, failure, found };
-  }, { name, load });
+      const found = [
+        await db.count(),
+        await db.has(count),
+        (await db.get(count - 1))?.length,
+        db.status,
+        (await db.verify()).ok,
+      ];
+      return { count, failure, found };
+    },
+    { name, load },
+  );
 }
 
 /**
@@ -52,19 +64,22 @@ function fill(page: Page, name: string, load: Load): Promise<{ count: number; fa
  * returns what was removed and what was left.
  */
 function goOn(page: Page, count: number, load: Load): Promise<unknown> {
-  return page.evaluate(async ({ count, load: { valueBytes, durability } }) => {
-    const { db } = window as unknown as { db: Awaited<ReturnType<typeof window.mangrove.open<number, Uint8Array>>> };
-    let removed = 0;
-    for (let key = 0; key < count; key += 2) removed += Number(await db.delete(key, { durability }));
-    await db.compact();
-    await db.set(count, new Uint8Array(valueBytes), { durability });
-    const found = [removed, await db.count(), (await db.verify()).ok];
-    await db.clear({ gte: 1, lt: count });
-    await db.compact();
-    found.push(await db.count());
-    await db.close();
-    return found;
-  }, { count, load });
+  return page.evaluate(
+    async ({ count, load: { valueBytes, durability } }) => {
+      const { db } = window as unknown as { db: Awaited<ReturnType<typeof window.mangrove.open<number, Uint8Array>>> };
+      let removed = 0;
+      for (let key = 0; key < count; key += 2) removed += Number(await db.delete(key, { durability }));
+      await db.compact();
+      await db.set(count, new Uint8Array(valueBytes), { durability });
+      const found = [removed, await db.count(), (await db.verify()).ok];
+      await db.clear({ gte: 1, lt: count });
+      await db.compact();
+      found.push(await db.count());
+      await db.close();
+      return found;
+    },
+    { count, load },
+  );
 }
 
 const LOADS: Record<string, Load> = {
@@ -77,7 +92,9 @@ const LOADS: Record<string, Load> = {
 
 for (const [name, load] of Object.entries(LOADS)) {
   for (const reloads of [false, true]) {
-    test(`at the quota writes are refused and all else works: ${name}${reloads ? ', after a reload' : ''}`, async ({ profile }) => {
+    test(`at the quota writes are refused and all else works: ${name}${reloads ? ', after a reload' : ''}`, async ({
+      profile,
+    }) => {
       const context = await profile.launch();
       const page = await context.newPage();
       await page.goto(HARNESS_URL);
@@ -87,7 +104,8 @@ for (const [name, load] of Object.entries(LOADS)) {
       expect(found).toEqual([count, false, load.valueBytes, 'open', true]);
       expect(count).toBeGreaterThan(5);
       if (reloads) {
-        if (load.durability === 'none') await page.evaluate(() => (window as unknown as { db: { flush(): Promise<void> } }).db.flush());
+        if (load.durability === 'none')
+          await page.evaluate(() => (window as unknown as { db: { flush(): Promise<void> } }).db.flush());
         await page.reload();
         const kept = await page.evaluate(async () => {
           const db = await window.mangrove.open('full', { create: false });
@@ -125,7 +143,12 @@ test('a transaction larger than the quota leaves nothing', async ({ profile }) =
     const codes: unknown[] = [];
     for (let round = 0; round < 2; round++) {
       const tried = db.setMany(Array.from({ length: 20_000 }, (_, index) => [index, value()] as const));
-      codes.push(await tried.then(() => 'none', (error: { code?: string }) => error.code));
+      codes.push(
+        await tried.then(
+          () => 'none',
+          (error: { code?: string }) => error.code,
+        ),
+      );
     }
     const found = [...codes, await db.count(), (await db.verify()).ok];
     await db.set(0, value());
@@ -150,12 +173,23 @@ test('IndexedDB at the quota: acknowledged writes are there after reopening', as
     let count = 0;
     let code: unknown;
     while (code === undefined) {
-      await db.set(count, crypto.getRandomValues(new Uint8Array(50_000))).then(() => count++, (error: { code?: string }) => { code = error.code; });
+      await db.set(count, crypto.getRandomValues(new Uint8Array(50_000))).then(
+        () => count++,
+        (error: { code?: string }) => {
+          code = error.code;
+        },
+      );
     }
     const status = db.status;
     await db.close().catch(() => undefined);
     const again = await open<number, Uint8Array>('full', { storage });
-    return [code, status, await again.count() - count, (await again.verify()).ok, (await again.get(count - 1))?.length];
+    return [
+      code,
+      status,
+      (await again.count()) - count,
+      (await again.verify()).ok,
+      (await again.get(count - 1))?.length,
+    ];
   });
   expect(found).toEqual(['KV_QUOTA_EXCEEDED', 'open', 0, true, 50_000]);
   await setQuota(context, page);
@@ -200,36 +234,55 @@ for (const [name, [body, code, goesOn]] of Object.entries(FAULTS)) {
         const channel = new BroadcastChannel('faults');
         channel.onmessage = ({ data }) => { left = data; channel.postMessage('set'); };
       }\n`;
-      await route.fulfill({ response, body: script + await response.text() });
+      await route.fulfill({ response, body: script + (await response.text()) });
     });
     const page = await context.newPage();
     await page.goto(HARNESS_URL);
     const found = await page.evaluate(async () => {
       const { open } = window.mangrove;
       const channel = new BroadcastChannel('faults');
-      const workAfter = (writes: number): Promise<void> => new Promise((resolve) => {
-        channel.onmessage = () => resolve();
-        channel.postMessage(writes);
-      });
+      const workAfter = (writes: number): Promise<void> =>
+        new Promise((resolve) => {
+          channel.onmessage = () => resolve();
+          channel.postMessage(writes);
+        });
       const rounds: unknown[] = [];
       for (let writes = 0; writes < 3; writes++) {
         const db = await open<number, Uint8Array>(`faults ${writes}`);
-        await db.setMany(Array.from({ length: 300 }, (_, key) => [key, crypto.getRandomValues(new Uint8Array(1000))] as const));
+        await db.setMany(
+          Array.from({ length: 300 }, (_, key) => [key, crypto.getRandomValues(new Uint8Array(1000))] as const),
+        );
         await workAfter(writes);
         const codes = new Set<unknown>();
         let stored = 0;
         for (let tries = 0; tries < 6; tries++) {
-          const written = tries % 2 === 0
-            ? db.set(1000 + tries, crypto.getRandomValues(new Uint8Array(50_000)))
-            : db.setMany([[1000 + tries, new Uint8Array(100)], [0, new Uint8Array(1)]]);
-          await written.then(() => stored++, (error: { code?: string }) => codes.add(error.code));
+          const written =
+            tries % 2 === 0
+              ? db.set(1000 + tries, crypto.getRandomValues(new Uint8Array(50_000)))
+              : db.setMany([
+                  [1000 + tries, new Uint8Array(100)],
+                  [0, new Uint8Array(1)],
+                ]);
+          await written.then(
+            () => stored++,
+            (error: { code?: string }) => codes.add(error.code),
+          );
         }
-        const reads = [await db.count() - stored, (await db.get(5))?.length, db.status];
+        const reads = [(await db.count()) - stored, (await db.get(5))?.length, db.status];
         await workAfter(Infinity);
-        const later = await db.set(2000, new Uint8Array(10)).then(() => true, () => false);
+        const later = await db.set(2000, new Uint8Array(10)).then(
+          () => true,
+          () => false,
+        );
         await db.close().catch(() => undefined);
         const again = await open<number, Uint8Array>(`faults ${writes}`, { create: false });
-        rounds.push([[...codes], reads, later, await again.count() - stored - Number(later), (await again.verify()).ok]);
+        rounds.push([
+          [...codes],
+          reads,
+          later,
+          (await again.count()) - stored - Number(later),
+          (await again.verify()).ok,
+        ]);
         await again.close();
       }
       return rounds;

@@ -3,12 +3,17 @@ import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
 for (const isStrict of [false, true]) {
-  test(`a live query renders in React once per change and without tearing${isStrict ? ', in strict mode' : ''}`, async ({ profile }) => {
+  test(`a live query renders in React once per change and without tearing${isStrict ? ', in strict mode' : ''}`, async ({
+    profile,
+  }) => {
     const page = await (await profile.launch()).newPage();
     const errors: string[] = [];
     page.on('pageerror', (error) => errors.push(String(error)));
     // Collects React's warnings; the 404 is the browser's request for an icon that does not exist.
-    page.on('console', (message) => message.type() === 'error' && !message.text().includes('404') && errors.push(message.text()));
+    page.on(
+      'console',
+      (message) => message.type() === 'error' && !message.text().includes('404') && errors.push(message.text()),
+    );
     await page.goto(HARNESS_URL);
     await page.evaluate((isStrict) => window.mountReact(isStrict), isStrict);
     const first = page.locator('#first');

@@ -20,34 +20,50 @@ const test = base.extend<{ context: BrowserContext; cluster: Cluster }>({
 test.skip(process.env['NATS_SERVER'] === undefined, 'needs nats-server: node .ci/setup.mjs --replication');
 
 async function start(page: Page, { servers }: Cluster, device: string, isInWorker = false): Promise<Page> {
-  await page.evaluate(([name, addresses, withWorker]) => window.startSync(name, addresses, withWorker), [device, servers, isInWorker] as const);
+  await page.evaluate(([name, addresses, withWorker]) => window.startSync(name, addresses, withWorker), [
+    device,
+    servers,
+    isInWorker,
+  ] as const);
   return page;
 }
 
-const open = async (context: BrowserContext, cluster: Cluster, device = 'a', isInWorker = false): Promise<Page> => start(await emptyTab(context), cluster, device, isInWorker);
+const open = async (context: BrowserContext, cluster: Cluster, device = 'a', isInWorker = false): Promise<Page> =>
+  start(await emptyTab(context), cluster, device, isInWorker);
 
 const note = (page: Page, key: string, value: unknown = true): Promise<void> =>
-  page.evaluate(([at, what]) => window.replicated.db.collection('notes').set(at as string, what), [key, value] as const);
+  page.evaluate(([at, what]) => window.replicated.db.collection('notes').set(at as string, what), [
+    key,
+    value,
+  ] as const);
 
-const noted = (page: Page): Promise<unknown> => page.evaluate(() => window.replicated.db.collection('notes').keys().toArray());
+const noted = (page: Page): Promise<unknown> =>
+  page.evaluate(() => window.replicated.db.collection('notes').keys().toArray());
 
 /** Adds to a counter that all devices share. */
-const bump = (page: Page): Promise<unknown> => page.evaluate(() => window.replicated.replication.transaction(
-  (tx) => tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1),
-));
+const bump = (page: Page): Promise<unknown> =>
+  page.evaluate(() =>
+    window.replicated.replication.transaction((tx) =>
+      tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1),
+    ),
+  );
 
 const flush = (page: Page): Promise<void> => page.evaluate(() => window.replicated.replication.flush());
-const contents = (page: Page): Promise<unknown> => page.evaluate(async () => JSON.stringify(await Promise.all(
-  ['notes', 'accounts'].map((name) => window.replicated.db.collection(name).entries().toArray()),
-)));
+const contents = (page: Page): Promise<unknown> =>
+  page.evaluate(async () =>
+    JSON.stringify(
+      await Promise.all(['notes', 'accounts'].map((name) => window.replicated.db.collection(name).entries().toArray())),
+    ),
+  );
 const appends = (page: Page): Promise<number> => page.evaluate(() => window.replicated.appends);
 const state = (page: Page): Promise<string> => page.evaluate(() => JSON.stringify(window.replicated.replication.state));
-const shows = (page: Page, text: string | RegExp): Promise<void> => expect(page.locator('#replication')).toHaveText(text, { timeout: 30_000 });
+const shows = (page: Page, text: string | RegExp): Promise<void> =>
+  expect(page.locator('#replication')).toHaveText(text, { timeout: 30_000 });
 
 /** Waits until two pages have the same entries, and nothing to send. */
 async function meet(one: Page, other: Page): Promise<void> {
   await Promise.all([flush(one), flush(other)]);
-  await expect.poll(async () => await contents(one) === await contents(other), { timeout: 30_000 }).toBe(true);
+  await expect.poll(async () => (await contents(one)) === (await contents(other)), { timeout: 30_000 }).toBe(true);
 }
 
 test('all tabs see state, errors and conflicts of the one that replicates', async ({ context, cluster }) => {
@@ -71,7 +87,8 @@ test('all tabs see state, errors and conflicts of the one that replicates', asyn
   for (const page of [...tabs, late, other]) await shows(page, 'live, 0 pending, no error');
   await meet(tabs[0], other);
   const conflict = { collection: 'notes', key: 'k', mine: 'mine', theirs: 'theirs' };
-  for (const page of [...tabs, late]) await expect.poll(() => page.evaluate(() => window.replicated.conflicts)).toEqual([conflict]);
+  for (const page of [...tabs, late])
+    await expect.poll(() => page.evaluate(() => window.replicated.conflicts)).toEqual([conflict]);
   const resolved = await Promise.all([...tabs, late].map((page) => page.evaluate(() => window.replicated.resolved)));
   expect(resolved.flat()).toEqual([conflict]);
   const { position } = JSON.parse(await state(tabs[2]));
@@ -80,7 +97,10 @@ test('all tabs see state, errors and conflicts of the one that replicates', asyn
   expect((await Promise.all([...tabs, late].map(appends))).filter((count) => count > 0)).toHaveLength(1);
 });
 
-test('tabs close, reload and freeze: another one takes over, nothing is lost and nothing happens twice', async ({ context, cluster }) => {
+test('tabs close, reload and freeze: another one takes over, nothing is lost and nothing happens twice', async ({
+  context,
+  cluster,
+}) => {
   test.setTimeout(180_000);
   const other = await open(context, cluster, 'b');
   const first = await open(context, cluster);
@@ -89,15 +109,17 @@ test('tabs close, reload and freeze: another one takes over, nothing is lost and
   const keys: string[] = [];
   let bumps = 0;
   const work = async (pages: readonly Page[], round: string): Promise<void> => {
-    await Promise.all(pages.map(async (page, at) => {
-      for (let nth = 0; nth < 5; nth++) {
-        const key = `${round} ${at} ${nth}`;
-        await note(page, key);
-        keys.push(key);
-        await bump(page);
-        bumps++;
-      }
-    }));
+    await Promise.all(
+      pages.map(async (page, at) => {
+        for (let nth = 0; nth < 5; nth++) {
+          const key = `${round} ${at} ${nth}`;
+          await note(page, key);
+          keys.push(key);
+          await bump(page);
+          bumps++;
+        }
+      }),
+    );
   };
   await work([first, ...tabs, other], 'at first');
   const [closing] = await Promise.all([first.close(), work(tabs, 'while the leader closes')]);
@@ -112,15 +134,21 @@ test('tabs close, reload and freeze: another one takes over, nothing is lost and
   const second = await leading();
   const rest = tabs.filter((page) => page !== second);
   await Promise.all([
-    second.reload().then(() => second.waitForFunction(() => document.title === 'ready')).then(() => start(second, cluster, 'a')),
+    second
+      .reload()
+      .then(() => second.waitForFunction(() => document.title === 'ready'))
+      .then(() => start(second, cluster, 'a')),
     work(rest, 'while the leader reloads'),
   ]);
   await shows(second, /^live/);
   const third = await leading();
   expect(third === second).toBe(false);
   await setFrozen(third, true);
-  await work(tabs.filter((page) => page !== third), 'while a tab is frozen');
-  expect(await leading() === third).toBe(false);
+  await work(
+    tabs.filter((page) => page !== third),
+    'while a tab is frozen',
+  );
+  expect((await leading()) === third).toBe(false);
   await setFrozen(third, false);
   await shows(third, /^live/);
   await work(tabs, 'at last');
@@ -129,7 +157,12 @@ test('tabs close, reload and freeze: another one takes over, nothing is lost and
   expect(await other.evaluate(() => window.replicated.db.collection('accounts').get('n'))).toBe(bumps);
   const seen = await other.evaluate(() => window.replicated.seen.filter((key) => key !== 'probe'));
   expect(seen.sort()).toEqual(keys.sort());
-  expect(await Promise.all([...tabs, other].map((page) => page.evaluate(() => window.replicated.errors)))).toEqual([[], [], [], []]);
+  expect(await Promise.all([...tabs, other].map((page) => page.evaluate(() => window.replicated.errors)))).toEqual([
+    [],
+    [],
+    [],
+    [],
+  ]);
 });
 
 test('a strict transaction runs again if the tab that kept its reads is gone', async ({ context, cluster }) => {
@@ -142,8 +175,11 @@ test('a strict transaction runs again if the tab that kept its reads is gone', a
     let count = 0;
     await window.replicated.replication.transaction(async (tx) => {
       const accounts = tx.collection<string, number>('accounts');
-      const old = await accounts.get('n') ?? 0;
-      if (++count === 1) await new Promise((resolve) => { Object.assign(window, { go: resolve }); });
+      const old = (await accounts.get('n')) ?? 0;
+      if (++count === 1)
+        await new Promise((resolve) => {
+          Object.assign(window, { go: resolve });
+        });
       await accounts.set('n', old + 1);
     });
     return count;
@@ -156,7 +192,10 @@ test('a strict transaction runs again if the tab that kept its reads is gone', a
   expect(await tab.evaluate(() => window.replicated.db.collection('accounts').get('n'))).toBe(1);
 });
 
-test('offline, tabs go on, and a strict transaction of a waiting tab takes effect once the log answers', async ({ context, cluster }) => {
+test('offline, tabs go on, and a strict transaction of a waiting tab takes effect once the log answers', async ({
+  context,
+  cluster,
+}) => {
   test.setTimeout(120_000);
   const tabs = [await open(context, cluster), await open(context, cluster)] as const;
   const other = await open(context, cluster, 'b');
@@ -180,7 +219,10 @@ test('offline, tabs go on, and a strict transaction of a waiting tab takes effec
   expect(await noted(other)).toEqual(['offline 0', 'offline 1']);
 });
 
-test('after a logout nothing is sent, and what was written is sent once after the next login', async ({ context, cluster }) => {
+test('after a logout nothing is sent, and what was written is sent once after the next login', async ({
+  context,
+  cluster,
+}) => {
   test.setTimeout(120_000);
   const tabs = [await open(context, cluster), await open(context, cluster)] as const;
   const other = await open(context, cluster, 'b');
@@ -205,7 +247,12 @@ test('after a logout nothing is sent, and what was written is sent once after th
   const again = await open(context, cluster);
   await meet(again, other);
   expect(await noted(other)).toEqual(['before', 'logged out', 'meanwhile', 'pending']);
-  expect((await other.evaluate(() => window.replicated.seen)).sort()).toEqual(['before', 'logged out', 'meanwhile', 'pending']);
+  expect((await other.evaluate(() => window.replicated.seen)).sort()).toEqual([
+    'before',
+    'logged out',
+    'meanwhile',
+    'pending',
+  ]);
 });
 
 test('while the tab that replicates hangs, others show that, and go on', async ({ context, cluster, browserName }) => {
@@ -230,9 +277,16 @@ test('while the tab that replicates hangs, others show that, and go on', async (
   expect(await other.evaluate(() => window.replicated.db.collection('accounts').get('n'))).toBe(1);
 });
 
-test('a worker replicates for its page and for other tabs, and another one takes over', async ({ context, cluster }) => {
+test('a worker replicates for its page and for other tabs, and another one takes over', async ({
+  context,
+  cluster,
+}) => {
   test.setTimeout(120_000);
-  const tabs = [await open(context, cluster, 'a', true), await open(context, cluster, 'a', true), await open(context, cluster, 'a', true)] as const;
+  const tabs = [
+    await open(context, cluster, 'a', true),
+    await open(context, cluster, 'a', true),
+    await open(context, cluster, 'a', true),
+  ] as const;
   const other = await open(context, cluster, 'b');
   for (const page of [...tabs, other]) await shows(page, 'live, 0 pending, no error');
   await note(tabs[1], 'k', 'old');
@@ -266,10 +320,14 @@ test('a worker replicates for its page and for other tabs, and another one takes
   for (const page of [...tabs, other]) await shows(page, 'live, 0 pending, no error');
   await meet(leading, other);
   const conflict = { collection: 'notes', key: 'k', mine: 'mine', theirs: 'theirs' };
-  await expect.poll(async () => (await Promise.all(tabs.map((page) => page.evaluate(() => window.replicated.resolved)))).flat()).toEqual([conflict]);
+  await expect
+    .poll(async () => (await Promise.all(tabs.map((page) => page.evaluate(() => window.replicated.resolved)))).flat())
+    .toEqual([conflict]);
   for (const page of tabs) expect(await page.evaluate(() => window.replicated.conflicts)).toEqual([conflict]);
   const { position } = JSON.parse(await state(leading));
   expect(await leading.evaluate(() => window.replicated.replication.compact())).toEqual({ position: position + 1 });
   expect(await other.evaluate(() => window.replicated.db.collection('accounts').get('n'))).toBe(8);
-  expect((await Promise.all([...tabs, other].map((page) => page.evaluate(() => window.replicated.errors)))).flat()).toEqual([]);
+  expect(
+    (await Promise.all([...tabs, other].map((page) => page.evaluate(() => window.replicated.errors)))).flat(),
+  ).toEqual([]);
 });

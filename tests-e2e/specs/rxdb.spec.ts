@@ -15,24 +15,42 @@ async function openIn(page: Page): Promise<void> {
   });
 }
 
-function call<M extends keyof Rxdb>(page: Page, method: M, ...args: Parameters<Rxdb[M]>): Promise<Awaited<ReturnType<Rxdb[M]>>> {
-  return page.evaluate(async ([method, args]) => {
-    const { rxdb } = window as unknown as { rxdb: Record<string, (...args: unknown[]) => unknown> };
-    return await rxdb[method]!(...args as unknown[]);
-  }, [method, args] as const) as Promise<Awaited<ReturnType<Rxdb[M]>>>;
+function call<M extends keyof Rxdb>(
+  page: Page,
+  method: M,
+  ...args: Parameters<Rxdb[M]>
+): Promise<Awaited<ReturnType<Rxdb[M]>>> {
+  return page.evaluate(
+    async ([method, args]) => {
+      const { rxdb } = window as unknown as { rxdb: Record<string, (...args: unknown[]) => unknown> };
+      return await rxdb[method]!(...(args as unknown[]));
+    },
+    [method, args] as const,
+  ) as Promise<Awaited<ReturnType<Rxdb[M]>>>;
 }
 
-const person = (n: number): { id: string; name: string; age: number } => ({ id: `p${String(n).padStart(4, '0')}`, name: `name ${n % 10}`, age: n % 100 });
+const person = (n: number): { id: string; name: string; age: number } => ({
+  id: `p${String(n).padStart(4, '0')}`,
+  name: `name ${n % 10}`,
+  age: n % 100,
+});
 
-test('two tabs share a database of RxDB, and follow each other\'s changes', async ({ profile }) => {
+test("two tabs share a database of RxDB, and follow each other's changes", async ({ profile }) => {
   const context = await profile.launch();
   const [first, second] = [await context.newPage(), await context.newPage()];
   await openIn(first);
-  expect(await call(first, 'insert', Array.from({ length: 500 }, (_, n) => person(n)))).toBe(500);
+  expect(
+    await call(
+      first,
+      'insert',
+      Array.from({ length: 500 }, (_, n) => person(n)),
+    ),
+  ).toBe(500);
   await openIn(second);
 
   // Both tabs show the two oldest.
-  for (const page of [first, second]) await call(page, 'follow', { selector: { age: { $gte: 50 } }, sort: [{ age: 'desc' }], limit: 2 });
+  for (const page of [first, second])
+    await call(page, 'follow', { selector: { age: { $gte: 50 } }, sort: [{ age: 'desc' }], limit: 2 });
   await expect.poll(() => call(second, 'newest')).toEqual(['p0099', 'p0199']);
   await call(first, 'insert', [{ id: 'new', name: 'new', age: 150 }]);
   for (const page of [first, second]) await expect.poll(() => call(page, 'newest')).toEqual(['new', 'p0099']);
@@ -44,7 +62,9 @@ test('two tabs share a database of RxDB, and follow each other\'s changes', asyn
   for (const page of [first, second]) await expect.poll(() => call(page, 'age', 'p0007')).toBe(27);
 
   expect(await call(second, 'count', { selector: { age: { $lt: 10 } } })).toBe(49);
-  expect(await call(second, 'find', { selector: { name: 'name 3', age: { $gt: 90 } }, sort: [{ id: 'asc' }], limit: 2 })).toEqual(['p0093', 'p0193']);
+  expect(
+    await call(second, 'find', { selector: { name: 'name 3', age: { $gt: 90 } }, sort: [{ id: 'asc' }], limit: 2 }),
+  ).toEqual(['p0093', 'p0193']);
 
   // The tab that holds the files is closed.
   await first.close();

@@ -3,7 +3,11 @@
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
-for (const [kind, place] of [['opfs', 'worker'], ['indexeddb', 'worker'], ['indexeddb', 'page']] as const) {
+for (const [kind, place] of [
+  ['opfs', 'worker'],
+  ['indexeddb', 'worker'],
+  ['indexeddb', 'page'],
+] as const) {
   test(`${kind} in a ${place} passes the storage conformance tests`, async ({ profile }) => {
     const page = await (await profile.launch()).newPage();
     await page.goto(HARNESS_URL);
@@ -14,7 +18,9 @@ for (const [kind, place] of [['opfs', 'worker'], ['indexeddb', 'worker'], ['inde
 }
 
 for (const hasWorkers of [true, false]) {
-  test(`a database in IndexedDB survives a reload and a restart, ${hasWorkers ? 'with' : 'without'} workers`, async ({ profile }) => {
+  test(`a database in IndexedDB survives a reload and a restart, ${hasWorkers ? 'with' : 'without'} workers`, async ({
+    profile,
+  }) => {
     const first = await profile.launch();
     const prepare = (hasWorkers: boolean): void => {
       if (!hasWorkers) Object.defineProperty(window, 'Worker', { value: undefined });
@@ -47,19 +53,26 @@ for (const hasWorkers of [true, false]) {
     expect(await again.evaluate(check)).toEqual(expected);
   });
 
-  test(`IndexedDB ${hasWorkers ? 'is shared by openers' : 'has one opener at a time'}, typed errors, list and destroy, ${hasWorkers ? 'with' : 'without'} workers`, async ({ profile }) => {
+  test(`IndexedDB ${hasWorkers ? 'is shared by openers' : 'has one opener at a time'}, typed errors, list and destroy, ${hasWorkers ? 'with' : 'without'} workers`, async ({
+    profile,
+  }) => {
     const page = await (await profile.launch()).newPage();
     await page.goto(HARNESS_URL);
     const found = await page.evaluate(async (hasWorkers) => {
       if (!hasWorkers) Object.defineProperty(window, 'Worker', { value: undefined });
       const { destroy, list, open } = window.mangrove;
       const storage = 'indexeddb';
-      const code = (promise: Promise<unknown>): Promise<string> => promise.then(() => 'none', (error: { code?: string }) => error.code ?? String(error));
+      const code = (promise: Promise<unknown>): Promise<string> =>
+        promise.then(
+          () => 'none',
+          (error: { code?: string }) => error.code ?? String(error),
+        );
       const absent = await code(open('a', { storage, create: false }));
       const none = await list({ storage });
       const db = await open('a', { storage });
       await db.set('k', 1);
-      const second = (lockTimeout: number): Promise<string> => code(open('a', { storage, lockTimeout }).then((other) => other.close()));
+      const second = (lockTimeout: number): Promise<string> =>
+        code(open('a', { storage, lockTimeout }).then((other) => other.close()));
       const locked = [await second(100), await second(0), await code(destroy('a', { storage }))];
       const names = (await list({ storage })).map(({ name, size }) => [name, size > 0]);
       await db.close();
@@ -71,8 +84,14 @@ for (const hasWorkers of [true, false]) {
       return { absent, none, locked, names, exclusive, removed, after: await list({ storage }), opfs: await list() };
     }, hasWorkers);
     expect(found).toEqual({
-      absent: 'KV_NOT_FOUND', none: [], locked: hasWorkers ? ['none', 'none', 'KV_LOCKED'] : ['KV_LOCKED', 'KV_LOCKED', 'KV_LOCKED'], names: [['a', true]], exclusive: 'KV_EXISTS',
-      removed: [true, false], after: [], opfs: [],
+      absent: 'KV_NOT_FOUND',
+      none: [],
+      locked: hasWorkers ? ['none', 'none', 'KV_LOCKED'] : ['KV_LOCKED', 'KV_LOCKED', 'KV_LOCKED'],
+      names: [['a', true]],
+      exclusive: 'KV_EXISTS',
+      removed: [true, false],
+      after: [],
+      opfs: [],
     });
   });
 }
@@ -83,7 +102,11 @@ test('a failed IndexedDB transaction acknowledges nothing and destroys nothing',
   const found = await page.evaluate(async () => {
     Object.defineProperty(window, 'Worker', { value: undefined });
     const { open } = window.mangrove;
-    const code = (promise: Promise<unknown>): Promise<string> => promise.then(() => 'none', (error: { code?: string }) => error.code ?? String(error));
+    const code = (promise: Promise<unknown>): Promise<string> =>
+      promise.then(
+        () => 'none',
+        (error: { code?: string }) => error.code ?? String(error),
+      );
     const db = await open('full', { storage: 'indexeddb' });
     await db.setMany(Array.from({ length: 500 }, (_, index) => [index, 'x'.repeat(1000)] as const));
     const { put } = IDBObjectStore.prototype;
@@ -94,7 +117,7 @@ test('a failed IndexedDB transaction acknowledges nothing and destroys nothing',
     };
     const values = Array.from({ length: 500 }, (_, index) => [index, Math.random().toString(36).repeat(300)] as const);
     const calls = [code(db.setMany(values)), code(db.get(0)), code(db.set('later', 1))];
-    const codes = [...await Promise.all(calls), await code(db.get(0)), db.status];
+    const codes = [...(await Promise.all(calls)), await code(db.get(0)), db.status];
     IDBObjectStore.prototype.put = put;
     const again = await open('full', { storage: 'indexeddb' });
     return { codes, count: await again.count(), value: await again.get(0), ok: (await again.verify()).ok };
@@ -135,14 +158,18 @@ test('a service worker can use databases in IndexedDB', async ({ profile }) => {
   const found = await page.evaluate(async () => {
     await navigator.serviceWorker.register('/service-worker.js', { type: 'module' });
     const { active } = await navigator.serviceWorker.ready;
-    const ask = (): Promise<unknown> => new Promise((resolve) => {
-      navigator.serviceWorker.addEventListener('message', ({ data }) => resolve(data), { once: true });
-      navigator.serviceWorker.startMessages();
-      active?.postMessage('count');
-    });
+    const ask = (): Promise<unknown> =>
+      new Promise((resolve) => {
+        navigator.serviceWorker.addEventListener('message', ({ data }) => resolve(data), { once: true });
+        navigator.serviceWorker.startMessages();
+        active?.postMessage('count');
+      });
     return [await ask(), await ask()];
   });
-  expect(found).toEqual([[1, true, 'indexeddb'], [2, true, 'indexeddb']]);
+  expect(found).toEqual([
+    [1, true, 'indexeddb'],
+    [2, true, 'indexeddb'],
+  ]);
 });
 
 test('messages executed ahead of a failing IndexedDB transaction leave a prefix', async ({ profile }) => {
@@ -167,7 +194,14 @@ test('messages executed ahead of a failing IndexedDB transaction leave a prefix'
       let acknowledged = 0;
       const calls: Promise<unknown>[] = [];
       for (let key = 0; key < 40; key++) {
-        calls.push(db.set(key, 'x'.repeat(key * 500)).then(() => { acknowledged++; }, () => undefined));
+        calls.push(
+          db.set(key, 'x'.repeat(key * 500)).then(
+            () => {
+              acknowledged++;
+            },
+            () => undefined,
+          ),
+        );
         await new Promise((resolve) => setTimeout(resolve, key % 3));
       }
       await Promise.all(calls);

@@ -9,15 +9,22 @@ interface Called {
   readonly options?: object;
 }
 
-const openCode = (page: Page, { name = 'shared', options = {} }: Called = {}): Promise<string> => page.evaluate(
-  ([database, given]) => window.mangrove.open(database, given).then(() => 'none', (error: { code?: string }) => error.code ?? String(error)),
-  [name, options] as const,
-);
-const destroyCode = (page: Page, name = 'shared'): Promise<unknown> => page.evaluate(
-  (database) => window.mangrove.destroy(database).catch((error: { code?: string }) => error.code ?? String(error)), name,
-);
+const openCode = (page: Page, { name = 'shared', options = {} }: Called = {}): Promise<string> =>
+  page.evaluate(
+    ([database, given]) =>
+      window.mangrove.open(database, given).then(
+        () => 'none',
+        (error: { code?: string }) => error.code ?? String(error),
+      ),
+    [name, options] as const,
+  );
+const destroyCode = (page: Page, name = 'shared'): Promise<unknown> =>
+  page.evaluate(
+    (database) => window.mangrove.destroy(database).catch((error: { code?: string }) => error.code ?? String(error)),
+    name,
+  );
 
-test('tabs see each other\'s commits, and another tab leads when the leader is closed', async ({ profile }) => {
+test("tabs see each other's commits, and another tab leads when the leader is closed", async ({ profile }) => {
   const context = await profile.launch();
   const first = await openTab(context);
   const second = await openTab(context);
@@ -43,7 +50,8 @@ test('a watch continues across a change of leader', async ({ profile }) => {
   await watching.evaluate(() => {
     window.seen = [];
     void (async () => {
-      for await (const commit of window.db.watch()) window.seen.push(...commit.changes.map((change) => change.type === 'set' && change.value));
+      for await (const commit of window.db.watch())
+        window.seen.push(...commit.changes.map((change) => change.type === 'set' && change.value));
     })().catch((error: unknown) => window.seen.push(String(error)));
   });
   await set(writing, 'a', 1);
@@ -61,7 +69,9 @@ test('a live query follows the writes of other tabs across a change of leader', 
   await viewing.evaluate(async () => {
     const { liveQuery } = await window.loadLive();
     const query = liveQuery(window.db, { prefix: 'row' });
-    const show = (): void => { window.seen = [query.getSnapshot().status, ...query.getSnapshot().entries.map(([, value]) => value)]; };
+    const show = (): void => {
+      window.seen = [query.getSnapshot().status, ...query.getSnapshot().entries.map(([, value]) => value)];
+    };
     query.subscribe(show);
     show();
   });
@@ -78,20 +88,27 @@ test('a live query follows the writes of other tabs across a change of leader', 
 test('transactions of several tabs conflict, are retried, and lose no update', async ({ profile }) => {
   const context = await profile.launch();
   const pages = [await openTab(context), await openTab(context), await openTab(context)];
-  const runs = await Promise.all(pages.map((page) => page.evaluate(async () => {
-    let count = 0;
-    for (let index = 0; index < 10; index++) {
-      await window.db.transaction(async (tx) => {
-        count++;
-        const old = await tx.get('n') as number | undefined ?? 0;
-        await new Promise((resolve) => {
-          setTimeout(resolve, 3);
-        });
-        await tx.set('n', old + 1);
-      }, { maxRetries: Infinity });
-    }
-    return count;
-  })));
+  const runs = await Promise.all(
+    pages.map((page) =>
+      page.evaluate(async () => {
+        let count = 0;
+        for (let index = 0; index < 10; index++) {
+          await window.db.transaction(
+            async (tx) => {
+              count++;
+              const old = ((await tx.get('n')) as number | undefined) ?? 0;
+              await new Promise((resolve) => {
+                setTimeout(resolve, 3);
+              });
+              await tx.set('n', old + 1);
+            },
+            { maxRetries: Infinity },
+          );
+        }
+        return count;
+      }),
+    ),
+  );
   expect(await Promise.all(pages.map((page) => get(page, 'n')))).toEqual([30, 30, 30]);
   expect(runs.reduce((all, count) => all + count)).toBeGreaterThanOrEqual(30);
   // A transaction forced to conflict.
@@ -111,7 +128,9 @@ test('transactions of several tabs conflict, are retried, and lose no update', a
   expect(result).toEqual([false, 'conflict', undefined]);
 });
 
-test('snapshots and iterators of a follower survive a change of leader if nothing was committed since', async ({ profile }) => {
+test('snapshots and iterators of a follower survive a change of leader if nothing was committed since', async ({
+  profile,
+}) => {
   const context = await profile.launch();
   const leader = await openTab(context);
   const other = await openTab(context);
@@ -124,7 +143,10 @@ test('snapshots and iterators of a follower survive a change of leader if nothin
   });
   await leader.close();
   const found = await other.evaluate(async () => {
-    const { snapshot, iterator } = window as unknown as { snapshot: ReturnType<typeof window.db.snapshot>; iterator: ReturnType<typeof window.db.keys> };
+    const { snapshot, iterator } = window as unknown as {
+      snapshot: ReturnType<typeof window.db.snapshot>;
+      iterator: ReturnType<typeof window.db.keys>;
+    };
     const rest = await iterator.toArray();
     return [rest.length, rest[0], await snapshot.count()];
   });
@@ -140,13 +162,19 @@ for (const mode of ['readwrite', 'readonly'] as const) {
     await leader.evaluate(() => window.db.setMany(Array.from({ length: 5000 }, (_, index) => [index, index] as const)));
     const found = other.evaluate((chosen) => {
       window.seen = [];
-      return window.db.transaction(async (tx) => {
-        const keys = tx.keys();
-        const front = await keys.nextMany(10);
-        window.seen.push(front.length);
-        if (window.seen.length === 1) await new Promise((resolve) => { Object.assign(window, { go: resolve }); });
-        return (await keys.toArray()).length;
-      }, { mode: chosen });
+      return window.db.transaction(
+        async (tx) => {
+          const keys = tx.keys();
+          const front = await keys.nextMany(10);
+          window.seen.push(front.length);
+          if (window.seen.length === 1)
+            await new Promise((resolve) => {
+              Object.assign(window, { go: resolve });
+            });
+          return (await keys.toArray()).length;
+        },
+        { mode: chosen },
+      );
     }, mode);
     await other.waitForFunction(() => 'go' in window);
     await set(writing, 'new', 1);
@@ -173,13 +201,14 @@ test('two open databases have separate leaders', async ({ profile }) => {
   const context = await profile.launch();
   const first = await openTab(context, 'one');
   const second = await openTab(context, 'two');
-  const read = (page: Page, name: string): Promise<unknown> => page.evaluate(async (database) => {
-    const db = await window.mangrove.open(database);
-    await db.set('from', database);
-    const value = await db.get('k');
-    await db.close();
-    return value;
-  }, name);
+  const read = (page: Page, name: string): Promise<unknown> =>
+    page.evaluate(async (database) => {
+      const db = await window.mangrove.open(database);
+      await db.set('from', database);
+      const value = await db.get('k');
+      await db.close();
+      return value;
+    }, name);
   await Promise.all([set(first, 'k', 1), set(second, 'k', 2)]);
   expect(await Promise.all([read(first, 'two'), read(second, 'one')])).toEqual([2, 1]);
   expect(await Promise.all([leads(first, 'one'), leads(second, 'two')])).toEqual([true, true]);
@@ -192,13 +221,21 @@ test('a read-only tab sees the writes of others and leads for them', async ({ pr
   const context = await profile.launch();
   const writing = await openTab(context);
   const reading = await openTab(context, 'shared', { readOnly: true });
-  const refused = (): Promise<unknown> => reading.evaluate(async () => {
-    const codeOf = (promise: Promise<unknown>): Promise<unknown> => promise.then(() => 'none', (error: { code?: string }) => error.code);
-    return [
-      await codeOf(window.db.set('r', 1)), await codeOf(window.db.delete('a')), await codeOf(window.db.transaction((tx) => tx.set('r', 1))),
-      await codeOf(window.db.batch([{ type: 'set', key: 'r', value: 1 }])), await codeOf(window.db.clear()),
-    ];
-  });
+  const refused = (): Promise<unknown> =>
+    reading.evaluate(async () => {
+      const codeOf = (promise: Promise<unknown>): Promise<unknown> =>
+        promise.then(
+          () => 'none',
+          (error: { code?: string }) => error.code,
+        );
+      return [
+        await codeOf(window.db.set('r', 1)),
+        await codeOf(window.db.delete('a')),
+        await codeOf(window.db.transaction((tx) => tx.set('r', 1))),
+        await codeOf(window.db.batch([{ type: 'set', key: 'r', value: 1 }])),
+        await codeOf(window.db.clear()),
+      ];
+    });
   const readOnly = Array.from({ length: 5 }, () => 'KV_READ_ONLY');
   await set(writing, 'a', 1);
   expect(await get(reading, 'a')).toBe(1);
@@ -222,7 +259,11 @@ test('create, exclusive and destroy respect other tabs that have the database op
   expect(await openCode(page, { options: { create: false } })).toBe('none');
   expect(await openCode(page, { name: 'absent', options: { create: false } })).toBe('KV_NOT_FOUND');
   expect(await openCode(page, { name: 'new', options: { exclusive: true } })).toBe('none');
-  expect(await Promise.all([destroyCode(page), destroyCode(follower), destroyCode(leader)])).toEqual(['KV_LOCKED', 'KV_LOCKED', 'KV_LOCKED']);
+  expect(await Promise.all([destroyCode(page), destroyCode(follower), destroyCode(leader)])).toEqual([
+    'KV_LOCKED',
+    'KV_LOCKED',
+    'KV_LOCKED',
+  ]);
   expect(await get(follower, 'a')).toBe(1);
   await Promise.all([page.close(), follower.evaluate(() => window.db.close())]);
   await leader.evaluate(() => window.db.close());

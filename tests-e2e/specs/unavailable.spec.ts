@@ -6,26 +6,30 @@ import { expect, test } from '../persistent.ts';
 
 const LACKS: Record<string, { prepare(context: BrowserContext): Promise<unknown> }> = {
   'a private window': {
-    prepare: (context) => context.addInitScript(() => {
-      navigator.storage.getDirectory = () => Promise.reject(new DOMException('not in private', 'SecurityError'));
-    }),
+    prepare: (context) =>
+      context.addInitScript(() => {
+        navigator.storage.getDirectory = () => Promise.reject(new DOMException('not in private', 'SecurityError'));
+      }),
   },
   'no OPFS': {
-    prepare: (context) => context.addInitScript(() => {
-      Object.defineProperty(navigator.storage, 'getDirectory', { value: undefined });
-    }),
+    prepare: (context) =>
+      context.addInitScript(() => {
+        Object.defineProperty(navigator.storage, 'getDirectory', { value: undefined });
+      }),
   },
   'no workers': {
-    prepare: (context) => context.addInitScript(() => {
-      Object.defineProperty(window, 'Worker', { value: undefined });
-    }),
+    prepare: (context) =>
+      context.addInitScript(() => {
+        Object.defineProperty(window, 'Worker', { value: undefined });
+      }),
   },
   'no synchronous access': {
-    prepare: (context) => context.route(OPFS_WORKER, async (route) => {
-      const response = await route.fetch();
-      const lacking = 'delete FileSystemFileHandle.prototype.createSyncAccessHandle;';
-      await route.fulfill({ response, body: lacking + await response.text() });
-    }),
+    prepare: (context) =>
+      context.route(OPFS_WORKER, async (route) => {
+        const response = await route.fetch();
+        const lacking = 'delete FileSystemFileHandle.prototype.createSyncAccessHandle;';
+        await route.fulfill({ response, body: lacking + (await response.text()) });
+      }),
   },
 };
 
@@ -59,7 +63,13 @@ for (const [name, { prepare }] of Object.entries(LACKS)) {
     await prepare(context);
     const page = await context.newPage();
     await page.goto(HARNESS_URL);
-    expect(await outcomes(page, 'somewhere')).toEqual(['KV_UNSUPPORTED', 'KV_UNSUPPORTED', ['indexeddb', 1], 1, ['memory', 1]]);
+    expect(await outcomes(page, 'somewhere')).toEqual([
+      'KV_UNSUPPORTED',
+      'KV_UNSUPPORTED',
+      ['indexeddb', 1],
+      1,
+      ['memory', 1],
+    ]);
   });
 }
 
@@ -81,7 +91,12 @@ for (const [reason, prepare] of Object.entries({
       const support = await checkSupport();
       const failure = await open('x').catch((error: { code: string; message: string }) => error);
       const db = await open('x', { onUnavailable: 'memory' });
-      const found = [support.ok ? '' : support.reason, 'code' in failure ? failure.code : '', 'code' in failure ? failure.message : '', db.persistence];
+      const found = [
+        support.ok ? '' : support.reason,
+        'code' in failure ? failure.code : '',
+        'code' in failure ? failure.message : '',
+        db.persistence,
+      ];
       await db.close();
       return found;
     });
@@ -105,10 +120,16 @@ test('an insecure page really lacks OPFS', async ({ browserName, profile }) => {
   const found = await page.evaluate(async () => {
     const { checkSupport, open } = window.mangrove;
     const support = await checkSupport();
-    const code = await open('x').then(() => 'none', (error: { code: string }) => error.code);
+    const code = await open('x').then(
+      () => 'none',
+      (error: { code: string }) => error.code,
+    );
     const db = await open('x', { onUnavailable: 'memory' });
     // IndexedDB storage needs locks, which such a page lacks too.
-    const inIndexedDb = await open('x', { storage: 'indexeddb' }).then(() => 'none', (error: { code: string }) => error.code);
+    const inIndexedDb = await open('x', { storage: 'indexeddb' }).then(
+      () => 'none',
+      (error: { code: string }) => error.code,
+    );
     return [support.ok ? '' : support.reason, code, db.persistence, inIndexedDb];
   });
   expect(found).toEqual(['insecure-context', 'KV_UNSUPPORTED', 'memory', 'KV_UNSUPPORTED']);
@@ -121,13 +142,20 @@ test('waits time out if the browser never answers', async ({ profile }) => {
   const begun = page.evaluate(async () => {
     const { checkSupport, estimate, open, persist } = window.mangrove;
     const never = (): Promise<never> => new Promise(() => undefined);
-    const code = (promise: Promise<unknown>): Promise<unknown> => promise.catch((error: { code?: string }) => error.code);
+    const code = (promise: Promise<unknown>): Promise<unknown> =>
+      promise.catch((error: { code?: string }) => error.code);
     const silent = URL.createObjectURL(new Blob([''], { type: 'text/javascript' }));
     // The worker's script never responds.
     const worker = code(open('x', { worker: silent, onUnavailable: 'memory' }));
     await checkSupport();
     Object.assign(navigator.storage, { persist: never, estimate: never, getDirectory: never });
-    const waits = [worker, persist(), code(estimate()), code(checkSupport()), code(open('x', { onUnavailable: 'memory' }))];
+    const waits = [
+      worker,
+      persist(),
+      code(estimate()),
+      code(checkSupport()),
+      code(open('x', { onUnavailable: 'memory' })),
+    ];
     document.title = 'waiting';
     return Promise.all(waits);
   });
@@ -157,16 +185,24 @@ test('a fault of the page itself triggers no fallback', async ({ profile }) => {
   await page.goto(HARNESS_URL);
   const found = await page.evaluate(async () => {
     const { list, open } = window.mangrove;
-    const code = (promise: Promise<unknown>): Promise<string> => promise.then(() => 'none', (error: { code?: string }) => error.code ?? String(error));
+    const code = (promise: Promise<unknown>): Promise<string> =>
+      promise.then(
+        () => 'none',
+        (error: { code?: string }) => error.code ?? String(error),
+      );
     return [
-      await code(open('x', { onUnavailable: 'indexeddb' })), await code(open('', { onUnavailable: 'indexeddb' })),
-      await code(open('x', { storage: 'fs', onUnavailable: 'memory' })), await list({ storage: 'indexeddb' }),
+      await code(open('x', { onUnavailable: 'indexeddb' })),
+      await code(open('', { onUnavailable: 'indexeddb' })),
+      await code(open('x', { storage: 'fs', onUnavailable: 'memory' })),
+      await list({ storage: 'indexeddb' }),
     ];
   });
   expect(found).toEqual(['KV_UNSUPPORTED', 'KV_INVALID_ARGUMENT', 'KV_UNSUPPORTED', []]);
 });
 
-test('a function that starts workers gets the kind of storage, and the wrong script is refused', async ({ profile }) => {
+test('a function that starts workers gets the kind of storage, and the wrong script is refused', async ({
+  profile,
+}) => {
   const context = await profile.launch();
   const page = await context.newPage();
   const scripts: string[] = [];
@@ -186,47 +222,78 @@ test('a function that starts workers gets the kind of storage, and the wrong scr
     };
     await (await open('a', { worker })).close();
     await (await open('a', { worker, storage: 'memory' })).close();
-    const wrong = await open('a', { worker, storage: 'indexeddb' }).then(() => 'none', (error: { code?: string }) => error.code);
+    const wrong = await open('a', { worker, storage: 'indexeddb' }).then(
+      () => 'none',
+      (error: { code?: string }) => error.code,
+    );
     return { kinds, wrong };
   }, script);
   expect(found).toEqual({ kinds: ['opfs', 'memory', 'indexeddb'], wrong: 'KV_INVALID_ARGUMENT' });
 });
 
-for (const [storage, hasWorkers] of [['opfs', true], ['indexeddb', true], ['indexeddb', false]] as const) {
-  test(`an open that waits for another tab can be aborted, ${storage} ${hasWorkers ? 'with' : 'without'} workers`, async ({ profile }) => {
+for (const [storage, hasWorkers] of [
+  ['opfs', true],
+  ['indexeddb', true],
+  ['indexeddb', false],
+] as const) {
+  test(`an open that waits for another tab can be aborted, ${storage} ${hasWorkers ? 'with' : 'without'} workers`, async ({
+    profile,
+  }) => {
     const context = await profile.launch();
     const [holder, waiter] = [await context.newPage(), await context.newPage()];
     await holder.goto(HARNESS_URL);
     await waiter.goto(HARNESS_URL);
-    await holder.evaluate(async ({ storage, hasWorkers }) => {
-      // With workers, tabs share a database, so `open` waits only for a tab that never answers.
-      const block = (): Promise<object> => new Promise((resolve) => {
-        void navigator.locks.request(`mangrove-kv:${storage}:shared:leader`, () => new Promise<void>((end) => resolve({ close: end })));
-      });
-      Object.assign(window, { held: hasWorkers ? await block() : await window.mangrove.open('shared', { storage }) });
-    }, { storage, hasWorkers });
-    const found = await waiter.evaluate(async ({ storage, hasWorkers }) => {
-      if (!hasWorkers) Object.defineProperty(window, 'Worker', { value: undefined });
-      const { open } = window.mangrove;
-      const reason = new Error('enough');
-      const early = await open('shared', { storage, signal: AbortSignal.abort(reason) }).catch((error: unknown) => error === reason);
-      const controller = new AbortController();
-      const opening = open('shared', { storage, lockTimeout: Infinity, signal: controller.signal });
-      setTimeout(() => controller.abort(reason), 50);
-      return [early, await opening.then(() => 'opened', (error: unknown) => error === reason)];
-    }, { storage, hasWorkers });
+    await holder.evaluate(
+      async ({ storage, hasWorkers }) => {
+        // With workers, tabs share a database, so `open` waits only for a tab that never answers.
+        const block = (): Promise<object> =>
+          new Promise((resolve) => {
+            void navigator.locks.request(
+              `mangrove-kv:${storage}:shared:leader`,
+              () => new Promise<void>((end) => resolve({ close: end })),
+            );
+          });
+        Object.assign(window, { held: hasWorkers ? await block() : await window.mangrove.open('shared', { storage }) });
+      },
+      { storage, hasWorkers },
+    );
+    const found = await waiter.evaluate(
+      async ({ storage, hasWorkers }) => {
+        if (!hasWorkers) Object.defineProperty(window, 'Worker', { value: undefined });
+        const { open } = window.mangrove;
+        const reason = new Error('enough');
+        const early = await open('shared', { storage, signal: AbortSignal.abort(reason) }).catch(
+          (error: unknown) => error === reason,
+        );
+        const controller = new AbortController();
+        const opening = open('shared', { storage, lockTimeout: Infinity, signal: controller.signal });
+        setTimeout(() => controller.abort(reason), 50);
+        return [
+          early,
+          await opening.then(
+            () => 'opened',
+            (error: unknown) => error === reason,
+          ),
+        ];
+      },
+      { storage, hasWorkers },
+    );
     expect(found).toEqual([true, true]);
     await holder.evaluate(() => (window as unknown as { held: { close(): Promise<void> } }).held.close());
     // The aborted opens hold nothing.
-    expect(await waiter.evaluate(async (storage) => {
-      const db = await window.mangrove.open('shared', { storage });
-      await db.close();
-      return db.status;
-    }, storage)).toBe('closed');
+    expect(
+      await waiter.evaluate(async (storage) => {
+        const db = await window.mangrove.open('shared', { storage });
+        await db.close();
+        return db.status;
+      }, storage),
+    ).toBe('closed');
   });
 }
 
-test('an open is aborted and times out although Chromium has not registered the request for its lock', async ({ profile }) => {
+test('an open is aborted and times out although Chromium has not registered the request for its lock', async ({
+  profile,
+}) => {
   const context = await profile.launch();
   const holder = await context.newPage();
   await holder.goto(HARNESS_URL);
@@ -255,14 +322,24 @@ test('an open is aborted and times out although Chromium has not registered the 
           return setTimeout(call, ms);
         }) as typeof window.setTimeout;
       }
-      const opening = window.mangrove.open('shared', { storage: 'indexeddb', thread: 'same', lockTimeout: 12_345, signal: controller.signal });
-      return opening.then(() => 'opened', ({ code, message }: { code?: string; message: string }) => code ?? message);
+      const opening = window.mangrove.open('shared', {
+        storage: 'indexeddb',
+        thread: 'same',
+        lockTimeout: 12_345,
+        signal: controller.signal,
+      });
+      return opening.then(
+        () => 'opened',
+        ({ code, message }: { code?: string; message: string }) => code ?? message,
+      );
     }, isTimeout);
     expect(outcome).toBe(isTimeout ? 'KV_LOCKED' : 'enough');
   }
   // The request that was given up takes no lock.
   await holder.evaluate(() => (window as unknown as { held: { close(): Promise<void> } }).held.close());
-  await waiter.evaluate(async () => (await window.mangrove.open('shared', { storage: 'indexeddb', thread: 'same' })).close());
+  await waiter.evaluate(async () =>
+    (await window.mangrove.open('shared', { storage: 'indexeddb', thread: 'same' })).close(),
+  );
 });
 
 test('the end of a worker fires an error event, and another worker takes its place', async ({ profile }) => {
@@ -280,7 +357,9 @@ test('the end of a worker fires an error event, and another worker takes its pla
     };
     const db = await window.mangrove.open('events');
     db.addEventListener('error', ({ error }) => seen.push(`error ${error.code}`));
-    db.addEventListener('close', ({ reason, target }) => seen.push(`close ${(reason as { code: string }).code} ${target === db}`));
+    db.addEventListener('close', ({ reason, target }) =>
+      seen.push(`close ${(reason as { code: string }).code} ${target === db}`),
+    );
     await db.set('a', 1);
     workers[0]?.dispatchEvent(new ErrorEvent('error', { message: 'it died' }));
     seen.push(`${workers.length} workers, ${db.status}, ${await db.get('a')}`);

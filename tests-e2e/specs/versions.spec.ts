@@ -34,25 +34,34 @@ function openNew(page: Page, holdAt = -1): Promise<void> {
     const outcome: Outcome = { began: 0, waited: false };
     window.outcome = outcome;
     window.changed = 0;
-    const held = new Promise<void>((resolve) => { window.release = resolve; });
-    const upgrade = migrations({
-      2: [updateEntries<number, number>('n', async (value, key) => {
-        window.changed++;
-        if (key === holdAt) await held;
-        return value + 1;
-      })],
+    const held = new Promise<void>((resolve) => {
+      window.release = resolve;
     });
-    window.upgraded = window.mangrove.open('versions', {
-      version: 2,
-      upgrade,
-      onUpgrade: ({ isHere, step }) => {
-        if (!isHere) outcome.waited = true;
-        else if (step === undefined) outcome.began++;
-      },
-    }).then((db) => {
-      window.db = db;
-      return outcome;
-    }, ({ code }: { code: string }) => ({ ...outcome, code }));
+    const upgrade = migrations({
+      2: [
+        updateEntries<number, number>('n', async (value, key) => {
+          window.changed++;
+          if (key === holdAt) await held;
+          return value + 1;
+        }),
+      ],
+    });
+    window.upgraded = window.mangrove
+      .open('versions', {
+        version: 2,
+        upgrade,
+        onUpgrade: ({ isHere, step }) => {
+          if (!isHere) outcome.waited = true;
+          else if (step === undefined) outcome.began++;
+        },
+      })
+      .then(
+        (db) => {
+          window.db = db;
+          return outcome;
+        },
+        ({ code }: { code: string }) => ({ ...outcome, code }),
+      );
   }, holdAt);
 }
 
@@ -61,20 +70,23 @@ const release = (page: Page): Promise<void> => page.evaluate(() => window.releas
 const upgraded = (page: Page): Promise<Outcome> => page.evaluate(() => window.upgraded);
 
 /** Waits until the upgrade is held at entry `at`: the slices before that one are committed. */
-const isHeld = (page: Page, at: number): Promise<unknown> => page.waitForFunction((count) => window.changed > count, at);
+const isHeld = (page: Page, at: number): Promise<unknown> =>
+  page.waitForFunction((count) => window.changed > count, at);
 
 const waits = (page: Page): Promise<unknown> => page.waitForFunction(() => window.outcome.waited);
 
-const fill = (page: Page): Promise<void> => page.evaluate(async (count) => {
-  await window.db.collection<number, number>('n').setMany(Array.from({ length: count }, (_, key) => [key, key]));
-}, ENTRIES);
+const fill = (page: Page): Promise<void> =>
+  page.evaluate(async (count) => {
+    await window.db.collection<number, number>('n').setMany(Array.from({ length: count }, (_, key) => [key, key]));
+  }, ENTRIES);
 
 /** Whether each entry was changed once, and the database is intact. */
-const isRight = (page: Page): Promise<unknown> => page.evaluate(async (count) => {
-  const entries = await window.db.collection<number, number>('n').entries().toArray();
-  const { problems } = await window.db.verify();
-  return entries.length === count && entries.every(([key, value]) => value === key + 1) && problems.length === 0;
-}, ENTRIES);
+const isRight = (page: Page): Promise<unknown> =>
+  page.evaluate(async (count) => {
+    const entries = await window.db.collection<number, number>('n').entries().toArray();
+    const { problems } = await window.db.verify();
+    return entries.length === count && entries.every(([key, value]) => value === key + 1) && problems.length === 0;
+  }, ENTRIES);
 
 test('a newer tab upgrades beside an older one, which learns of it and is refused', async ({ profile }) => {
   const context = await profile.launch();
@@ -88,10 +100,14 @@ test('a newer tab upgrades beside an older one, which learns of it and is refuse
   const page = await emptyTab(context);
   await openNew(page, HELD_AT);
   await isHeld(page, HELD_AT);
-  const codes = (target: Page): Promise<unknown> => target.evaluate(async () => {
-    const codeOf = ({ code }: { code: string }): string => code;
-    return [await window.db.get('a').then(() => 'read', codeOf), await window.db.set('a', 1).then(() => 'written', codeOf)];
-  });
+  const codes = (target: Page): Promise<unknown> =>
+    target.evaluate(async () => {
+      const codeOf = ({ code }: { code: string }): string => code;
+      return [
+        await window.db.get('a').then(() => 'read', codeOf),
+        await window.db.set('a', 1).then(() => 'written', codeOf),
+      ];
+    });
   expect(await codes(unversioned)).toEqual(['read', 'KV_VERSION_CHANGED']);
   await expect.poll(() => old.evaluate(() => window.seen)).toEqual([2]);
   expect(await codes(old)).toEqual(['KV_VERSION_CHANGED', 'KV_VERSION_CHANGED']);
@@ -100,7 +116,12 @@ test('a newer tab upgrades beside an older one, which learns of it and is refuse
   expect(await isRight(page)).toBe(true);
   expect(await codes(unversioned)).toEqual(['read', 'written']);
   expect(await codes(old)).toEqual(['KV_VERSION_CHANGED', 'KV_VERSION_CHANGED']);
-  const refused = await old.evaluate(() => window.mangrove.open('versions', { version: 1 }).then(() => 'opened', ({ code }: { code: string }) => code));
+  const refused = await old.evaluate(() =>
+    window.mangrove.open('versions', { version: 1 }).then(
+      () => 'opened',
+      ({ code }: { code: string }) => code,
+    ),
+  );
   expect(refused).toBe('KV_VERSION_TOO_NEW');
   // Its worker leads all the while.
   await old.evaluate(() => window.db.close());

@@ -44,7 +44,8 @@ function add(page: Page, items: readonly unknown[]): Promise<void> {
   }, items);
 }
 
-const listOf = (page: Page): Promise<unknown[]> => page.evaluate(() => window.provider.doc.getArray('list').toArray().sort());
+const listOf = (page: Page): Promise<unknown[]> =>
+  page.evaluate(() => window.provider.doc.getArray('list').toArray().sort());
 const errorsOf = (page: Page): Promise<unknown[]> => page.evaluate(() => window.errors);
 
 test('two tabs edit a document, one closes, and the other has everything when it is reloaded', async ({ profile }) => {
@@ -128,17 +129,21 @@ test('an update made in the tick that leaves the page is stored', async ({ profi
 test('tabs compact a document while others write it', async ({ profile }) => {
   const context = await profile.launch();
   const pages = [await openTab(context), await openTab(context), await openTab(context)];
-  await Promise.all(pages.map((page, tab) => page.evaluate(async (own) => {
-    window.provider._storeTimeout = 0;
-    // Each compaction is asked for, as hundreds of updates would.
-    const { storeState } = await window.loadYjs();
-    for (let index = 0; index < 30; index++) {
-      window.provider.doc.getArray('list').push([`${own} ${index}`]);
-      if (index % 5 === own) await storeState(window.provider);
-      else await window.provider.flush();
-    }
-    await window.provider.flush();
-  }, tab)));
+  await Promise.all(
+    pages.map((page, tab) =>
+      page.evaluate(async (own) => {
+        window.provider._storeTimeout = 0;
+        // Each compaction is asked for, as hundreds of updates would.
+        const { storeState } = await window.loadYjs();
+        for (let index = 0; index < 30; index++) {
+          window.provider.doc.getArray('list').push([`${own} ${index}`]);
+          if (index % 5 === own) await storeState(window.provider);
+          else await window.provider.flush();
+        }
+        await window.provider.flush();
+      }, tab),
+    ),
+  );
   expect(await Promise.all(pages.map(errorsOf))).toEqual([[], [], []]);
   const all = pages.flatMap((_, tab) => Array.from({ length: 30 }, (__, index) => `${tab} ${index}`)).sort();
   await Promise.all(pages.slice(1).map((page) => page.close()));

@@ -13,9 +13,17 @@ import { browserMemory } from './processes.ts';
 export const CHROMIUM = process.env['CHROMIUM_PATH'] ?? '/usr/bin/chromium';
 
 export const ARGS = [
-  '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
   // Tabs write at the same time, and only one is in front.
-  '--disable-background-timer-throttling', '--disable-renderer-backgrounding', '--disable-backgrounding-occluded-windows',
+  '--disable-background-timer-throttling',
+  '--disable-renderer-backgrounding',
+  '--disable-backgrounding-occluded-windows',
 ];
 
 export class Browser implements AsyncDisposable {
@@ -76,10 +84,11 @@ export class Browser implements AsyncDisposable {
   async newTab(): Promise<Tab> {
     const page = await this.#newPage();
     return {
-      call: (method, ...values) => page.evaluate(
-        ([name, list]) => (window.bench.tab[name] as (...all: unknown[]) => Promise<never>)(...list),
-        [method, values] as [keyof TabMethods, unknown[]],
-      ),
+      call: (method, ...values) =>
+        page.evaluate(([name, list]) => (window.bench.tab[name] as (...all: unknown[]) => Promise<never>)(...list), [
+          method,
+          values,
+        ] as [keyof TabMethods, unknown[]]),
       close: () => page.close(),
       crash: async () => {
         const cdp = await this.#context.newCDPSession(page);

@@ -24,10 +24,11 @@ function descendants(root: number): number[] {
   const children = new Map<number, number[]>();
   for (const name of readdirSync('/proc').filter((entry) => /^\d+$/.test(entry))) {
     const parent = parentOf(name);
-    if (parent !== undefined) children.set(parent, [...children.get(parent) ?? [], Number(name)]);
+    if (parent !== undefined) children.set(parent, [...(children.get(parent) ?? []), Number(name)]);
   }
   const found: number[] = [];
-  for (let next = children.get(root) ?? []; next.length > 0; next = next.flatMap((pid) => children.get(pid) ?? [])) found.push(...next);
+  for (let next = children.get(root) ?? []; next.length > 0; next = next.flatMap((pid) => children.get(pid) ?? []))
+    found.push(...next);
   return found;
 }
 

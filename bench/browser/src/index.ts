@@ -58,15 +58,36 @@ async function runOne(stage: string, peer: string, scale: number, name: string):
   }
 }
 
-function choices(legend: string, names: Readonly<Record<string, string>>, chosen: readonly string[] | undefined): { field: HTMLFieldSetElement; chosen(): string[] } {
-  const boxes = Object.entries(names).map(([value, title]) => ({ box: element('input', { type: 'checkbox', value, checked: chosen?.includes(value) ?? true }), title }));
-  const field = element('fieldset', {}, element('legend', {}, legend), ...boxes.map(({ box, title }) => element('label', {}, box, ` ${title}`)));
+function choices(
+  legend: string,
+  names: Readonly<Record<string, string>>,
+  chosen: readonly string[] | undefined,
+): { field: HTMLFieldSetElement; chosen(): string[] } {
+  const boxes = Object.entries(names).map(([value, title]) => ({
+    box: element('input', { type: 'checkbox', value, checked: chosen?.includes(value) ?? true }),
+    title,
+  }));
+  const field = element(
+    'fieldset',
+    {},
+    element('legend', {}, legend),
+    ...boxes.map(({ box, title }) => element('label', {}, box, ` ${title}`)),
+  );
   return { field, chosen: () => boxes.filter(({ box }) => box.checked).map(({ box }) => box.value) };
 }
 
-function select(label: string, values: readonly number[], chosen: number, show: (value: number) => string): { label: HTMLLabelElement; select: HTMLSelectElement } {
+function select(
+  label: string,
+  values: readonly number[],
+  chosen: number,
+  show: (value: number) => string,
+): { label: HTMLLabelElement; select: HTMLSelectElement } {
   const list = [...new Set([...values, chosen])].sort((a, b) => a - b);
-  const made = element('select', {}, ...list.map((value) => element('option', { value: String(value), selected: value === chosen }, show(value))));
+  const made = element(
+    'select',
+    {},
+    ...list.map((value) => element('option', { value: String(value), selected: value === chosen }, show(value))),
+  );
   return { label: element('label', {}, `${label} `, made), select: made };
 }
 
@@ -82,29 +103,52 @@ export function mountBench(parent: HTMLElement, options: BenchOptions = {}): Mou
   const progress = element('progress', { value: 0, max: 1, ariaLabel: 'Progress' });
   const status = element('p', { role: 'status' });
   const output = element('div');
-  const root = element('section', { className: 'mangrove-bench', ariaLabel: 'Benchmark' },
-    peerChoice.field, workloadChoice.field, element('div', { className: 'bench-actions' }, size.label, rounds.label, run, stop, progress), status, output);
+  const root = element(
+    'section',
+    { className: 'mangrove-bench', ariaLabel: 'Benchmark' },
+    peerChoice.field,
+    workloadChoice.field,
+    element('div', { className: 'bench-actions' }, size.label, rounds.label, run, stop, progress),
+    status,
+    output,
+  );
   parent.append(root);
   let current: AbortController | undefined;
 
   async function start(signal: AbortSignal): Promise<void> {
     const peers = peerChoice.chosen();
     const chosen = workloadChoice.chosen();
-    const stages = Object.keys(workloads).filter((stage) => chosen.includes(stage) || (stage === 'load' && chosen.some((each) => NEEDS_LOAD.includes(each))));
+    const stages = Object.keys(workloads).filter(
+      (stage) => chosen.includes(stage) || (stage === 'load' && chosen.some((each) => NEEDS_LOAD.includes(each))),
+    );
     const scale = Number(size.select.value);
     const count = Number(rounds.select.value);
     const report = new Report({ peers, stages, rounds: count, scale, browser: navigator.userAgent, versions: {} });
     const name = (peer: string): string => `mangrove-bench-${peer}`;
-    const steps = Array.from({ length: count }, (_, round) => stages.filter((stage) => stage !== 'load' || round === 0).flatMap((stage) => {
-      const first = round % peers.length;
-      return stage === LIMITS ? [{ stage, peer: LIMITS }] : [...peers.slice(first), ...peers.slice(0, first)].filter((peer) => takesPart(peer, stage)).map((peer) => ({ stage, peer }));
-    })).flat();
+    const steps = Array.from({ length: count }, (_, round) =>
+      stages
+        .filter((stage) => stage !== 'load' || round === 0)
+        .flatMap((stage) => {
+          const first = round % peers.length;
+          return stage === LIMITS
+            ? [{ stage, peer: LIMITS }]
+            : [...peers.slice(first), ...peers.slice(0, first)]
+                .filter((peer) => takesPart(peer, stage))
+                .map((peer) => ({ stage, peer }));
+        }),
+    ).flat();
     try {
       for (const [at, { stage, peer }] of steps.entries()) {
         if (signal.aborted) break;
         progress.value = at / steps.length;
         status.textContent = `${WORKLOADS[stage] ?? stage}: ${titles[peer] ?? peer}`;
-        report.add(stage, peer, await runOne(stage, peer, scale, name(peer)).catch((error: unknown): Figure[] => [{ name: '', unit: 'ms', error: messageOf(error) }]));
+        report.add(
+          stage,
+          peer,
+          await runOne(stage, peer, scale, name(peer)).catch((error: unknown): Figure[] => [
+            { name: '', unit: 'ms', error: messageOf(error) },
+          ]),
+        );
         if (!signal.aborted) output.replaceChildren(results(report));
       }
     } finally {
@@ -118,12 +162,14 @@ export function mountBench(parent: HTMLElement, options: BenchOptions = {}): Mou
     current = new AbortController();
     run.disabled = true;
     stop.disabled = false;
-    start(current.signal).catch((error: unknown) => {
-      status.textContent = messageOf(error);
-    }).finally(() => {
-      run.disabled = false;
-      stop.disabled = true;
-    });
+    start(current.signal)
+      .catch((error: unknown) => {
+        status.textContent = messageOf(error);
+      })
+      .finally(() => {
+        run.disabled = false;
+        stop.disabled = true;
+      });
   };
   stop.onclick = () => {
     current?.abort();

@@ -13,7 +13,13 @@ export function indexedRows(count: number): IndexedRow[] {
   return Array.from({ length: count }, () => {
     const id = `${hex(next())}${hex(next())}${hex(next())}`;
     return {
-      id, author: `author ${next() % AUTHORS}`, done: next() % 4 === 0 ? 1 : 0, due: next() % DUE, score: next(), code: id.slice(0, 12), body: `${id} ${id}`,
+      id,
+      author: `author ${next() % AUTHORS}`,
+      done: next() % 4 === 0 ? 1 : 0,
+      due: next() % DUE,
+      score: next(),
+      code: id.slice(0, 12),
+      body: `${id} ${id}`,
     };
   });
 }

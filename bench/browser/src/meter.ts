@@ -22,7 +22,13 @@ export function nextTask(): Promise<void> {
 export function messageOf(error: unknown): string {
   const { name, message, code } = error as { name?: string; message?: string; code?: string };
   const text = message ?? String(error);
-  return (code !== undefined && typeof code === 'string' ? `${code}: ${text}` : name === undefined || name === 'Error' || name === 'Unsupported' ? text : `${name}: ${text}`).split('\n')[0] as string;
+  return (
+    code !== undefined && typeof code === 'string'
+      ? `${code}: ${text}`
+      : name === undefined || name === 'Error' || name === 'Unsupported'
+        ? text
+        : `${name}: ${text}`
+  ).split('\n')[0] as string;
 }
 
 export class Meter {
@@ -65,7 +71,7 @@ export class Meter {
   }
 
   async rate(count: number, operate: () => Promise<void>): Promise<number> {
-    return count / (await this.time(operate) / 1000);
+    return count / ((await this.time(operate)) / 1000);
   }
 
   /** In milliseconds, 0 for less than 50, which browsers do not report. */
@@ -75,7 +81,9 @@ export class Meter {
     await new Promise((resolve) => setTimeout(resolve, 100));
     this.#take(this.#observer.takeRecords());
     this.#observer.disconnect();
-    const within = this.#tasks.filter((task) => this.#windows.some((window) => task.start < window.end && task.end > window.start));
+    const within = this.#tasks.filter((task) =>
+      this.#windows.some((window) => task.start < window.end && task.end > window.start),
+    );
     return Math.max(0, ...within.map(({ start, end }) => end - start));
   }
 }

@@ -4,7 +4,24 @@ import type { Entry, Row } from './peers/peer.ts';
 /** Keys that share a prefix. */
 export const GROUP = 100;
 
-const CITIES = ['Amsterdam', 'Bergen', 'Cádiz', 'Durban', 'Espoo', 'Fès', 'Győr', 'Hobart', 'Ibadan', 'Jaipur', 'Kyoto', 'Lima', 'Mérida', 'Nuuk', 'Osaka', 'Porto'];
+const CITIES = [
+  'Amsterdam',
+  'Bergen',
+  'Cádiz',
+  'Durban',
+  'Espoo',
+  'Fès',
+  'Győr',
+  'Hobart',
+  'Ibadan',
+  'Jaipur',
+  'Kyoto',
+  'Lima',
+  'Mérida',
+  'Nuuk',
+  'Osaka',
+  'Porto',
+];
 const TAGS = ['new', 'paying', 'trial', 'invited', 'staff', 'blocked', 'beta', 'press'];
 
 /** The same sequence of 32-bit numbers for the same seed (mulberry32). */
@@ -20,7 +37,8 @@ export function random(seed: number): () => number {
 
 export const prefixOf = (group: number): string => `${String(group).padStart(5, '0')}/`;
 
-export const keyOf = (number: number): string => `${prefixOf(Math.floor(number / GROUP))}${String(number).padStart(8, '0')}`;
+export const keyOf = (number: number): string =>
+  `${prefixOf(Math.floor(number / GROUP))}${String(number).padStart(8, '0')}`;
 
 /** About 150 bytes of JSON, of which the random parts hardly compress. */
 export function rowOf(number: number, change = 0): Row {

@@ -8,7 +8,7 @@ await show(async () => {
   db.version(1).stores({ rows: 'id' });
   await db.open();
   return {
-    seed: async (rows) => void await db.rows.bulkPut(rows.map((row, id) => ({ ...row, id }))),
+    seed: async (rows) => void (await db.rows.bulkPut(rows.map((row, id) => ({ ...row, id })))),
     first: (limit) => db.rows.orderBy('id').limit(limit).toArray(),
   };
 });

@@ -13,12 +13,13 @@ await show(async () => {
   opening.onupgradeneeded = () => void opening.result.createObjectStore('rows');
   const db = await settled(opening);
   return {
-    seed: (rows) => new Promise((resolve, reject) => {
-      const transaction = db.transaction('rows', 'readwrite');
-      rows.forEach((row, index) => transaction.objectStore('rows').put(row, index));
-      transaction.oncomplete = () => resolve();
-      transaction.onabort = () => reject(transaction.error ?? new Error('aborted'));
-    }),
+    seed: (rows) =>
+      new Promise((resolve, reject) => {
+        const transaction = db.transaction('rows', 'readwrite');
+        rows.forEach((row, index) => transaction.objectStore('rows').put(row, index));
+        transaction.oncomplete = () => resolve();
+        transaction.onabort = () => reject(transaction.error ?? new Error('aborted'));
+      }),
     first: (limit) => settled(db.transaction('rows').objectStore('rows').getAll(undefined, limit)) as Promise<Row[]>,
   };
 });

@@ -14,7 +14,12 @@ export interface Link {
   readonly bytesPerSecond: number;
 }
 
-const TYPES: Readonly<Record<string, string>> = { '.html': 'text/html', '.js': 'text/javascript', '.wasm': 'application/wasm', '.css': 'text/css' };
+const TYPES: Readonly<Record<string, string>> = {
+  '.html': 'text/html',
+  '.js': 'text/javascript',
+  '.wasm': 'application/wasm',
+  '.css': 'text/css',
+};
 const CHUNK = 2048;
 
 export class SlowServer implements AsyncDisposable {
@@ -80,7 +85,7 @@ export class SlowServer implements AsyncDisposable {
       const part = body.subarray(at, at + CHUNK);
       if (link !== undefined) {
         const now = performance.now();
-        this.#freeAt = Math.max(this.#freeAt, now) + part.length / link.bytesPerSecond * 1000;
+        this.#freeAt = Math.max(this.#freeAt, now) + (part.length / link.bytesPerSecond) * 1000;
         if (this.#freeAt - now > 1) await wait(this.#freeAt - now);
       }
       response.write(part);

@@ -8,10 +8,16 @@ export function preloadDatabase(applies: (page: string) => boolean): Plugin {
     name: 'preload-database',
     transformIndexHtml: {
       order: 'post',
-      handler: (_html, { bundle, path }) => !applies(path) ? [] : Object.keys(bundle ?? {}).flatMap((file) => {
-        if (/mangrove_core_bg.*\.wasm$/.test(file)) return link({ rel: 'preload', as: 'fetch', crossorigin: '', href: `/${file}` });
-        return /\bworker-(?!indexeddb|maintenance)[^/]*\.js$/.test(file) ? link({ rel: 'modulepreload', href: `/${file}` }) : [];
-      }),
+      handler: (_html, { bundle, path }) =>
+        !applies(path)
+          ? []
+          : Object.keys(bundle ?? {}).flatMap((file) => {
+              if (/mangrove_core_bg.*\.wasm$/.test(file))
+                return link({ rel: 'preload', as: 'fetch', crossorigin: '', href: `/${file}` });
+              return /\bworker-(?!indexeddb|maintenance)[^/]*\.js$/.test(file)
+                ? link({ rel: 'modulepreload', href: `/${file}` })
+                : [];
+            }),
     },
   };
 }

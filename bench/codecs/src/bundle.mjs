@@ -11,7 +11,13 @@ async function bundle(id) {
   if (contents === undefined) return undefined;
   const { outputFiles } = await build({
     stdin: { contents, resolveDir: ours ? ROOT : import.meta.dirname },
-    bundle: true, minify: true, write: false, format: 'esm', platform: 'browser', target: 'es2022', logLevel: 'silent',
+    bundle: true,
+    minify: true,
+    write: false,
+    format: 'esm',
+    platform: 'browser',
+    target: 'es2022',
+    logLevel: 'silent',
   });
   const code = outputFiles[0].contents;
   if (code.length <= 1) return { minified: 0, gzip: 0, brotli: 0 };

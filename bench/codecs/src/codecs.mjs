@@ -103,7 +103,10 @@ export const CODECS = {
     bundle: "export { stringify, parse } from 'devalue';",
     async load() {
       const { stringify, parse } = await import('devalue');
-      return text((value) => stringify(value), (string) => parse(string));
+      return text(
+        (value) => stringify(value),
+        (string) => parse(string),
+      );
     },
   },
   superjson: {
@@ -123,7 +126,10 @@ export const CODECS = {
     bundle: "export { toJSON, fromJSON } from 'seroval';",
     async load() {
       const { toJSON, fromJSON } = await import('seroval');
-      return text((value) => JSON.stringify(toJSON(value)), (string) => fromJSON(JSON.parse(string)));
+      return text(
+        (value) => JSON.stringify(toJSON(value)),
+        (string) => fromJSON(JSON.parse(string)),
+      );
     },
   },
   'node:v8': {

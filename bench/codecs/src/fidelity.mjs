@@ -2,7 +2,9 @@
 import { same } from './same.mjs';
 import { REFUSED, VALUES } from './values.mjs';
 
-const all = Object.entries(VALUES).flatMap(([group, values]) => Object.entries(values).map(([name, make]) => ({ group, name, make })));
+const all = Object.entries(VALUES).flatMap(([group, values]) =>
+  Object.entries(values).map(([name, make]) => ({ group, name, make })),
+);
 
 /** The group in which the position of views in their buffers matters. */
 const comparison = (group) => ({ withBuffers: group === 'buffers under views' });
@@ -26,9 +28,28 @@ export function checkComparison() {
   }
   const shared = {};
   const different = [
-    [[shared, shared], [{}, {}]], [[{}, {}], [shared, shared]], [[0], [-0]], [[undefined], new Array(1)], [{ a: undefined }, {}], [new Map([[1, 2]]), new Map([[1, 3]])],
-    [Buffer.of(1), Uint8Array.of(1)], [{}, Object.create(null)], [new Date(0), new Date(1)], [new Error('a'), new TypeError('a')], [Object(1), Object(2)],
-    [new Set([1, 2]), new Set([2, 1])], [/a/g, /a/i], [Object(1), 1], [new Uint8Array(1), new Int8Array(1)], [Uint8Array.of(1).buffer, Uint8Array.of(2).buffer],
+    [
+      [shared, shared],
+      [{}, {}],
+    ],
+    [
+      [{}, {}],
+      [shared, shared],
+    ],
+    [[0], [-0]],
+    [[undefined], new Array(1)],
+    [{ a: undefined }, {}],
+    [new Map([[1, 2]]), new Map([[1, 3]])],
+    [Buffer.of(1), Uint8Array.of(1)],
+    [{}, Object.create(null)],
+    [new Date(0), new Date(1)],
+    [new Error('a'), new TypeError('a')],
+    [Object(1), Object(2)],
+    [new Set([1, 2]), new Set([2, 1])],
+    [/a/g, /a/i],
+    [Object(1), 1],
+    [new Uint8Array(1), new Int8Array(1)],
+    [Uint8Array.of(1).buffer, Uint8Array.of(2).buffer],
   ];
   for (const [a, b] of different) if (same(a, b)) throw new Error('different values are the same');
 }
@@ -62,9 +83,15 @@ function independence(codec) {
 /** Returns rows of outcomes, keyed by codec name. */
 export function measureFidelity(codecs) {
   const rows = [];
-  const row = (group, name, run) => rows.push({ group, name, outcomes: Object.fromEntries(Object.entries(codecs).map(([id, codec]) => [id, run(codec)])) });
+  const row = (group, name, run) =>
+    rows.push({
+      group,
+      name,
+      outcomes: Object.fromEntries(Object.entries(codecs).map(([id, codec]) => [id, run(codec)])),
+    });
   for (const { group, name, make } of all) row(group, name, (codec) => outcome(codec, make, comparison(group)));
-  for (const [name, make] of Object.entries(REFUSED)) row('refused, as structured clone does', name, (codec) => refusal(codec, make()));
+  for (const [name, make] of Object.entries(REFUSED))
+    row('refused, as structured clone does', name, (codec) => refusal(codec, make()));
   row('memory', 'bytes that were decoded stay when the encoded ones change', independence);
   return rows;
 }

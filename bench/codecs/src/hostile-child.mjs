@@ -10,8 +10,13 @@ const progress = openSync(progressPath, 'r+');
 const index = Buffer.alloc(4);
 
 const PROTOTYPES = { Object, Array, Function, String, Number, Map, Set, Date, Error, RegExp, Uint8Array };
-const known = new Map(Object.entries(PROTOTYPES).map(([name, { prototype }]) => [name, Reflect.ownKeys(prototype).length]));
-const polluted = () => Object.entries(PROTOTYPES).filter(([name, { prototype }]) => Reflect.ownKeys(prototype).length !== known.get(name)).map(([name]) => name);
+const known = new Map(
+  Object.entries(PROTOTYPES).map(([name, { prototype }]) => [name, Reflect.ownKeys(prototype).length]),
+);
+const polluted = () =>
+  Object.entries(PROTOTYPES)
+    .filter(([name, { prototype }]) => Reflect.ownKeys(prototype).length !== known.get(name))
+    .map(([name]) => name);
 const memory = () => {
   const { used_heap_size: heap, external_memory: external } = getHeapStatistics();
   return heap + external;
@@ -61,7 +66,8 @@ for (const { name, bytes } of inputs(codec, CODECS[id].form, Number(count))) {
   if (inherits) figures.results++;
   if (name !== undefined) {
     const outcome = inherits ? 'value with a prototype from the bytes' : error === undefined ? 'value' : 'error';
-    figures.named[name] = `${outcome}${grown > 2 ** 20 ? `, ${Math.round(grown / 2 ** 20)} MiB` : ''}${ms > 100 ? `, ${Math.round(ms)} ms` : ''}`;
+    figures.named[name] =
+      `${outcome}${grown > 2 ** 20 ? `, ${Math.round(grown / 2 ** 20)} MiB` : ''}${ms > 100 ? `, ${Math.round(ms)} ms` : ''}`;
   }
 }
 process.send(figures, () => process.exit());

@@ -12,9 +12,14 @@ const MOST_DEATHS = 10;
 /** Decodes inputs from number `from` on, until the end or until one kills the process. */
 function run(id, from, count, progress) {
   return new Promise((done) => {
-    const child = fork(join(import.meta.dirname, 'hostile-child.mjs'), [id, String(from), String(count), progress, ...process.argv.slice(2)], {
-      execArgv: ['--max-old-space-size=1024', '--disable-warning=ExperimentalWarning'], stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
-    });
+    const child = fork(
+      join(import.meta.dirname, 'hostile-child.mjs'),
+      [id, String(from), String(count), progress, ...process.argv.slice(2)],
+      {
+        execArgv: ['--max-old-space-size=1024', '--disable-warning=ExperimentalWarning'],
+        stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+      },
+    );
     const at = () => readFileSync(progress).readInt32LE(0);
     let answer;
     let last = at();
@@ -38,7 +43,17 @@ function run(id, from, count, progress) {
   });
 }
 
-const EMPTY = { values: 0, errors: 0, hangs: 0, deaths: 0, slowest: { ms: 0 }, largest: { bytes: 0 }, globals: [], results: 0, named: {} };
+const EMPTY = {
+  values: 0,
+  errors: 0,
+  hangs: 0,
+  deaths: 0,
+  slowest: { ms: 0 },
+  largest: { bytes: 0 },
+  globals: [],
+  results: 0,
+  named: {},
+};
 
 /** Each message of the child has its totals so far; inputs that killed a child are counted here. */
 export async function measureHostile(ids, { count, say }) {
@@ -49,7 +64,7 @@ export async function measureHostile(ids, { count, say }) {
     const progress = join(directory, 'progress');
     const total = structuredClone(EMPTY);
     try {
-      for (let from = 0; from >= 0 && total.hangs + total.deaths < MOST_DEATHS;) {
+      for (let from = 0; from >= 0 && total.hangs + total.deaths < MOST_DEATHS; ) {
         writeFileSync(progress, Buffer.alloc(4096));
         const { answer, isHanging, at } = await run(id, from, count, progress);
         merge(total, answer ?? partial(progress));

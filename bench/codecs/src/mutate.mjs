@@ -37,7 +37,15 @@ const BY_HAND = {
 };
 
 /** Overwrites what may be a length, a position or a key. */
-const LENGTHS = [hex('ffffffff'), hex('7fffffff'), hex('00ffffff'), hex('04000000'), hex('ffffffff0f'), utf8('4294967295'), utf8('"__proto__"')];
+const LENGTHS = [
+  hex('ffffffff'),
+  hex('7fffffff'),
+  hex('00ffffff'),
+  hex('04000000'),
+  hex('ffffffff0f'),
+  utf8('4294967295'),
+  utf8('"__proto__"'),
+];
 
 /** Key of the same length, replaced in the codec's encoding. */
 function prototypeKey(codec) {
@@ -49,7 +57,10 @@ function prototypeKey(codec) {
 }
 
 function seeds(codec) {
-  const values = [...Object.values(VALUES).flatMap((group) => Object.values(group).map((make) => make())), ...Object.values(DATA).map(([first]) => first)];
+  const values = [
+    ...Object.values(VALUES).flatMap((group) => Object.values(group).map((make) => make())),
+    ...Object.values(DATA).map(([first]) => first),
+  ];
   return values.flatMap((value) => {
     try {
       const bytes = new Uint8Array(codec.encode(value));

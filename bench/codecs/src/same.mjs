@@ -10,12 +10,18 @@ function content(value, tag) {
     case 'Number':
     case 'String':
     case 'Boolean':
-    case 'BigInt': return [value.valueOf()];
-    case 'RegExp': return [value.source, value.flags];
-    case 'ArrayBuffer': return [value.byteLength, value.resizable, value.maxByteLength, ...new Uint8Array(value)];
-    case 'Map': return [value.size, ...[...value].flat()];
-    case 'Set': return [value.size, ...value];
-    default: return [];
+    case 'BigInt':
+      return [value.valueOf()];
+    case 'RegExp':
+      return [value.source, value.flags];
+    case 'ArrayBuffer':
+      return [value.byteLength, value.resizable, value.maxByteLength, ...new Uint8Array(value)];
+    case 'Map':
+      return [value.size, ...[...value].flat()];
+    case 'Set':
+      return [value.size, ...value];
+    default:
+      return [];
   }
 }
 
@@ -31,7 +37,9 @@ function view(value, withBuffers) {
  */
 function properties(value, tag) {
   const isView = ArrayBuffer.isView(value);
-  const keys = Reflect.ownKeys(value).filter((key) => !(isView || tag === 'String') || typeof key === 'symbol' || !/^\d+$/.test(key));
+  const keys = Reflect.ownKeys(value).filter(
+    (key) => !(isView || tag === 'String') || typeof key === 'symbol' || !/^\d+$/.test(key),
+  );
   if (tag === 'Error') keys.sort();
   return keys.flatMap((key) => {
     const { value: held, get, set, writable, enumerable, configurable } = Object.getOwnPropertyDescriptor(value, key);
@@ -42,7 +50,12 @@ function properties(value, tag) {
 function parts(value, withBuffers) {
   if (typeof value === 'function') return undefined;
   const tag = tagOf(value);
-  return [tag, Object.getPrototypeOf(value), ...(ArrayBuffer.isView(value) ? view(value, withBuffers) : content(value, tag)), ...properties(value, tag)];
+  return [
+    tag,
+    Object.getPrototypeOf(value),
+    ...(ArrayBuffer.isView(value) ? view(value, withBuffers) : content(value, tag)),
+    ...properties(value, tag),
+  ];
 }
 
 /** Iterative, so that depth does not matter. */

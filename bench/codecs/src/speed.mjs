@@ -27,37 +27,53 @@ function rate(run, inputs, ms) {
     calls += inputs.length;
     elapsed = performance.now() - start;
   } while (elapsed < ms);
-  return calls / elapsed * 1000;
+  return (calls / elapsed) * 1000;
 }
 
 export function measureSizes(codecs) {
   return Object.entries(DATA).map(([name, values]) => ({
     name,
-    values: Object.fromEntries(Object.entries(codecs).map(([id, codec]) => {
-      const encoded = encodeAll(codec, values);
-      return [id, encoded && encoded.reduce((sum, bytes) => sum + bytes.length, 0) / encoded.length];
-    })),
+    values: Object.fromEntries(
+      Object.entries(codecs).map(([id, codec]) => {
+        const encoded = encodeAll(codec, values);
+        return [id, encoded && encoded.reduce((sum, bytes) => sum + bytes.length, 0) / encoded.length];
+      }),
+    ),
   }));
 }
 
 export function measureSpeed(codecs, { rounds, ms, say }) {
   const ids = Object.keys(codecs);
   const samples = { encode: {}, decode: {} };
-  const jobs = Object.entries(DATA).map(([name, values]) => ({ name, values, encoded: Object.fromEntries(ids.map((id) => [id, encodeAll(codecs[id], values)])) }));
+  const jobs = Object.entries(DATA).map(([name, values]) => ({
+    name,
+    values,
+    encoded: Object.fromEntries(ids.map((id) => [id, encodeAll(codecs[id], values)])),
+  }));
   const next = random(3);
   // The first two rounds, in which V8 compiles, are not counted.
   for (let round = -2; round < rounds; round++) {
     say(round < 0 ? 'speed: warming up' : `speed: round ${round + 1} of ${rounds}`);
     for (const { name, values, encoded } of jobs) {
       // Changes the order, so that no codec always follows the one with the most garbage.
-      const turn = ids.map((id) => [next(), id]).sort(([a], [b]) => a - b).map(([, id]) => id);
+      const turn = ids
+        .map((id) => [next(), id])
+        .sort(([a], [b]) => a - b)
+        .map(([, id]) => id);
       for (const id of turn.filter((candidate) => encoded[candidate] !== undefined)) {
-        const figures = { encode: rate(codecs[id].encode, values, ms), decode: rate(codecs[id].decode, encoded[id], ms) };
+        const figures = {
+          encode: rate(codecs[id].encode, values, ms),
+          decode: rate(codecs[id].decode, encoded[id], ms),
+        };
         if (round < 0) continue;
         for (const [kind, figure] of Object.entries(figures)) ((samples[kind][name] ??= {})[id] ??= []).push(figure);
       }
     }
   }
-  const rows = (kind) => jobs.map(({ name }) => ({ name, values: Object.fromEntries(ids.map((id) => [id, samples[kind][name]?.[id] && median(samples[kind][name][id])])) }));
+  const rows = (kind) =>
+    jobs.map(({ name }) => ({
+      name,
+      values: Object.fromEntries(ids.map((id) => [id, samples[kind][name]?.[id] && median(samples[kind][name][id])])),
+    }));
   return { encode: rows('encode'), decode: rows('decode') };
 }

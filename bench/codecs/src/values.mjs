@@ -31,7 +31,17 @@ const with3 = (array) => {
 };
 
 const typedArrays = [
-  Uint8Array, Uint8ClampedArray, Int8Array, Uint16Array, Int16Array, Uint32Array, Int32Array, Float32Array, Float64Array, BigInt64Array, BigUint64Array,
+  Uint8Array,
+  Uint8ClampedArray,
+  Int8Array,
+  Uint16Array,
+  Int16Array,
+  Uint32Array,
+  Int32Array,
+  Float32Array,
+  Float64Array,
+  BigInt64Array,
+  BigUint64Array,
 ];
 
 export const VALUES = {
@@ -40,7 +50,24 @@ export const VALUES = {
     'undefined in objects and arrays': () => ({ a: undefined, b: [undefined, 1] }),
     'null': () => null,
     'booleans': () => [true, false],
-    'integers to 2^53': () => [0, 23, 24, 255, 256, 65_535, 65_536, 2 ** 31, 2 ** 32, 2 ** 53 - 1, -1, -24, -25, -256, -(2 ** 31), -(2 ** 53 - 1)],
+    'integers to 2^53': () => [
+      0,
+      23,
+      24,
+      255,
+      256,
+      65_535,
+      65_536,
+      2 ** 31,
+      2 ** 32,
+      2 ** 53 - 1,
+      -1,
+      -24,
+      -25,
+      -256,
+      -(2 ** 31),
+      -(2 ** 53 - 1),
+    ],
     'fractions and large numbers': () => [0.5, 0.1, -1.5e-10, Math.PI, 2 ** 53, 2 ** 64, 1e300, 5e-324],
     '-0': () => [-0],
     'NaN': () => [Number.NaN],
@@ -56,10 +83,19 @@ export const VALUES = {
     'nested objects and arrays': () => ({ a: 1, b: { c: [1, { d: null }, []] }, '': {}, ключ: 'x', 'a b': 0 }),
     'keys that are numbers, order of keys': () => ({ b: 1, 2: 'b', a: 2, 1: 'a' }),
     'own `__proto__`': () => JSON.parse('{"__proto__": {"polluted": 1}, "a": 2}'),
-    'own `constructor`, `prototype`, `toString`': () => ({ constructor: 1, prototype: 2, toString: 3, hasOwnProperty: 4 }),
+    'own `constructor`, `prototype`, `toString`': () => ({
+      constructor: 1,
+      prototype: 2,
+      toString: 3,
+      hasOwnProperty: 4,
+    }),
     'object without prototype': () => Object.assign(Object.create(null), { bare: 1 }),
     'class instance (fields only)': () => new Point(),
-    'getter (its value)': () => ({ get computed() { return 1; } }),
+    'getter (its value)': () => ({
+      get computed() {
+        return 1;
+      },
+    }),
     'key that is a symbol (left out)': () => ({ plain: 1, [Symbol.for('b')]: 2 }),
     'sparse array': () => {
       const array = [1];
@@ -79,12 +115,20 @@ export const VALUES = {
     },
     'array that a getter makes longer meanwhile': () => {
       const array = [];
-      array.push({ get longer() { return array.length < 3 ? array.push(0) : 0; } });
+      array.push({
+        get longer() {
+          return array.length < 3 ? array.push(0) : 0;
+        },
+      });
       return array;
     },
     'Map that a getter makes longer meanwhile': () => {
       const map = new Map();
-      return map.set('a', { get longer() { return map.size < 3 ? map.set(map.size, 0).size : 0; } });
+      return map.set('a', {
+        get longer() {
+          return map.size < 3 ? map.set(map.size, 0).size : 0;
+        },
+      });
     },
     'class instance with `Symbol.toStringTag`': () => new Tagged(),
     'nested 500 deep': () => nest(500),
@@ -96,21 +140,36 @@ export const VALUES = {
     'Date, far from 1970': () => [new Date(8.64e15), new Date(4_399_696_987_712_105)],
     'Date, invalid': () => new Date(Number.NaN),
     'RegExp': () => [/a\/b/giu, /^$/],
-    'Map': () => new Map([['a', 1], [1, 'b'], [null, undefined]]),
-    'Map with objects as keys': () => new Map([[{ k: 1 }, new Map()], [[1], 2]]),
+    'Map': () =>
+      new Map([
+        ['a', 1],
+        [1, 'b'],
+        [null, undefined],
+      ]),
+    'Map with objects as keys': () =>
+      new Map([
+        [{ k: 1 }, new Map()],
+        [[1], 2],
+      ]),
     'Map in itself': () => {
       const map = new Map();
       return map.set('self', map);
     },
     'Set': () => new Set([1, 'a', null, undefined, { a: 1 }, new Set([1])]),
     'boxed primitives': () => [Object(1), Object('text'), Object(false), Object(5n)],
-    'Error, its subclasses': () => [Error, EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError].map((Class) => new Class('what')),
+    'Error, its subclasses': () =>
+      [Error, EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError].map(
+        (Class) => new Class('what'),
+      ),
     'Error with cause': () => new RangeError('what', { cause: new TypeError('why') }),
     'Error, class of its own (an Error)': () => new CustomError('its own'),
   },
   bytes: {
     ...Object.fromEntries(typedArrays.map((Class) => [Class.name, () => with3(new Class(3))])),
-    'Float32Array, Float64Array: NaN, -0': () => [Float32Array.of(Number.NaN, -0, Infinity), Float64Array.of(Number.NaN, -0, -Infinity)],
+    'Float32Array, Float64Array: NaN, -0': () => [
+      Float32Array.of(Number.NaN, -0, Infinity),
+      Float64Array.of(Number.NaN, -0, -Infinity),
+    ],
     'ArrayBuffer': () => with3(new Uint8Array(3)).buffer,
     'DataView': () => new DataView(with3(new Uint8Array(3)).buffer),
     'ArrayBuffer, resizable': () => new ArrayBuffer(2, { maxByteLength: 8 }),

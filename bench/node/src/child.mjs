@@ -9,7 +9,10 @@ try {
   answer = { figures: await STAGES[stage]({ open, openIndexed, ...options }) };
 } catch (error) {
   // Their messages have paths in them, and no more to say.
-  const known = { ERR_MODULE_NOT_FOUND: 'it is not installed', ERR_DLOPEN_FAILED: 'it was built for another Node or machine' };
+  const known = {
+    ERR_MODULE_NOT_FOUND: 'it is not installed',
+    ERR_DLOPEN_FAILED: 'it was built for another Node or machine',
+  };
   answer = { error: known[error.code] ?? String(error.message ?? error).split('\n')[0] };
 }
 process.send(answer, () => process.disconnect());

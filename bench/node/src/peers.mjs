@@ -6,7 +6,12 @@ import { createRequire } from 'node:module';
 const { resolve } = createRequire(import.meta.url);
 
 function works(script) {
-  return spawnSync(process.execPath, ['--input-type=module', '--eval', script], { cwd: import.meta.dirname, stdio: 'ignore' }).status === 0;
+  return (
+    spawnSync(process.execPath, ['--input-type=module', '--eval', script], {
+      cwd: import.meta.dirname,
+      stdio: 'ignore',
+    }).status === 0
+  );
 }
 
 export function prepare(engines) {
@@ -20,6 +25,10 @@ export function prepare(engines) {
   }
   process.stdout.write('bench: installing better-sqlite3 (a minute or two where it has to be compiled)\n');
   // Where it fails the run says so and goes on without.
-  const { status } = spawnSync('npm', ['run', '--silent', 'install'], { cwd: directory, stdio: 'ignore', shell: process.platform === 'win32' });
+  const { status } = spawnSync('npm', ['run', '--silent', 'install'], {
+    cwd: directory,
+    stdio: 'ignore',
+    shell: process.platform === 'win32',
+  });
   if (status !== 0) process.stderr.write('bench: better-sqlite3 could not be installed\n');
 }

@@ -12,7 +12,7 @@ export const DEFAULT_CODECS = { keyCodec: 'any', valueCodec: 'structured' } as c
 
 /** How strings stand for bytes. */
 export const RAW_FORMS = ['utf8', 'hex', 'base64'] as const;
-export type RawForm = typeof RAW_FORMS[number];
+export type RawForm = (typeof RAW_FORMS)[number];
 
 /** Reads and writes keys or values. */
 interface Shape<T> {
@@ -27,7 +27,13 @@ interface Shape<T> {
 const byForm = <T>(codec: T): Shape<T> => ({ codec: () => codec, read: fromForm, show: toForm });
 
 const KEYS: { readonly [id: string]: KeyCodec<never> } = {
-  any: keyCodecs.any, tuple: keyCodecs.tuple(), string: keyCodecs.string, utf8: keyCodecs.utf8, uint32: keyCodecs.uint32, int53: keyCodecs.int53, uint64: keyCodecs.uint64,
+  any: keyCodecs.any,
+  tuple: keyCodecs.tuple(),
+  string: keyCodecs.string,
+  utf8: keyCodecs.utf8,
+  uint32: keyCodecs.uint32,
+  int53: keyCodecs.int53,
+  uint64: keyCodecs.uint64,
 } as unknown as { readonly [id: string]: KeyCodec<never> };
 
 /** A collection without a codec, or with one that is not the package's, holds bytes. */
@@ -37,18 +43,32 @@ function bytesOf<T>(id: string, what: 'key' | 'value', form: RawForm | undefined
     codec: () => (id === '' ? withoutId(codec) : codec) as T,
     read: (json) => {
       const value = fromForm(json);
-      const bytes = value instanceof Uint8Array ? value : typeof value === 'string' && form !== undefined ? readRaw(form, value) : undefined;
+      const bytes =
+        value instanceof Uint8Array
+          ? value
+          : typeof value === 'string' && form !== undefined
+            ? readRaw(form, value)
+            : undefined;
       if (bytes !== undefined) return bytes;
-      const wanted = form === undefined ? '{"$bytes":…}, unless --raw says how strings stand for bytes' : 'bytes in the form that --raw names, or {"$bytes":…}';
-      throw new KvError(what === 'key' ? 'KV_INVALID_KEY' : 'KV_INVALID_VALUE', `this cannot be a ${what} of this collection, which takes ${wanted}`);
+      const wanted =
+        form === undefined
+          ? '{"$bytes":…}, unless --raw says how strings stand for bytes'
+          : 'bytes in the form that --raw names, or {"$bytes":…}';
+      throw new KvError(
+        what === 'key' ? 'KV_INVALID_KEY' : 'KV_INVALID_VALUE',
+        `this cannot be a ${what} of this collection, which takes ${wanted}`,
+      );
     },
-    show: (decoded) => form === undefined ? toForm(decoded) : showRaw(form, decoded as Uint8Array),
+    show: (decoded) => (form === undefined ? toForm(decoded) : showRaw(form, decoded as Uint8Array)),
   };
 }
 
 function readRaw(form: RawForm, text: string): Uint8Array | undefined {
   const bytes = Buffer.from(text, form);
-  const isWhole = form === 'utf8' ? !/\p{Surrogate}/u.test(text) : bytes.toString(form) === (form === 'hex' ? text.toLowerCase() : text);
+  const isWhole =
+    form === 'utf8'
+      ? !/\p{Surrogate}/u.test(text)
+      : bytes.toString(form) === (form === 'hex' ? text.toLowerCase() : text);
   return isWhole ? new Uint8Array(bytes) : undefined;
 }
 
@@ -85,7 +105,10 @@ const plainText: Shape<ValueCodec<unknown>> = {
   read: (json) => {
     const value = fromForm(json);
     if (typeof value === 'string' && !/\p{Surrogate}/u.test(value)) return value;
-    throw new KvError('KV_INVALID_VALUE', 'this cannot be a value of this collection, which takes a string without lone surrogates');
+    throw new KvError(
+      'KV_INVALID_VALUE',
+      'this cannot be a value of this collection, which takes a string without lone surrogates',
+    );
   },
 };
 
@@ -94,10 +117,21 @@ export class Codecs {
   readonly #key: Shape<KeyCodec<unknown>>;
   readonly #value: Shape<ValueCodec<unknown>>;
 
-  constructor({ keyCodec, valueCodec }: { readonly keyCodec: string; readonly valueCodec: string }, raw: RawForm | undefined) {
-    this.#key = Object.hasOwn(KEYS, keyCodec) ? byForm(KEYS[keyCodec] as unknown as KeyCodec<unknown>) : bytesOf(keyCodec, 'key', raw);
-    this.#value = valueCodec === 'structured' ? byForm(valueCodecs.structured()) : valueCodec === 'json' ? jsonText : valueCodec === 'string' ? plainText
-      : bytesOf(valueCodec, 'value', raw);
+  constructor(
+    { keyCodec, valueCodec }: { readonly keyCodec: string; readonly valueCodec: string },
+    raw: RawForm | undefined,
+  ) {
+    this.#key = Object.hasOwn(KEYS, keyCodec)
+      ? byForm(KEYS[keyCodec] as unknown as KeyCodec<unknown>)
+      : bytesOf(keyCodec, 'key', raw);
+    this.#value =
+      valueCodec === 'structured'
+        ? byForm(valueCodecs.structured())
+        : valueCodec === 'json'
+          ? jsonText
+          : valueCodec === 'string'
+            ? plainText
+            : bytesOf(valueCodec, 'value', raw);
   }
 
   /** Options with which a collection is opened. */
@@ -115,7 +149,10 @@ export class Codecs {
 
   /** As `key` and `value`, of what is parsed already. */
   record(key: Json, value: Json, valueText: string): [key: unknown, value: unknown] {
-    return [within('the key', () => this.#key.read(key, '')), within('the value', () => this.#value.read(value, valueText))];
+    return [
+      within('the key', () => this.#key.read(key, '')),
+      within('the value', () => this.#value.read(value, valueText)),
+    ];
   }
 
   /** Fails if a record cannot be stored. */
@@ -135,7 +172,15 @@ export class Codecs {
   /** A key that creating a collection can store and remove again. */
   get someKey(): unknown {
     const id = this.#key.codec().id;
-    const keys: { readonly [id: string]: Key } = { any: 0, tuple: [], string: '', utf8: '', uint32: 0, int53: 0, uint64: 0n };
+    const keys: { readonly [id: string]: Key } = {
+      any: 0,
+      tuple: [],
+      string: '',
+      utf8: '',
+      uint32: 0,
+      int53: 0,
+      uint64: 0n,
+    };
     return Object.hasOwn(keys, id) ? keys[id] : new Uint8Array();
   }
 

@@ -11,7 +11,10 @@ export interface CollectionChoice {
 }
 
 /** The codecs that a collection has, or will have once it is created, and whether it exists. */
-export async function codecsOf(db: Database, { collection, raw }: CollectionChoice): Promise<{ readonly codecs: Codecs; readonly exists: boolean }> {
+export async function codecsOf(
+  db: Database,
+  { collection, raw }: CollectionChoice,
+): Promise<{ readonly codecs: Codecs; readonly exists: boolean }> {
   const stored = (await storedCollections(db)).find(({ name }) => name === collection);
   return { codecs: new Codecs(stored ?? DEFAULT_CODECS, raw), exists: stored !== undefined };
 }
@@ -29,8 +32,12 @@ export function readerIn(snapshot: Snapshot, db: Database, name: string, codecs:
  * A collection to read. The default collection is valid in every database, even if nothing was ever
  * written to it.
  */
-export async function readable(db: Database, choice: CollectionChoice): Promise<{ readonly codecs: Codecs; readonly records: Collection<unknown, unknown> }> {
+export async function readable(
+  db: Database,
+  choice: CollectionChoice,
+): Promise<{ readonly codecs: Codecs; readonly records: Collection<unknown, unknown> }> {
   const { codecs, exists } = await codecsOf(db, choice);
-  if (!exists && choice.collection !== '') throw new KvError('KV_NOT_FOUND', `there is no collection ${JSON.stringify(choice.collection)}`);
+  if (!exists && choice.collection !== '')
+    throw new KvError('KV_NOT_FOUND', `there is no collection ${JSON.stringify(choice.collection)}`);
   return { codecs, records: collectionIn(db, choice.collection, codecs) };
 }

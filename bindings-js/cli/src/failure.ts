@@ -13,7 +13,10 @@ export class BrokenPipe extends Error {}
 /** Output that has begun cannot begin again. */
 export class StaleOutput extends KvError {
   constructor() {
-    super('KV_STALE', 'a writer overwrote what was being read, so the output is incomplete; run it again, or when the writer has closed the database');
+    super(
+      'KV_STALE',
+      'a writer overwrote what was being read, so the output is incomplete; run it again, or when the writer has closed the database',
+    );
   }
 }
 
@@ -22,10 +25,10 @@ export const invalid = (message: string): KvError => new KvError('KV_INVALID_ARG
 /** The code of an error, if it has one of ours. Not `instanceof`: there may be two copies of the class. */
 export function codeOf(error: unknown): KvErrorCode | undefined {
   const { code } = (error ?? {}) as { readonly code?: unknown };
-  return typeof code === 'string' && code.startsWith('KV_') ? code as KvErrorCode : undefined;
+  return typeof code === 'string' && code.startsWith('KV_') ? (code as KvErrorCode) : undefined;
 }
 
-export const messageOf = (error: unknown): string => error instanceof Error ? error.message : String(error);
+export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 /** The same failure with another message. */
 export function told(error: unknown, message: (old: string) => string): KvError {
@@ -47,7 +50,11 @@ export function attempt<T>(action: string, call: () => T): T {
     return call();
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    throw new KvError(code === 'ENOSPC' || code === 'EDQUOT' ? 'KV_QUOTA_EXCEEDED' : 'KV_IO', `${action}: ${messageOf(error)}`, { cause: error });
+    throw new KvError(
+      code === 'ENOSPC' || code === 'EDQUOT' ? 'KV_QUOTA_EXCEEDED' : 'KV_IO',
+      `${action}: ${messageOf(error)}`,
+      { cause: error },
+    );
   }
 }
 
@@ -58,7 +65,10 @@ export function exitCodeOf(error: unknown): number {
 
 /** The line that reports a failure. */
 export function lineOf(error: unknown): string {
-  const message = error instanceof RangeError && /call stack/i.test(error.message) ? 'nested deeper than this runtime\'s stack allows' : messageOf(error);
+  const message =
+    error instanceof RangeError && /call stack/i.test(error.message)
+      ? "nested deeper than this runtime's stack allows"
+      : messageOf(error);
   const code = codeOf(error) ?? (message === messageOf(error) ? 'KV_IO' : 'KV_INVALID_ARGUMENT');
   return `mangrove: ${code}: ${message.replaceAll(/[\n\r]+/g, ' ')}`;
 }

@@ -21,10 +21,26 @@ const MAX_LENGTH = 0xffff_ffff;
 const UNITS_AT_ONCE = 4096;
 
 const ERRORS = { Error, EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError };
-const BOXES: { readonly [name: string]: string } = { Number: 'number', String: 'string', Boolean: 'boolean', BigInt: 'bigint' };
+const BOXES: { readonly [name: string]: string } = {
+  Number: 'number',
+  String: 'string',
+  Boolean: 'boolean',
+  BigInt: 'bigint',
+};
 const VIEWS = [
-  'Uint8Array', 'Uint8ClampedArray', 'Int8Array', 'Uint16Array', 'Int16Array', 'Uint32Array', 'Int32Array', 'BigUint64Array', 'BigInt64Array',
-  'Float16Array', 'Float32Array', 'Float64Array', 'DataView',
+  'Uint8Array',
+  'Uint8ClampedArray',
+  'Int8Array',
+  'Uint16Array',
+  'Int16Array',
+  'Uint32Array',
+  'Int32Array',
+  'BigUint64Array',
+  'BigInt64Array',
+  'Float16Array',
+  'Float32Array',
+  'Float64Array',
+  'DataView',
 ];
 const TIME = /^([+-]\d{6}|\d{4})-(\d\d)-(\d\d)(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?(?:Z|([+-])(\d\d):(\d\d)))?$/;
 
@@ -33,7 +49,8 @@ type View = new (buffer: ArrayBuffer, start?: number, count?: number) => ArrayBu
 const invalid = (message: string): KvError => new KvError('KV_INVALID_ARGUMENT', message);
 const badTag = (name: string, wanted: string): KvError => invalid(`{"$${name}":…} has to hold ${wanted}`);
 const isWellFormed = (text: string): boolean => !/\p{Surrogate}/u.test(text);
-const isWhole = (json: Json | undefined): json is number => typeof json === 'number' && Number.isSafeInteger(json) && json >= 0 && !Object.is(json, -0);
+const isWhole = (json: Json | undefined): json is number =>
+  typeof json === 'number' && Number.isSafeInteger(json) && json >= 0 && !Object.is(json, -0);
 const isObject = (json: Json): json is JsonObject => typeof json === 'object' && json !== null && !Array.isArray(json);
 
 function checkDepth(text: string): void {
@@ -76,10 +93,11 @@ function fromBase64(name: string, payload: Json | undefined): Uint8Array<ArrayBu
   return new Uint8Array(bytes);
 }
 
-const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64');
+const toBase64 = (bytes: Uint8Array): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64');
 
 function fromBigint(payload: Json): bigint {
-  const [, minus, digits = ''] = typeof payload === 'string' ? /^(-?)(\d+|0x[\da-f]+)$/i.exec(payload) ?? [] : [];
+  const [, minus, digits = ''] = typeof payload === 'string' ? (/^(-?)(\d+|0x[\da-f]+)$/i.exec(payload) ?? []) : [];
   if (digits === '' || (!digits.startsWith('0x') && digits.length > MAX_DECIMAL_DIGITS)) {
     throw badTag('bigint', 'a string: a decimal integer of at most 2000 digits, or a hexadecimal one as "0x…"');
   }
@@ -88,28 +106,50 @@ function fromBigint(payload: Json): bigint {
 
 /** Milliseconds since 1970 of a time in ISO 8601; NaN if it is none. */
 function toTime(text: string): number {
-  const [matched, year = '', month, day, hour = 0, minute = 0, second = 0, fraction = '', sign, zoneHour = 0, zoneMinute = 0] = TIME.exec(text) ?? [];
+  const [
+    matched,
+    year = '',
+    month,
+    day,
+    hour = 0,
+    minute = 0,
+    second = 0,
+    fraction = '',
+    sign,
+    zoneHour = 0,
+    zoneMinute = 0,
+  ] = TIME.exec(text) ?? [];
   const date = new Date(0);
   date.setUTCFullYear(Number(year), Number(month) - 1, Number(day));
   const isDay = date.getUTCMonth() + 1 === Number(month) && date.getUTCDate() === Number(day);
-  const isTime = Number(hour) < 24 && [minute, second, zoneMinute].every((part) => Number(part) < 60) && Number(zoneHour) < 24;
+  const isTime =
+    Number(hour) < 24 && [minute, second, zoneMinute].every((part) => Number(part) < 60) && Number(zoneHour) < 24;
   if (matched === undefined || year === '-000000' || !isTime) return NaN;
   // The furthest times of a Date are within a day, and the day itself may be out of its range.
   const midnight = isDay ? date.getTime() : NaN;
   const offset = (Number(zoneHour) * 60 + Number(zoneMinute)) * (sign === '-' ? -1 : 1);
   const milliseconds = Number(fraction.slice(0, 3).padEnd(3, '0'));
-  return new Date(midnight + ((Number(hour) * 60 + Number(minute) - offset) * 60 + Number(second)) * 1000 + milliseconds).getTime();
+  return new Date(
+    midnight + ((Number(hour) * 60 + Number(minute) - offset) * 60 + Number(second)) * 1000 + milliseconds,
+  ).getTime();
 }
 
 function fromDate(payload: Json): Date {
   if (payload === null) return new Date(NaN);
-  const time = typeof payload === 'string' ? toTime(payload) : typeof payload === 'number' && Number.isInteger(payload) ? new Date(payload).getTime() : NaN;
-  if (Number.isNaN(time)) throw badTag('date', 'a time in ISO 8601 with its zone, milliseconds since 1970, or null for an invalid date');
+  const time =
+    typeof payload === 'string'
+      ? toTime(payload)
+      : typeof payload === 'number' && Number.isInteger(payload)
+        ? new Date(payload).getTime()
+        : NaN;
+  if (Number.isNaN(time))
+    throw badTag('date', 'a time in ISO 8601 with its zone, milliseconds since 1970, or null for an invalid date');
   return new Date(time);
 }
 
 function fromNumber(payload: Json): number {
-  if (payload !== 'NaN' && payload !== 'Infinity' && payload !== '-Infinity') throw badTag('number', '"NaN", "Infinity" or "-Infinity"');
+  if (payload !== 'NaN' && payload !== 'Infinity' && payload !== '-Infinity')
+    throw badTag('number', '"NaN", "Infinity" or "-Infinity"');
   return Number(payload);
 }
 
@@ -117,7 +157,8 @@ function fromUnits(payload: Json): string {
   const isUnit = (unit: Json): unit is number => isWhole(unit) && unit <= 0xffff;
   if (!Array.isArray(payload) || !payload.every(isUnit)) throw badTag('utf16', 'an array of integers from 0 to 65535');
   let text = '';
-  for (let at = 0; at < payload.length; at += UNITS_AT_ONCE) text += String.fromCharCode(...payload.slice(at, at + UNITS_AT_ONCE) as number[]);
+  for (let at = 0; at < payload.length; at += UNITS_AT_ONCE)
+    text += String.fromCharCode(...(payload.slice(at, at + UNITS_AT_ONCE) as number[]));
   return text;
 }
 
@@ -137,8 +178,10 @@ class Builder {
       case 'number':
         if (!Number.isFinite(json)) throw invalid('not JSON (a number is out of range)');
         return json;
-      case 'object': return json === null ? null : this.#nested(json);
-      default: return json;
+      case 'object':
+        return json === null ? null : this.#nested(json);
+      default:
+        return json;
     }
   }
 
@@ -151,7 +194,8 @@ class Builder {
     if (++this.#depth > MAX_DEPTH) {
       // A hole, a reference or a primitive is no level.
       const tag = isObject(json) ? tagOf(json)?.[0] : undefined;
-      if (!['bigint', 'number', 'utf16', 'undefined', 'ref', 'hole'].includes(tag ?? '')) throw new KvError('KV_INVALID_VALUE', `a value nested more than ${MAX_DEPTH} deep cannot be stored`);
+      if (!['bigint', 'number', 'utf16', 'undefined', 'ref', 'hole'].includes(tag ?? ''))
+        throw new KvError('KV_INVALID_VALUE', `a value nested more than ${MAX_DEPTH} deep cannot be stored`);
     }
     const value = isObject(json) ? this.#object(json) : this.#elements(this.#begin([]), json);
     this.#depth--;
@@ -165,33 +209,52 @@ class Builder {
 
   #tagged(name: string, payload: Json): unknown {
     switch (name) {
-      case 'bytes': return this.#begin(fromBase64(name, payload));
-      case 'bigint': return fromBigint(payload);
-      case 'date': return this.#begin(fromDate(payload));
-      case 'number': return fromNumber(payload);
-      case 'utf16': return fromUnits(payload);
+      case 'bytes':
+        return this.#begin(fromBase64(name, payload));
+      case 'bigint':
+        return fromBigint(payload);
+      case 'date':
+        return this.#begin(fromDate(payload));
+      case 'number':
+        return fromNumber(payload);
+      case 'utf16':
+        return fromUnits(payload);
       case 'undefined':
         if (payload !== true) throw badTag(name, 'true');
         return undefined;
-      case 'hole': throw new KvError('KV_INVALID_VALUE', '{"$hole":true} can only be an element of an array');
+      case 'hole':
+        throw new KvError('KV_INVALID_VALUE', '{"$hole":true} can only be an element of an array');
       case 'ref':
-        if (!isWhole(payload) || payload >= this.#objects.length) throw badTag(name, 'the ordinal of an object that began before');
+        if (!isWhole(payload) || payload >= this.#objects.length)
+          throw badTag(name, 'the ordinal of an object that began before');
         return this.#objects[payload];
-      case 'map': return this.#map(payload);
-      case 'set': return this.#set(payload);
-      case 'regexp': return this.#regExp(payload);
-      case 'object': return this.#pairs(this.#begin({}), payload);
-      case 'array': return this.#array(payload);
-      case 'buffer': return this.#buffer(payload);
-      case 'boxed': return this.#boxed(payload);
-      case 'error': return this.#error(payload);
-      default: throw invalid(`$${name} stands for nothing; a property of that name is written $$${name}`);
+      case 'map':
+        return this.#map(payload);
+      case 'set':
+        return this.#set(payload);
+      case 'regexp':
+        return this.#regExp(payload);
+      case 'object':
+        return this.#pairs(this.#begin({}), payload);
+      case 'array':
+        return this.#array(payload);
+      case 'buffer':
+        return this.#buffer(payload);
+      case 'boxed':
+        return this.#boxed(payload);
+      case 'error':
+        return this.#error(payload);
+      default:
+        throw invalid(`$${name} stands for nothing; a property of that name is written $$${name}`);
     }
   }
 
   #elements(into: unknown[], elements: readonly Json[]): unknown[] {
     for (const [at, element] of elements.entries()) {
-      const hole = typeof element === 'object' && element !== null && isObject(element) && Object.keys(element).join() === '$hole' ? element['$hole'] : undefined;
+      const hole =
+        typeof element === 'object' && element !== null && isObject(element) && Object.keys(element).join() === '$hole'
+          ? element['$hole']
+          : undefined;
       if (hole === undefined) into[at] = this.value(element);
       else if (hole !== true) throw badTag('hole', 'true');
       else into.length = at + 1;
@@ -201,8 +264,12 @@ class Builder {
 
   #properties<T extends object>(into: T, properties: JsonObject): T {
     for (const [shown, value] of Object.entries(properties)) {
-      if (/^\$(?!\$)/.test(shown)) throw invalid(`the property ${shown} has to be alone in its object, or be written as $${shown} if that is its name`);
-      if (!isWellFormed(shown)) throw invalid('the name of a property is not valid Unicode; {"$object":[[name,value],…]} takes it');
+      if (/^\$(?!\$)/.test(shown))
+        throw invalid(
+          `the property ${shown} has to be alone in its object, or be written as $${shown} if that is its name`,
+        );
+      if (!isWellFormed(shown))
+        throw invalid('the name of a property is not valid Unicode; {"$object":[[name,value],…]} takes it');
       define(into, shown.startsWith('$') ? shown.slice(1) : shown, this.value(value));
     }
     return into;
@@ -243,7 +310,8 @@ class Builder {
   }
 
   #pairs<T extends object>(into: T, payload: Json): T {
-    for (const [name, value] of this.#eachPair('object', payload)) define(into, this.#text('object', name), this.value(value));
+    for (const [name, value] of this.#eachPair('object', payload))
+      define(into, this.#text('object', name), this.value(value));
     return into;
   }
 
@@ -264,10 +332,15 @@ class Builder {
     if (Array.isArray(elements)) this.#elements(array, elements as readonly Json[]);
     else if (isWhole(elements) && elements <= MAX_LENGTH) array.length = elements;
     else throw badTag('array', '[elements or length, properties]');
-    if (properties === undefined || !isObject(properties) || more.length > 0) throw badTag('array', '[elements or length, properties]');
+    if (properties === undefined || !isObject(properties) || more.length > 0)
+      throw badTag('array', '[elements or length, properties]');
     const tag = tagOf(properties);
-    const isLength = tag === undefined ? Object.hasOwn(properties, 'length') : Array.isArray(tag[1]) && tag[1].some((pair: Json) => Array.isArray(pair) && pair[0] === 'length');
-    if (isLength || (tag !== undefined && tag[0] !== 'object')) throw badTag('array', 'properties, of which none is length');
+    const isLength =
+      tag === undefined
+        ? Object.hasOwn(properties, 'length')
+        : Array.isArray(tag[1]) && tag[1].some((pair: Json) => Array.isArray(pair) && pair[0] === 'length');
+    if (isLength || (tag !== undefined && tag[0] !== 'object'))
+      throw badTag('array', 'properties, of which none is length');
     return tag === undefined ? this.#properties(array, properties) : this.#pairs(array, tag[1]);
   }
 
@@ -276,24 +349,38 @@ class Builder {
     if (typeof payload !== 'number') return fromBase64('buffer', payload).buffer;
     const object = isWhole(payload) ? this.#objects[payload] : undefined;
     if (object instanceof ArrayBuffer) return object;
-    if (!ArrayBuffer.isView(object)) throw badTag('buffer', 'base64, or the ordinal of a buffer or view that began before');
+    if (!ArrayBuffer.isView(object))
+      throw badTag('buffer', 'base64, or the ordinal of a buffer or view that began before');
     return object.buffer as ArrayBuffer;
   }
 
   #buffer(payload: Json): ArrayBuffer | ArrayBufferView {
     const [name, content, start, length, ...more] = this.#list('buffer', payload);
-    if (name === 'ArrayBuffer' && content !== undefined && start === undefined) return this.#begin(this.#content(content));
+    if (name === 'ArrayBuffer' && content !== undefined && start === undefined)
+      return this.#begin(this.#content(content));
     const isPart = start !== undefined;
-    if (typeof name !== 'string' || !VIEWS.includes(name) || content === undefined || more.length > 0 || (isPart ? !isWhole(start) || !isWhole(length) : name === 'Uint8Array')) {
-      throw badTag('buffer', '[class name of a view other than Uint8Array, base64] or [class name of a view, base64 or ordinal, first byte, bytes]');
+    if (
+      typeof name !== 'string' ||
+      !VIEWS.includes(name) ||
+      content === undefined ||
+      more.length > 0 ||
+      (isPart ? !isWhole(start) || !isWhole(length) : name === 'Uint8Array')
+    ) {
+      throw badTag(
+        'buffer',
+        '[class name of a view other than Uint8Array, base64] or [class name of a view, base64 or ordinal, first byte, bytes]',
+      );
     }
-    const Class = (globalThis as unknown as { readonly [name: string]: (View & { readonly BYTES_PER_ELEMENT?: number }) | undefined })[name];
+    const Class = (
+      globalThis as unknown as { readonly [name: string]: (View & { readonly BYTES_PER_ELEMENT?: number }) | undefined }
+    )[name];
     if (Class === undefined) throw badTag('buffer', `a class that this runtime has, unlike ${name}`);
     const buffer = isPart ? this.#content(content) : fromBase64('buffer', content).buffer;
     const size = Class.BYTES_PER_ELEMENT ?? 1;
     try {
       if (!isPart) return this.#begin(new Class(buffer));
-      if ((length as number) % size === 0) return this.#begin(new Class(buffer, start as number, (length as number) / size));
+      if ((length as number) % size === 0)
+        return this.#begin(new Class(buffer, start as number, (length as number) / size));
     } catch {
       // Beyond the end of the buffer, misaligned, or no whole elements.
     }
@@ -302,13 +389,21 @@ class Builder {
 
   #boxed(payload: Json): object {
     const [name, content, ...more] = this.#list('boxed', payload);
-    const value = content === undefined || (typeof content === 'object' && Array.isArray(content)) ? undefined : this.#unboxed(content);
-    if (typeof name !== 'string' || more.length > 0 || BOXES[name] === undefined || typeof value !== BOXES[name]) throw badTag('boxed', '[class name, primitive of that class]');
+    const value =
+      content === undefined || (typeof content === 'object' && Array.isArray(content))
+        ? undefined
+        : this.#unboxed(content);
+    if (typeof name !== 'string' || more.length > 0 || BOXES[name] === undefined || typeof value !== BOXES[name])
+      throw badTag('boxed', '[class name, primitive of that class]');
     return this.#begin(Object(value) as object);
   }
 
   #unboxed(content: Json): unknown {
-    return typeof content !== 'object' || content === null || ['bigint', 'number', 'utf16'].includes(tagOf(content as JsonObject)?.[0] ?? '') ? this.value(content) : undefined;
+    return typeof content !== 'object' ||
+      content === null ||
+      ['bigint', 'number', 'utf16'].includes(tagOf(content as JsonObject)?.[0] ?? '')
+      ? this.value(content)
+      : undefined;
   }
 
   #error(payload: Json): Error {
@@ -354,7 +449,8 @@ interface Shown {
   readonly piece: number;
 }
 
-const bufferOf = (object: ArrayBuffer | ArrayBufferView): ArrayBufferLike => ArrayBuffer.isView(object) ? object.buffer : object;
+const bufferOf = (object: ArrayBuffer | ArrayBufferView): ArrayBufferLike =>
+  ArrayBuffer.isView(object) ? object.buffer : object;
 const classOf = (value: object): string => Object.prototype.toString.call(value).slice(8, -1);
 
 /** Whether a property of an array is one of its elements. */
@@ -381,12 +477,18 @@ class Writer {
 
   #value(value: unknown): void {
     switch (typeof value) {
-      case 'string': return this.#put(showText(value));
-      case 'number': return this.#put(showNumber(value));
-      case 'bigint': return this.#put(showBigint(value));
-      case 'boolean': return this.#put(String(value));
-      case 'undefined': return this.#put('{"$undefined":true}');
-      default: return value === null ? this.#put('null') : this.#reference(value as object);
+      case 'string':
+        return this.#put(showText(value));
+      case 'number':
+        return this.#put(showNumber(value));
+      case 'bigint':
+        return this.#put(showBigint(value));
+      case 'boolean':
+        return this.#put(String(value));
+      case 'undefined':
+        return this.#put('{"$undefined":true}');
+      default:
+        return value === null ? this.#put('null') : this.#reference(value as object);
     }
   }
 
@@ -405,17 +507,27 @@ class Writer {
         const time = (object as Date).getTime();
         return this.#put(`{"$date":${Number.isNaN(time) ? null : `"${(object as Date).toISOString()}"`}}`);
       }
-      case 'Map': return this.#list('{"$map":[', object as Map<unknown, unknown>, ([key, value]) => {
-        this.#put('[');
-        this.#value(key);
-        this.#put(',');
-        this.#value(value);
-        this.#put(']');
-      }, ']}');
-      case 'Set': return this.#list('{"$set":[', object as Set<unknown>, (element) => this.#value(element), ']}');
-      case 'RegExp': return this.#put(`{"$regexp":[${showText((object as RegExp).source)},${showText((object as RegExp).flags)}]}`);
-      case 'Error': return this.#error(object as Error);
-      case 'ArrayBuffer': return this.#view(object as ArrayBuffer);
+      case 'Map':
+        return this.#list(
+          '{"$map":[',
+          object as Map<unknown, unknown>,
+          ([key, value]) => {
+            this.#put('[');
+            this.#value(key);
+            this.#put(',');
+            this.#value(value);
+            this.#put(']');
+          },
+          ']}',
+        );
+      case 'Set':
+        return this.#list('{"$set":[', object as Set<unknown>, (element) => this.#value(element), ']}');
+      case 'RegExp':
+        return this.#put(`{"$regexp":[${showText((object as RegExp).source)},${showText((object as RegExp).flags)}]}`);
+      case 'Error':
+        return this.#error(object as Error);
+      case 'ArrayBuffer':
+        return this.#view(object as ArrayBuffer);
       case 'Number':
       case 'String':
       case 'Boolean':
@@ -423,7 +535,8 @@ class Writer {
         this.#put(`{"$boxed":["${classOf(object)}",`);
         this.#value(object.valueOf());
         return this.#put(']}');
-      default: return this.#properties(object, Object.keys(object));
+      default:
+        return this.#properties(object, Object.keys(object));
     }
   }
 
@@ -440,11 +553,16 @@ class Writer {
   #properties(object: object, names: readonly string[]): void {
     const values = object as { readonly [name: string]: unknown };
     const isText = names.every(isWellFormed);
-    this.#list(isText ? '{' : '{"$object":[', names, (name) => {
-      this.#put(isText ? `${JSON.stringify(name.startsWith('$') ? `$${name}` : name)}:` : `[${showText(name)},`);
-      this.#value(values[name]);
-      if (!isText) this.#put(']');
-    }, isText ? '}' : ']}');
+    this.#list(
+      isText ? '{' : '{"$object":[',
+      names,
+      (name) => {
+        this.#put(isText ? `${JSON.stringify(name.startsWith('$') ? `$${name}` : name)}:` : `[${showText(name)},`);
+        this.#value(values[name]);
+        if (!isText) this.#put(']');
+      },
+      isText ? '}' : ']}',
+    );
   }
 
   #array(array: readonly unknown[]): void {
@@ -464,10 +582,15 @@ class Writer {
   }
 
   #elements(array: readonly unknown[]): void {
-    this.#list('[', array.keys(), (at) => {
-      if (at in array) this.#value(array[at]);
-      else this.#put('{"$hole":true}');
-    }, ']');
+    this.#list(
+      '[',
+      array.keys(),
+      (at) => {
+        if (at in array) this.#value(array[at]);
+        else this.#put('{"$hole":true}');
+      },
+      ']',
+    );
   }
 
   #error(error: Error): void {
@@ -503,7 +626,8 @@ class Writer {
       if (!ArrayBuffer.isView(object)) {
         this.#pieces[piece] = `{"$buffer":["ArrayBuffer",${content ?? `"${toBase64(new Uint8Array(buffer))}"`}]}`;
       } else if (shared.has(buffer)) {
-        this.#pieces[piece] = `{"$buffer":["${name}",${content ?? `"${toBase64(new Uint8Array(buffer))}"`},${object.byteOffset},${object.byteLength}]}`;
+        this.#pieces[piece] =
+          `{"$buffer":["${name}",${content ?? `"${toBase64(new Uint8Array(buffer))}"`},${object.byteOffset},${object.byteLength}]}`;
       } else {
         const bytes = toBase64(new Uint8Array(buffer, object.byteOffset, object.byteLength));
         this.#pieces[piece] = name === 'Uint8Array' ? `{"$bytes":"${bytes}"}` : `{"$buffer":["${name}","${bytes}"]}`;

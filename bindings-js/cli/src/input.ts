@@ -60,7 +60,10 @@ export class Lines {
     for (;;) {
       const bytes = await this.#line();
       if (bytes === undefined) return undefined;
-      const text = within(`line ${this.number}`, () => decode(bytes)).replace(this.number === 1 ? BYTE_ORDER_MARK : /^$/, '');
+      const text = within(`line ${this.number}`, () => decode(bytes)).replace(
+        this.number === 1 ? BYTE_ORDER_MARK : /^$/,
+        '',
+      );
       if (/[^\t\n\f\r ]/.test(text)) return text;
     }
   }
@@ -74,9 +77,15 @@ export class Lines {
       this.#reading ??= this.#pieces.next();
       const wait = this.#begunBytes === 0 ? PAUSE_MS : PAUSE_WITHIN_LINE_MS;
       let timer: NodeJS.Timeout | undefined;
-      const isTooLong = await Promise.race([this.#reading.then(() => false, () => false), new Promise<boolean>((resolve) => {
-        timer = setTimeout(resolve, wait, true);
-      })]);
+      const isTooLong = await Promise.race([
+        this.#reading.then(
+          () => false,
+          () => false,
+        ),
+        new Promise<boolean>((resolve) => {
+          timer = setTimeout(resolve, wait, true);
+        }),
+      ]);
       clearTimeout(timer);
       if (isTooLong) return true;
       await this.#read();
@@ -98,7 +107,10 @@ export class Lines {
         return line;
       }
       this.#keepBegun();
-      if (this.#begunBytes > MAX_LINE_BYTES) within(`line ${this.number}`, () => { throw invalid('the line is too long'); });
+      if (this.#begunBytes > MAX_LINE_BYTES)
+        within(`line ${this.number}`, () => {
+          throw invalid('the line is too long');
+        });
       if (!this.#isAtEnd) await this.#read();
       else return this.#begunBytes === 0 ? undefined : this.#take(Buffer.alloc(0));
     }
@@ -124,7 +136,9 @@ export class Lines {
     try {
       result = await reading;
     } catch (error) {
-      return attempt('reading standard input', () => { throw error; });
+      return attempt('reading standard input', () => {
+        throw error;
+      });
     }
     if (result.done === true) this.#isAtEnd = true;
     else this.#rest = result.value;

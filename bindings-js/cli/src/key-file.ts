@@ -23,17 +23,25 @@ export function readKeyBytes(file: string, lengths: readonly number[]): Uint8Arr
   const bytes = readSmallFile(file);
   if (lengths.includes(bytes.length)) return Uint8Array.from(bytes);
   const digits = new TextDecoder().decode(bytes).replace(LINE_END, '');
-  if (/^[\da-f]*$/i.test(digits) && lengths.includes(digits.length / 2)) return Uint8Array.from(Buffer.from(digits, 'hex'));
-  throw invalid(`${file} holds no key: it has to have ${lengths.join(' or ')} bytes, or twice as many hexadecimal digits`);
+  if (/^[\da-f]*$/i.test(digits) && lengths.includes(digits.length / 2))
+    return Uint8Array.from(Buffer.from(digits, 'hex'));
+  throw invalid(
+    `${file} holds no key: it has to have ${lengths.join(' or ')} bytes, or twice as many hexadecimal digits`,
+  );
 }
 
 export const readKey = (file: string): EncryptionKey => ({ key: readKeyBytes(file, [KEY_BYTES]) });
 
 /** A line end after it is not part of it. */
-export function readPassphrase(file: string, cost: { readonly memoryKiB?: number; readonly passes?: number } = {}): EncryptionPassphrase {
+export function readPassphrase(
+  file: string,
+  cost: { readonly memoryKiB?: number; readonly passes?: number } = {},
+): EncryptionPassphrase {
   let passphrase: string;
   try {
-    passphrase = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(readSmallFile(file)).replace(LINE_END, '');
+    passphrase = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+      .decode(readSmallFile(file))
+      .replace(LINE_END, '');
   } catch (error) {
     if (error instanceof TypeError) throw invalid(`${file} holds no passphrase: it is not UTF-8`);
     throw error;

@@ -11,7 +11,7 @@ function endOfString(text: string, at: number): number {
 
 /** Where the value that begins at `at` ends. */
 function endOfValue(text: string, at: number): number {
-  for (let [end, depth] = [at, 0]; end < text.length;) {
+  for (let [end, depth] = [at, 0]; end < text.length; ) {
     const character = text[end] as string;
     if (character === '"') {
       end = endOfString(text, end);
@@ -36,7 +36,7 @@ export function memberTexts(text: string): Map<string, string> | undefined {
   };
   let at = past(0);
   if (text[at] !== '{') return undefined;
-  for (at = past(at + 1); text[at] === '"';) {
+  for (at = past(at + 1); text[at] === '"'; ) {
     const end = endOfString(text, at);
     const name = JSON.parse(text.slice(at, end)) as string;
     const from = past(past(end) + 1);

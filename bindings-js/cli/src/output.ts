@@ -14,7 +14,7 @@ const cell = new Int32Array(new SharedArrayBuffer(4));
 
 /** Writes all bytes, waiting for a pipe that is full. */
 export function writeAll(file: number, bytes: Uint8Array): void {
-  for (let done = 0; done < bytes.length;) {
+  for (let done = 0; done < bytes.length; ) {
     try {
       done += fs.writeSync(file, bytes, done);
     } catch (error) {
@@ -114,7 +114,7 @@ export class Progress {
 
   /** Shows how far a backup or restore is, which counts `things`. */
   showCopied(done: number, total: number, things: string, bytes: number): void {
-    const percent = total === 0 ? 100 : Math.floor(done * 100 / total);
+    const percent = total === 0 ? 100 : Math.floor((done * 100) / total);
     this.show(() => `${percent} %, ${done} of ${total} ${things}, ${bytes} bytes`, done === total);
   }
 

@@ -57,7 +57,9 @@ class DataFile implements StorageFile {
   }
 
   write(at: number, from: Uint8Array): void {
-    this.#whole('write', from.length, (handle, done) => fs.writeSync(handle, from, done, from.length - done, at + done));
+    this.#whole('write', from.length, (handle, done) =>
+      fs.writeSync(handle, from, done, from.length - done, at + done),
+    );
   }
 
   flush(): void {
@@ -79,7 +81,7 @@ class DataFile implements StorageFile {
 
   #whole(action: string, total: number, step: (handle: number, done: number) => number): void {
     this.#call(action, (handle) => {
-      for (let done = 0; done < total;) {
+      for (let done = 0; done < total; ) {
         const count = step(handle, done);
         if (count <= 0) throw new KvError('KV_IO', `${action} ${this.#path}: only ${done} of ${total} bytes`);
         done += count;
@@ -138,9 +140,13 @@ export function check(path: string): void {
     if (isFile(above)) throw new KvError('KV_IO', `looking at ${path}: ${above} is no directory`);
   } else if (stat.isDirectory()) {
     const data = fs.statSync(join(path, DATA_FILE), { throwIfNoEntry: false });
-    if (data !== undefined && !data.isFile()) throw new KvError('KV_IO', `opening ${join(path, DATA_FILE)}: it is no file`);
+    if (data !== undefined && !data.isFile())
+      throw new KvError('KV_IO', `opening ${join(path, DATA_FILE)}: it is no file`);
   } else if (isBackup(path)) {
-    throw new KvError('KV_INVALID_ARGUMENT', `${path} is a backup; "${PROGRAM} restore ${path} DIRECTORY" makes a database of it`);
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `${path} is a backup; "${PROGRAM} restore ${path} DIRECTORY" makes a database of it`,
+    );
   }
 }
 
@@ -169,23 +175,43 @@ function placeOf(path: string, isReading: boolean): Place {
   check(path);
   // The data file of a directory is that of the database there.
   const isSingle = isFile(path) && basename(path) !== DATA_FILE;
-  return { directory: isFile(path) ? dirname(resolve(path)) : path, single: isSingle ? new SingleFile(resolve(path), isReading) : undefined };
+  return {
+    directory: isFile(path) ? dirname(resolve(path)) : path,
+    single: isSingle ? new SingleFile(resolve(path), isReading) : undefined,
+  };
 }
 
 /** What is said if a database cannot be opened. */
 function refused(path: string, single: SingleFile | undefined, error: unknown): unknown {
   switch (codeOf(error)) {
-    case 'KV_CORRUPT': return told(error, (message) => `${message}; "${PROGRAM} recover" saves what can still be read`);
-    case 'KV_NOT_FOUND': return told(error, (message) => isFile(join(path, DATA_FILE)) || single !== undefined
-      ? `there is no database at ${path}: its creation was interrupted` : message);
-    default: return error;
+    case 'KV_CORRUPT':
+      return told(error, (message) => `${message}; "${PROGRAM} recover" saves what can still be read`);
+    case 'KV_NOT_FOUND':
+      return told(error, (message) =>
+        isFile(join(path, DATA_FILE)) || single !== undefined
+          ? `there is no database at ${path}: its creation was interrupted`
+          : message,
+      );
+    default:
+      return error;
   }
 }
 
-async function openAt(path: string, options: OpenOptions<unknown, unknown>): Promise<{ readonly db: Database; readonly single: SingleFile | undefined }> {
+async function openAt(
+  path: string,
+  options: OpenOptions<unknown, unknown>,
+): Promise<{ readonly db: Database; readonly single: SingleFile | undefined }> {
   const { directory, single } = placeOf(path, options.readOnly === true);
   try {
-    return { db: await open(directory, { ...options, lockTimeout: 0, idleTimeout: Infinity, ...(single && { storage: single }) }) as Database, single };
+    return {
+      db: (await open(directory, {
+        ...options,
+        lockTimeout: 0,
+        idleTimeout: Infinity,
+        ...(single && { storage: single }),
+      })) as Database,
+      single,
+    };
   } catch (error) {
     throw refused(path, single, error);
   }
@@ -199,7 +225,11 @@ export interface StoreOptions {
  * Runs work that only reads, beside other readers and writers. If a writer overwrites what is being
  * read, the work begins again with the newest state.
  */
-export async function read<T>(path: string, { encryption }: StoreOptions, work: (db: Database) => Promise<T>): Promise<T> {
+export async function read<T>(
+  path: string,
+  { encryption }: StoreOptions,
+  work: (db: Database) => Promise<T>,
+): Promise<T> {
   return repeated(async () => {
     const { db } = await openAt(path, { readOnly: true, create: false, encryption });
     try {
@@ -226,7 +256,8 @@ export async function writeFiles<T>(path: string, change: (files: Files) => Prom
 function filesAt(path: string, isReading: boolean): { readonly directory: string } | { readonly storage: SingleFile } {
   const { directory, single } = placeOf(path, isReading);
   if (single !== undefined) return { storage: single };
-  if (!fs.existsSync(join(directory, DATA_FILE))) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
+  if (!fs.existsSync(join(directory, DATA_FILE)))
+    throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
   return { directory: resolve(directory) };
 }
 
@@ -236,7 +267,12 @@ async function repeated<T>(work: () => Promise<T>): Promise<T> {
       return await work();
     } catch (error) {
       if (codeOf(error) !== 'KV_STALE' || error instanceof StaleOutput) throw error;
-      if (attempts === READ_ATTEMPTS) throw told(error, () => 'a writer overwrites the database faster than it can be read; run it again, or when the writer has closed it');
+      if (attempts === READ_ATTEMPTS)
+        throw told(
+          error,
+          () =>
+            'a writer overwrites the database faster than it can be read; run it again, or when the writer has closed it',
+        );
     }
   }
 }
@@ -249,7 +285,11 @@ export interface WriteOptions extends StoreOptions {
 }
 
 /** Runs a change and makes durable what it committed, whether or not it fails. */
-export async function write<T>(path: string, { encryption, create = false, isUndone = false }: WriteOptions, change: (db: Database) => Promise<T>): Promise<T> {
+export async function write<T>(
+  path: string,
+  { encryption, create = false, isUndone = false }: WriteOptions,
+  change: (db: Database) => Promise<T>,
+): Promise<T> {
   const isNewDirectory = !fs.existsSync(path);
   const isNew = isNewDirectory || (!isFile(path) && !fs.existsSync(join(path, DATA_FILE)));
   const { db, single } = await openAt(path, { create, encryption });
@@ -288,7 +328,8 @@ export async function createFile<T>(path: string, work: (handle: number) => Prom
   try {
     handle = fs.openSync(path, O_WRONLY | O_CREAT | O_EXCL | (isRestricted ? O_DSYNC : 0));
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EEXIST') throw new KvError('KV_EXISTS', `${path} already exists`, { cause: error });
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST')
+      throw new KvError('KV_EXISTS', `${path} already exists`, { cause: error });
     throw new KvError('KV_IO', `writing ${path}: ${messageOf(error)}`, { cause: error });
   }
   try {

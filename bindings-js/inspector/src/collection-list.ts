@@ -46,10 +46,14 @@ export class CollectionList {
     }
     for (const [index, collection] of collections.entries()) {
       const row = this.#rows.get(collection.name) ?? this.#add(collection.name);
-      if (this.element.children[index] !== row.item) this.element.insertBefore(row.item, this.element.children[index] ?? null);
+      if (this.element.children[index] !== row.item)
+        this.element.insertBefore(row.item, this.element.children[index] ?? null);
       const own = indexes.filter((index) => index.collection === collection.name).length;
       const inIndexes = own === 0 ? '' : ` · ${plural(own, 'index', 'indexes')}, ${formatBytes(collection.indexSize)}`;
-      setText(row.size, `${plural(collection.entries, 'entry', 'entries')} · ${formatBytes(sizeOf(collection))}${inIndexes}`);
+      setText(
+        row.size,
+        `${plural(collection.entries, 'entry', 'entries')} · ${formatBytes(sizeOf(collection))}${inIndexes}`,
+      );
     }
     this.#press();
     // The focus would be lost with a removed row.
@@ -70,6 +74,7 @@ export class CollectionList {
   }
 
   #press(): void {
-    for (const [name, { choose }] of this.#rows) choose.setAttribute('aria-pressed', String(name === this.#context.chosen));
+    for (const [name, { choose }] of this.#rows)
+      choose.setAttribute('aria-pressed', String(name === this.#context.chosen));
   }
 }

@@ -23,7 +23,11 @@ export function h<T extends keyof HTMLElementTagNameMap>(
 }
 
 /** Creates a button with a text. */
-export function button(text: string, onClick: () => void, attributes: Readonly<Record<string, Attribute>> = {}): HTMLButtonElement {
+export function button(
+  text: string,
+  onClick: () => void,
+  attributes: Readonly<Record<string, Attribute>> = {},
+): HTMLButtonElement {
   return h('button', { type: 'button', click: onClick, ...attributes }, text);
 }
 

@@ -28,9 +28,14 @@ async function codecOf(index: InspectedIndex): Promise<string> {
 }
 
 /** Id of an entry in the order shown. */
-const idOfRow = ({ indexKey, key }: Row): string => (indexKey === undefined ? idOf(key) : `${idOf(indexKey)}\n${idOf(key)}`);
+const idOfRow = ({ indexKey, key }: Row): string =>
+  indexKey === undefined ? idOf(key) : `${idOf(indexKey)}\n${idOf(key)}`;
 
-function input(label: string, placeholder: string, onInput: () => void): { readonly control: HTMLInputElement; readonly label: HTMLLabelElement } {
+function input(
+  label: string,
+  placeholder: string,
+  onInput: () => void,
+): { readonly control: HTMLInputElement; readonly label: HTMLLabelElement } {
   const control = h('input', { type: 'text', autocomplete: 'off', spellcheck: 'false', placeholder, input: onInput });
   return { control, label: field(label, control) };
 }
@@ -45,7 +50,13 @@ export class EntriesView implements View {
   readonly #order = new Order(() => this.#changed());
   readonly #indexHead = h('th', { scope: 'col', class: 'index-key', hidden: true }, 'Index key');
   readonly #reverse = h('input', { type: 'checkbox', change: () => this.#changed() });
-  readonly #position = h('input', { type: 'number', min: 1, inputmode: 'numeric', 'aria-label': 'First position', change: () => this.#goTo() });
+  readonly #position = h('input', {
+    type: 'number',
+    min: 1,
+    inputmode: 'numeric',
+    'aria-label': 'First position',
+    change: () => this.#goTo(),
+  });
   readonly #range = h('span', { class: 'soft' });
   readonly #problem = h('p', { class: 'problem', role: 'alert' });
   readonly #body = h('tbody');
@@ -70,12 +81,26 @@ export class EntriesView implements View {
     this.#prefix = input('Begins with', 'any', changed);
     this.#from = input('From', 'first', changed);
     this.#to = input('To', 'last', changed);
-    this.#table = h('div', { class: 'scroll entries-scroll', tabindex: 0, role: 'region', 'aria-label': 'Entries' }, h(
-      'table',
-      { class: 'entries' },
-      h('thead', {}, h('tr', {}, this.#indexHead, h('th', { scope: 'col', class: 'key' }, 'Key'), h('th', { scope: 'col' }, 'Value'))),
-      this.#body,
-    ));
+    this.#table = h(
+      'div',
+      { class: 'scroll entries-scroll', tabindex: 0, role: 'region', 'aria-label': 'Entries' },
+      h(
+        'table',
+        { class: 'entries' },
+        h(
+          'thead',
+          {},
+          h(
+            'tr',
+            {},
+            this.#indexHead,
+            h('th', { scope: 'col', class: 'key' }, 'Key'),
+            h('th', { scope: 'col' }, 'Value'),
+          ),
+        ),
+        this.#body,
+      ),
+    );
     this.element = h(
       'div',
       { class: 'view' },
@@ -91,7 +116,14 @@ export class EntriesView implements View {
       this.#order.table,
       this.#problem,
       this.#table,
-      h('div', { class: 'pager' }, this.#previous, h('label', { class: 'position' }, h('span', {}, 'From'), this.#position), this.#range, this.#next),
+      h(
+        'div',
+        { class: 'pager' },
+        this.#previous,
+        h('label', { class: 'position' }, h('span', {}, 'From'), this.#position),
+        this.#range,
+        this.#next,
+      ),
     );
   }
 
@@ -131,7 +163,9 @@ export class EntriesView implements View {
     // A range typed just before applies too. Reading clamps the position to the number of entries.
     clearTimeout(this.#delay);
     if (Number.isInteger(position) && position > 0) this.#offset = position - 1;
-    void this.#read().then(() => { this.#position.value = String(this.#offset + 1); });
+    void this.#read().then(() => {
+      this.#position.value = String(this.#offset + 1);
+    });
   }
 
   /** Runs one read at a time, and another one if something changed meanwhile. */
@@ -159,14 +193,21 @@ export class EntriesView implements View {
       const text = `Stored with the codecs “${layout.keyCodec}” and “${layout.valueCodec}”, which are unknown here: pass a handle of the collection to the inspector.`;
       return this.#draw([], text);
     }
-    if (index !== undefined && !index.complete) return this.#draw([], 'This index cannot be read before it is complete.');
+    if (index !== undefined && !index.complete)
+      return this.#draw([], 'This index cannot be read before it is complete.');
     const opened = index && this.#context.source.openIndex(layout, index);
     if (index !== undefined && opened === undefined) {
-      return this.#draw([], 'To read this index, pass a handle of the collection to the inspector that was opened with it; for the default collection, open the database with it.');
+      return this.#draw(
+        [],
+        'To read this index, pass a handle of the collection to the inspector that was opened with it; for the default collection, open the database with it.',
+      );
     }
     try {
       const rows = opened === undefined ? await this.#page(collection, layout.keyCodec) : await this.#indexPage(opened);
-      this.#draw(rows, rows.length === 0 ? `No entries in ${nameOf(layout.name)}${this.#isFiltered ? ' in this range' : ''}.` : '');
+      this.#draw(
+        rows,
+        rows.length === 0 ? `No entries in ${nameOf(layout.name)}${this.#isFiltered ? ' in this range' : ''}.` : '',
+      );
     } catch (error) {
       if (!this.#context.signal.aborted) this.#draw([], '', messageOf(error));
     }
@@ -188,7 +229,11 @@ export class EntriesView implements View {
   /** Counts the range that was typed, and returns the options that read the page in it. */
   async #window(counted: { count(options: object): Promise<number> }, codec: string): Promise<object> {
     const { signal } = this.#context;
-    const range = parseRange(codec, { prefix: this.#prefix.control.value, from: this.#from.control.value, to: this.#to.control.value });
+    const range = parseRange(codec, {
+      prefix: this.#prefix.control.value,
+      from: this.#from.control.value,
+      to: this.#to.control.value,
+    });
     this.#total = await counted.count({ ...range, signal });
     this.#offset = Math.max(0, Math.min(this.#offset, this.#total - 1));
     return { ...range, reverse: this.#reverse.checked, offset: this.#offset, limit: PAGE, signal };
@@ -198,7 +243,10 @@ export class EntriesView implements View {
     setText(this.#problem, problem);
     this.#drawRows(rows, note);
     const last = this.#offset + rows.length;
-    setText(this.#range, rows.length === 0 ? plural(0, 'entry', 'entries') : `to ${formatCount(last)} of ${formatCount(this.#total)}`);
+    setText(
+      this.#range,
+      rows.length === 0 ? plural(0, 'entry', 'entries') : `to ${formatCount(last)} of ${formatCount(this.#total)}`,
+    );
     // Not while the user is typing.
     if (!this.#position.matches(':focus')) this.#position.value = String(this.#offset + 1);
     this.#position.disabled = rows.length === 0;
@@ -220,11 +268,19 @@ export class EntriesView implements View {
       made.dataset['says'] = says;
       return made;
     });
-    if (note !== '') drawn.push(h('tr', {}, h('td', { colspan: this.#order.index === undefined ? 2 : 3, class: 'note' }, note)));
-    if (drawn.length === this.#body.childElementCount && drawn.every((row, index) => row === this.#body.children[index])) return;
-    const focused = (this.#body.getRootNode() as ShadowRoot).activeElement?.closest<HTMLElement>('[data-key]')?.dataset['key'];
+    if (note !== '')
+      drawn.push(h('tr', {}, h('td', { colspan: this.#order.index === undefined ? 2 : 3, class: 'note' }, note)));
+    if (
+      drawn.length === this.#body.childElementCount &&
+      drawn.every((row, index) => row === this.#body.children[index])
+    )
+      return;
+    const focused = (this.#body.getRootNode() as ShadowRoot).activeElement?.closest<HTMLElement>('[data-key]')?.dataset[
+      'key'
+    ];
     this.#body.replaceChildren(...drawn);
-    if (focused !== undefined) this.#body.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"] button`)?.focus();
+    if (focused !== undefined)
+      this.#body.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"] button`)?.focus();
   }
 
   #row(row: Row): HTMLElement {
@@ -233,7 +289,12 @@ export class EntriesView implements View {
     const cell = h('td', { class: 'value-cell' });
     const id = idOfRow(row);
     const isOpen = (): boolean => this.#open.has(id);
-    const toggle = h('button', { type: 'button', class: 'row-button' }, h('span', { class: 'marker', 'aria-hidden': 'true' }), text === '' ? '""' : text);
+    const toggle = h(
+      'button',
+      { type: 'button', class: 'row-button' },
+      h('span', { class: 'marker', 'aria-hidden': 'true' }),
+      text === '' ? '""' : text,
+    );
     const draw = (): void => {
       toggle.setAttribute('aria-expanded', String(isOpen()));
       cell.replaceChildren(isOpen() ? valueTree(value) : h('code', {}, shortText(value)));
@@ -245,7 +306,8 @@ export class EntriesView implements View {
     };
     toggle.addEventListener('click', turn);
     draw();
-    const inIndex = indexKey === undefined ? undefined : h('td', { class: 'index-key' }, h('code', {}, keyText(indexKey) || '""'));
+    const inIndex =
+      indexKey === undefined ? undefined : h('td', { class: 'index-key' }, h('code', {}, keyText(indexKey) || '""'));
     return h('tr', { 'data-key': id }, inIndex, h('th', { scope: 'row', class: 'key' }, toggle), cell);
   }
 }

@@ -39,22 +39,28 @@ export class FiguresView implements View {
     const used = stats.fileSize - stats.freeSize - stats.keptSize;
     const share = (part: number): number => (stats.fileSize === 0 ? 0 : part / stats.fileSize);
     this.element.replaceChildren(
-      card('Commits', figures([
-        ['newest', formatCount(stats.version)],
-        ['newest on disk', formatCount(stats.durableVersion)],
-        ['per second', this.#rate(({ version }) => version)],
-        ['checkpoints', formatCount(stats.checkpoints)],
-        ['open snapshots', formatCount(stats.openSnapshots)],
-        ['oldest of them', stats.oldestSnapshot === undefined ? '–' : formatCount(stats.oldestSnapshot)],
-      ])),
-      card('Log', figures([
-        ['file', formatBytes(stats.logSize)],
-        ['records', formatCount(stats.logRecords)],
-        ['flushes', formatCount(stats.logFlushes)],
-        ['records per flush', stats.logFlushes === 0 ? '–' : (stats.logRecords / stats.logFlushes).toFixed(1)],
-        ['written', formatBytes(stats.logBytesWritten)],
-        ['opened from the older checkpoint', stats.recoveredFromOlder ? 'yes' : 'no'],
-      ])),
+      card(
+        'Commits',
+        figures([
+          ['newest', formatCount(stats.version)],
+          ['newest on disk', formatCount(stats.durableVersion)],
+          ['per second', this.#rate(({ version }) => version)],
+          ['checkpoints', formatCount(stats.checkpoints)],
+          ['open snapshots', formatCount(stats.openSnapshots)],
+          ['oldest of them', stats.oldestSnapshot === undefined ? '–' : formatCount(stats.oldestSnapshot)],
+        ]),
+      ),
+      card(
+        'Log',
+        figures([
+          ['file', formatBytes(stats.logSize)],
+          ['records', formatCount(stats.logRecords)],
+          ['flushes', formatCount(stats.logFlushes)],
+          ['records per flush', stats.logFlushes === 0 ? '–' : (stats.logRecords / stats.logFlushes).toFixed(1)],
+          ['written', formatBytes(stats.logBytesWritten)],
+          ['opened from the older checkpoint', stats.recoveredFromOlder ? 'yes' : 'no'],
+        ]),
+      ),
       card(
         'Cache',
         bar(`${formatBytes(stats.cacheSize)} of nodes, ${formatBytes(stats.dirtySize)} of changes`, [
@@ -73,7 +79,9 @@ export class FiguresView implements View {
       card(
         'File',
         bar(`${formatBytes(used)} in use, ${formatBytes(stats.keptSize)} kept, ${formatBytes(stats.freeSize)} free`, [
-          ['part-used', share(used)], ['part-kept', share(stats.keptSize)], ['part-free', share(stats.freeSize)],
+          ['part-used', share(used)],
+          ['part-kept', share(stats.keptSize)],
+          ['part-free', share(stats.freeSize)],
         ]),
         figures([
           ['size', formatBytes(stats.fileSize)],

@@ -57,7 +57,12 @@ export function toCells({ extents, fileSize }: Pick<Layout, 'extents' | 'fileSiz
 export class FileView implements View {
   readonly title = 'File';
   readonly element: HTMLElement;
-  readonly #canvas = h('canvas', { tabindex: 0, role: 'slider', 'aria-label': 'Place in the file', 'aria-valuemin': 1 });
+  readonly #canvas = h('canvas', {
+    tabindex: 0,
+    role: 'slider',
+    'aria-label': 'Place in the file',
+    'aria-valuemin': 1,
+  });
   readonly #place = h('p', { class: 'place' }, 'Point at the map, or move over it with the arrow keys.');
   readonly #figures = h('div');
   readonly #legend = h('tbody');
@@ -77,12 +82,20 @@ export class FileView implements View {
       h('div', { class: 'map' }, this.#canvas),
       this.#place,
       this.#note,
-      h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'What the file holds' }, h(
-        'table',
-        { class: 'numbers legend' },
-        h('thead', {}, h('tr', {}, ...['What', 'Size', 'Share', 'Extents'].map((text) => h('th', { scope: 'col' }, text)))),
-        this.#legend,
-      )),
+      h(
+        'div',
+        { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'What the file holds' },
+        h(
+          'table',
+          { class: 'numbers legend' },
+          h(
+            'thead',
+            {},
+            h('tr', {}, ...['What', 'Size', 'Share', 'Extents'].map((text) => h('th', { scope: 'col' }, text))),
+          ),
+          this.#legend,
+        ),
+      ),
     );
     this.#canvas.addEventListener('pointermove', (event) => this.#point(event));
     this.#canvas.addEventListener('pointerdown', (event) => this.#point(event));
@@ -117,24 +130,41 @@ export class FileView implements View {
       sizes.set(kind, { bytes: known.bytes + length, extents: known.extents + 1 });
     }
     const bytes = (kind: ExtentKind): number => sizes.get(kind)?.bytes ?? 0;
-    this.#figures.replaceChildren(figures([
-      ['file', formatBytes(fileSize)],
-      ['in use', formatBytes(fileSize - bytes('free') - bytes('kept'))],
-      ['kept', formatBytes(bytes('kept'))],
-      ['free', formatBytes(bytes('free'))],
-      ['unit', formatBytes(unitSize)],
-    ]));
+    this.#figures.replaceChildren(
+      figures([
+        ['file', formatBytes(fileSize)],
+        ['in use', formatBytes(fileSize - bytes('free') - bytes('kept'))],
+        ['kept', formatBytes(bytes('kept'))],
+        ['free', formatBytes(bytes('free'))],
+        ['unit', formatBytes(unitSize)],
+      ]),
+    );
     const shown = (Object.keys(KINDS) as ExtentKind[]).filter((kind) => sizes.has(kind));
-    this.#legend.replaceChildren(...shown.map((kind) => {
-      const [name, meaning] = KINDS[kind];
-      return h(
-        'tr',
-        {},
-        h('th', { scope: 'row' }, h('span', { class: `swatch kind-${kind}`, 'aria-hidden': 'true' }), name, h('span', { class: 'soft small meaning' }, meaning)),
-        ...[formatBytes(bytes(kind)), formatPercent(bytes(kind), fileSize), formatCount(sizes.get(kind)?.extents ?? 0)].map((text) => h('td', {}, text)),
-      );
-    }));
-    setText(this.#note, isExact ? '' : 'There are more extents than can be shown: each one shows the kind that takes up most of it.');
+    this.#legend.replaceChildren(
+      ...shown.map((kind) => {
+        const [name, meaning] = KINDS[kind];
+        return h(
+          'tr',
+          {},
+          h(
+            'th',
+            { scope: 'row' },
+            h('span', { class: `swatch kind-${kind}`, 'aria-hidden': 'true' }),
+            name,
+            h('span', { class: 'soft small meaning' }, meaning),
+          ),
+          ...[
+            formatBytes(bytes(kind)),
+            formatPercent(bytes(kind), fileSize),
+            formatCount(sizes.get(kind)?.extents ?? 0),
+          ].map((text) => h('td', {}, text)),
+        );
+      }),
+    );
+    setText(
+      this.#note,
+      isExact ? '' : 'There are more extents than can be shown: each one shows the kind that takes up most of it.',
+    );
   }
 
   #draw(): void {
@@ -199,7 +229,12 @@ export class FileView implements View {
 
   #key(event: KeyboardEvent): void {
     const steps: Record<string, number> = {
-      ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.#columns, ArrowUp: -this.#columns, Home: -Infinity, End: Infinity,
+      ArrowRight: 1,
+      ArrowLeft: -1,
+      ArrowDown: this.#columns,
+      ArrowUp: -this.#columns,
+      Home: -Infinity,
+      End: Infinity,
     };
     const step = steps[event.key];
     if (step === undefined) return;

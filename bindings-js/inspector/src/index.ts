@@ -8,7 +8,13 @@
 import { Panel } from './panel.ts';
 import type { InspectedCollection, InspectedDatabase } from './source.ts';
 
-export type { InspectedCollection, InspectedDatabase, InspectedEntries, InspectedIndex, InspectedIndexEntry } from './source.ts';
+export type {
+  InspectedCollection,
+  InspectedDatabase,
+  InspectedEntries,
+  InspectedIndex,
+  InspectedIndexEntry,
+} from './source.ts';
 
 // Derived from the environment, so that programs without the DOM types compile too.
 type ElementType = typeof globalThis extends { HTMLElement: new (...args: never[]) => infer E } ? E : object;

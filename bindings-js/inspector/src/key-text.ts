@@ -7,7 +7,8 @@ const DATE = /^\d{4}-\d\d-\d\d(T[\d:.]+Z)?$/;
 
 function fromHex(text: string): Uint8Array {
   const digits = text.replace(/^0x|\s/g, '');
-  if (!/^(?:[0-9a-f]{2})*$/i.test(digits)) throw new Error('Bytes are written in pairs of hexadecimal digits, such as 0aff.');
+  if (!/^(?:[0-9a-f]{2})*$/i.test(digits))
+    throw new Error('Bytes are written in pairs of hexadecimal digits, such as 0aff.');
   return Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
 }
 
@@ -50,7 +51,7 @@ export function parseKey(codec: string, text: string): Key {
       return BigInt(text.replace(/n$/, ''));
     case 'tuple': {
       const value = parseAny(text);
-      return Array.isArray(value) ? value as Key[] : [value];
+      return Array.isArray(value) ? (value as Key[]) : [value];
     }
     default:
       return parseAny(text);
@@ -75,7 +76,7 @@ export function parseRange(codec: string, { prefix, from, to }: RangeTexts): Any
   if (to !== '') {
     const key = parseKey(codec, to);
     // Includes all tuples that start with it.
-    range.lte = Array.isArray(key) ? [...key as Key[], MAX_KEY] as unknown as Key : key;
+    range.lte = Array.isArray(key) ? ([...(key as Key[]), MAX_KEY] as unknown as Key) : key;
   }
   if (prefix === '') return range;
   const key = parseKey(codec, prefix);
@@ -83,7 +84,8 @@ export function parseRange(codec: string, { prefix, from, to }: RangeTexts): Any
   if (codec === 'tuple' && typeof first === 'string' && !prefix.trim().startsWith('[')) {
     return narrow(range, [first], [`${first}\uffff`]);
   }
-  if (typeof key === 'string' || Array.isArray(key) || key instanceof Uint8Array) return { ...range, prefix: key as never };
+  if (typeof key === 'string' || Array.isArray(key) || key instanceof Uint8Array)
+    return { ...range, prefix: key as never };
   return { ...range, gte: key };
 }
 

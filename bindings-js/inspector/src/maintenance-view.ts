@@ -23,8 +23,15 @@ export interface RestoreHooks {
 }
 
 function problemList({ problems }: VerifyReport): HTMLElement {
-  const items = problems.slice(0, 100).map(({ code, message, page, collection }) =>
-    h('li', {}, `${code}${collection === undefined ? '' : ` in ${collection}`}${page === undefined ? '' : `, unit ${formatCount(page)}`}: ${message}`));
+  const items = problems
+    .slice(0, 100)
+    .map(({ code, message, page, collection }) =>
+      h(
+        'li',
+        {},
+        `${code}${collection === undefined ? '' : ` in ${collection}`}${page === undefined ? '' : `, unit ${formatCount(page)}`}: ${message}`,
+      ),
+    );
   return h('ul', {}, ...items);
 }
 
@@ -59,7 +66,12 @@ export class MaintenanceView implements View {
           const report = await database.verify(options);
           const seen = `${plural(report.pagesChecked, 'block')} and ${plural(report.entries, 'entry', 'entries')} checked`;
           if (report.ok) return `Nothing is damaged: ${seen}.`;
-          return h('div', { class: 'problem' }, `${plural(report.problems.length, 'problem')}; ${seen}.`, problemList(report));
+          return h(
+            'div',
+            { class: 'problem' },
+            `${plural(report.problems.length, 'problem')}; ${seen}.`,
+            problemList(report),
+          );
         },
       }),
       this.#card({
@@ -94,8 +106,9 @@ export class MaintenanceView implements View {
         job: async (options) => {
           const [blob, name] = [this.#file.files?.[0], this.#name.value.trim()];
           if (blob === undefined) throw new Error('Choose the file with the backup first.');
-          if (name === '' || name === database.path) throw new Error('Enter a name other than that of the open database.');
-          const size = database.persistence === 'indexeddb' ? { storage: 'indexeddb' } as const : {};
+          if (name === '' || name === database.path)
+            throw new Error('Enter a name other than that of the open database.');
+          const size = database.persistence === 'indexeddb' ? ({ storage: 'indexeddb' } as const) : {};
           await restore(name, blob, { ...options, ...size, overwrite: this.#overwrite.checked });
           hooks.onRestored?.(name);
           return `${name} was restored from ${formatBytes(blob.size)}.`;
@@ -144,6 +157,15 @@ export class MaintenanceView implements View {
       if (!this.#context.signal.aborted) await this.#context.refresh(true);
     };
     const go = button(start, () => void run());
-    return h('section', { class: 'card' }, h('h2', {}, title), h('p', { class: 'soft' }, text), ...fields, h('div', {}, go), running, outcome);
+    return h(
+      'section',
+      { class: 'card' },
+      h('h2', {}, title),
+      h('p', { class: 'soft' }, text),
+      ...fields,
+      h('div', {}, go),
+      running,
+      outcome,
+    );
   }
 }

@@ -19,12 +19,16 @@ export class Order {
   readonly control = h('select', { change: () => this.#choose(this.#indexes[this.control.selectedIndex - 1]?.name) });
   readonly label = field('Order', this.control);
   readonly #body = h('tbody');
-  readonly table = h('div', { class: 'scroll' }, h(
-    'table',
-    { class: 'numbers indexes', 'aria-label': 'Indexes' },
-    h('thead', {}, h('tr', {}, ...['Index', 'Entries', 'State'].map((text) => h('th', { scope: 'col' }, text)))),
-    this.#body,
-  ));
+  readonly table = h(
+    'div',
+    { class: 'scroll' },
+    h(
+      'table',
+      { class: 'numbers indexes', 'aria-label': 'Indexes' },
+      h('thead', {}, h('tr', {}, ...['Index', 'Entries', 'State'].map((text) => h('th', { scope: 'col' }, text)))),
+      this.#body,
+    ),
+  );
   readonly #onChoose: () => void;
   readonly #rows = new Map<string, Row>();
   #indexes: readonly IndexStats[] = [];
@@ -53,7 +57,10 @@ export class Order {
     const options = [...this.control.options].slice(1).map(({ value }) => value);
     // Not while the list may be open, unless it changes.
     if (this.control.options.length === 0 || JSON.stringify(names) !== JSON.stringify(options)) {
-      this.control.replaceChildren(h('option', { value: '' }, 'by key'), ...names.map((name) => h('option', { value: name }, `by index ${name}`)));
+      this.control.replaceChildren(
+        h('option', { value: '' }, 'by key'),
+        ...names.map((name) => h('option', { value: name }, `by index ${name}`)),
+      );
       this.#rows.clear();
       this.#body.replaceChildren(...names.map((name) => this.#add(name)));
     }

@@ -44,25 +44,33 @@ export class Panel implements Context {
     this.#byCollection = new Set<View>([entries, tree]);
     const views = [entries, tree, new FileView(this), new FiguresView(), new MaintenanceView(this, options)] as const;
     this.#tabs = new Tabs<View>('Inspector', [...views], () => void this.refresh(false));
-    this.#sidebar = h('nav', { class: 'sidebar', 'aria-label': 'Collections' }, h('p', { class: 'soft', 'aria-hidden': 'true' }, 'Collections'), this.#collections.element);
+    this.#sidebar = h(
+      'nav',
+      { class: 'sidebar', 'aria-label': 'Collections' },
+      h('p', { class: 'soft', 'aria-hidden': 'true' }, 'Collections'),
+      this.#collections.element,
+    );
     const again = button('Refresh', () => void this.refresh(true), { class: 'quiet' });
     const sheet = new CSSStyleSheet();
     sheet.replaceSync(STYLE);
     root.adoptedStyleSheets = [sheet];
-    root.append(h(
-      'div',
-      { class: 'inspector' },
-      h('div', { class: 'top' }, this.#head, again),
-      this.#tabs.bar,
-      this.#problem,
-      h('div', { class: 'main' }, this.#sidebar, this.#tabs.panels),
-      this.#status,
-    ));
+    root.append(
+      h(
+        'div',
+        { class: 'inspector' },
+        h('div', { class: 'top' }, this.#head, again),
+        this.#tabs.bar,
+        this.#problem,
+        h('div', { class: 'main' }, this.#sidebar, this.#tabs.panels),
+        this.#status,
+      ),
+    );
     void this.refresh(false);
     const timer = setInterval(() => {
       const { host } = root;
       // Does not refresh while hidden.
-      if (document.visibilityState === 'visible' && host.isConnected && (host as HTMLElement).offsetParent !== null) void this.refresh(false);
+      if (document.visibilityState === 'visible' && host.isConnected && (host as HTMLElement).offsetParent !== null)
+        void this.refresh(false);
     }, options.refreshMs);
     signal.addEventListener('abort', () => clearInterval(timer));
   }
@@ -74,7 +82,9 @@ export class Panel implements Context {
     try {
       const stats = await this.source.stats();
       const isChanged = stats.version !== this.#version;
-      const layout = await this.source.layout(withLayout || (isChanged && (this.source.isLayoutCheap || this.#version < 0)));
+      const layout = await this.source.layout(
+        withLayout || (isChanged && (this.source.isLayoutCheap || this.#version < 0)),
+      );
       if (this.signal.aborted) return;
       this.#version = stats.version;
       if (!layout.collections.some(({ name }) => name === this.chosen)) this.chosen = layout.collections[0]?.name ?? '';
@@ -86,7 +96,10 @@ export class Panel implements Context {
       this.#collections.show(layout.collections, stats.indexes);
       this.#sidebar.hidden = !this.#byCollection.has(view);
       const { path, persistence } = this.source.database;
-      setText(this.#head, `${path} · ${persistence} · ${plural(stats.entries, 'entry', 'entries')} · ${formatBytes(stats.fileSize)} · commit ${formatCount(stats.version)}`);
+      setText(
+        this.#head,
+        `${path} · ${persistence} · ${plural(stats.entries, 'entry', 'entries')} · ${formatBytes(stats.fileSize)} · commit ${formatCount(stats.version)}`,
+      );
       const isSame = this.#shown?.view === view && this.#shown.chosen === this.chosen;
       if (isChanged || withLayout || !isSame || view.isLive) await view.show(stats, layout);
       this.#shown = { view, chosen: this.chosen };

@@ -1,6 +1,16 @@
 // The inspected database. Opens its collections with the codecs whose ids are stored with them.
 import { keyCodecs, valueCodecs } from 'mangrove-kv';
-import type { CollectionLayout, Database, IndexOptions, IndexStats, Key, KeyCodec, Layout, Stats, ValueCodec } from 'mangrove-kv';
+import type {
+  CollectionLayout,
+  Database,
+  IndexOptions,
+  IndexStats,
+  Key,
+  KeyCodec,
+  Layout,
+  Stats,
+  ValueCodec,
+} from 'mangrove-kv';
 
 /** The parts of an iterator that the inspector uses. */
 export interface InspectedEntries {
@@ -40,20 +50,35 @@ export interface InspectedCollection {
 
 /** The parts of a database that the inspector uses. A `Database` of any types fits. */
 export interface InspectedDatabase
-  extends InspectedCollection, Pick<Database, 'path' | 'persistence' | 'stats' | 'layout' | 'verify' | 'compact' | 'backup'> {
+  extends InspectedCollection,
+    Pick<Database, 'path' | 'persistence' | 'stats' | 'layout' | 'verify' | 'compact' | 'backup'> {
   /** Same as `collection` of a `Database`. */
   collection(
     name: string,
-    options: { key: KeyCodec<Key>; value: ValueCodec<unknown>; indexes?: { readonly [name: string]: IndexOptions<Key, unknown> } },
+    options: {
+      key: KeyCodec<Key>;
+      value: ValueCodec<unknown>;
+      indexes?: { readonly [name: string]: IndexOptions<Key, unknown> };
+    },
   ): InspectedCollection;
 }
 
 // Decoded values are only displayed, so their types do not matter.
 const KEY_CODECS = [
-  keyCodecs.any, keyCodecs.string, keyCodecs.utf8, keyCodecs.bytes, keyCodecs.uint32, keyCodecs.int53, keyCodecs.uint64, keyCodecs.tuple(),
+  keyCodecs.any,
+  keyCodecs.string,
+  keyCodecs.utf8,
+  keyCodecs.bytes,
+  keyCodecs.uint32,
+  keyCodecs.int53,
+  keyCodecs.uint64,
+  keyCodecs.tuple(),
 ] as readonly unknown[] as readonly KeyCodec<Key>[];
 const VALUE_CODECS = [
-  valueCodecs.structured(), valueCodecs.json(), valueCodecs.string, valueCodecs.bytes,
+  valueCodecs.structured(),
+  valueCodecs.json(),
+  valueCodecs.string,
+  valueCodecs.bytes,
 ] as readonly unknown[] as readonly ValueCodec<unknown>[];
 
 /** A layout that takes longer than this is only made on request. */
@@ -82,8 +107,12 @@ export class Source {
       const made = this.database.layout();
       this.#layout = made;
       made.then(
-        () => { this.#layoutMs = performance.now() - start; },
-        () => { if (this.#layout === made) this.#layout = undefined; },
+        () => {
+          this.#layoutMs = performance.now() - start;
+        },
+        () => {
+          if (this.#layout === made) this.#layout = undefined;
+        },
       );
     }
     return this.#layout;
@@ -120,12 +149,19 @@ export class Source {
     }
     const codecs = codecsOf(layout);
     if (layout.name === '' || codecs === undefined) return undefined;
-    return this.database.collection(layout.name, { ...codecs, indexes: { [name]: { key: 'stored', unique, version } } }).index(name);
+    return this.database
+      .collection(layout.name, { ...codecs, indexes: { [name]: { key: 'stored', unique, version } } })
+      .index(name);
   }
 }
 
 /** The codecs of a collection; `undefined` unless both are known. */
-function codecsOf({ keyCodec, valueCodec }: Pick<CollectionLayout, 'keyCodec' | 'valueCodec'>): { readonly key: KeyCodec<Key>; readonly value: ValueCodec<unknown> } | undefined {
+function codecsOf({
+  keyCodec,
+  valueCodec,
+}: Pick<CollectionLayout, 'keyCodec' | 'valueCodec'>):
+  | { readonly key: KeyCodec<Key>; readonly value: ValueCodec<unknown> }
+  | undefined {
   const key = KEY_CODECS.find((codec) => codec.id === keyCodec);
   const value = VALUE_CODECS.find((codec) => codec.id === valueCodec);
   return key && value && { key, value };

@@ -24,7 +24,11 @@ export class Tabs<T extends Tab> {
       const id = `${prefix}-${index}`;
       const panel = h('div', { role: 'tabpanel', id: `${id}-panel`, 'aria-labelledby': id });
       panel.append(view.element);
-      const tab = h('button', { type: 'button', role: 'tab', id, 'aria-controls': `${id}-panel`, click: () => this.open(view) }, view.title);
+      const tab = h(
+        'button',
+        { type: 'button', role: 'tab', id, 'aria-controls': `${id}-panel`, click: () => this.open(view) },
+        view.title,
+      );
       this.bar.append(tab);
       this.panels.append(panel);
       return { view, tab, panel };
@@ -52,7 +56,12 @@ export class Tabs<T extends Tab> {
   #key(event: KeyboardEvent): void {
     const at = this.#tabs.findIndex(({ view }) => view === this.active);
     const last = this.#tabs.length - 1;
-    const targets: Record<string, number> = { ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at === 0 ? last : at - 1, Home: 0, End: last };
+    const targets: Record<string, number> = {
+      ArrowRight: at === last ? 0 : at + 1,
+      ArrowLeft: at === 0 ? last : at - 1,
+      Home: 0,
+      End: last,
+    };
     const target = targets[event.key];
     const next = target === undefined ? undefined : this.#tabs[target];
     if (next === undefined) return;

@@ -42,9 +42,21 @@ function fillOf({ usedSize, fileSize }: LevelLayout): number {
 
 function picture({ levels, name }: CollectionLayout, all: number): SVGElement {
   const height = levels.length * ROW;
-  const label = `The tree of ${nameOf(name)} has ${plural(levels.length, 'level')}. ${levels.map((level, index) =>
-    `${levelName(index, levels.length)}: ${plural(level.nodes, 'node')}, ${formatPercent(fillOf(level), 1)} full.`).reverse().join(' ')}`;
-  const image = svg('svg', { viewBox: `0 0 ${all} ${height}`, width: all, height, role: 'img', 'aria-label': label, class: 'picture' });
+  const label = `The tree of ${nameOf(name)} has ${plural(levels.length, 'level')}. ${levels
+    .map(
+      (level, index) =>
+        `${levelName(index, levels.length)}: ${plural(level.nodes, 'node')}, ${formatPercent(fillOf(level), 1)} full.`,
+    )
+    .reverse()
+    .join(' ')}`;
+  const image = svg('svg', {
+    viewBox: `0 0 ${all} ${height}`,
+    width: all,
+    height,
+    role: 'img',
+    'aria-label': label,
+    class: 'picture',
+  });
   const most = Math.max(...levels.map(({ nodes }) => nodes));
   const place = (index: number): { x: number; y: number; width: number } => {
     const width = widthOf(levels[index]?.nodes ?? 1, most, all);
@@ -55,7 +67,12 @@ function picture({ levels, name }: CollectionLayout, all: number): SVGElement {
     if (index + 1 < levels.length) {
       const above = place(index + 1);
       const bottom = above.y + BAR;
-      image.append(svg('path', { class: 'fan', d: `M${above.x} ${bottom} L${above.x + above.width} ${bottom} L${x + width} ${y} L${x} ${y} Z` }));
+      image.append(
+        svg('path', {
+          class: 'fan',
+          d: `M${above.x} ${bottom} L${above.x + above.width} ${bottom} L${x + width} ${y} L${x} ${y} Z`,
+        }),
+      );
     }
     const cells = Math.min(level.nodes, MOST_CELLS, Math.floor(all / LEAST_CELL));
     const gap = cells > 24 ? 1.5 : 3;
@@ -65,7 +82,16 @@ function picture({ levels, name }: CollectionLayout, all: number): SVGElement {
     for (let at = 0; at < cells; at++) {
       const left = x + at * (cell + gap);
       image.append(svg('rect', { class: 'node', x: left, y, width: cell, height: BAR, rx: 2 }));
-      image.append(svg('rect', { class: index === 0 ? 'full leaf' : 'full inner', x: left, y: y + BAR - filled, width: cell, height: filled, rx: 2 }));
+      image.append(
+        svg('rect', {
+          class: index === 0 ? 'full leaf' : 'full inner',
+          x: left,
+          y: y + BAR - filled,
+          width: cell,
+          height: filled,
+          rx: 2,
+        }),
+      );
     }
     const text = `${levelName(index, levels.length)} · ${plural(level.nodes, 'node')}`;
     image.append(svg('text', { x: all / 2, y: y - 8, 'text-anchor': 'middle', class: 'label' }, text));
@@ -75,18 +101,30 @@ function picture({ levels, name }: CollectionLayout, all: number): SVGElement {
 
 function table({ levels }: CollectionLayout): HTMLElement {
   const head = ['Level', 'Nodes', 'Fill', 'Used', 'In the file'];
-  const rows = levels.map((level, index) => h(
-    'tr',
-    {},
-    h('th', { scope: 'row' }, levelName(index, levels.length)),
-    ...[
-      formatCount(level.nodes), formatPercent(fillOf(level), 1), formatBytes(level.usedSize), formatBytes(level.fileSize),
-    ].map((text) => h('td', {}, text)),
-  )).reverse();
+  const rows = levels
+    .map((level, index) =>
+      h(
+        'tr',
+        {},
+        h('th', { scope: 'row' }, levelName(index, levels.length)),
+        ...[
+          formatCount(level.nodes),
+          formatPercent(fillOf(level), 1),
+          formatBytes(level.usedSize),
+          formatBytes(level.fileSize),
+        ].map((text) => h('td', {}, text)),
+      ),
+    )
+    .reverse();
   return h(
     'div',
     { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Levels' },
-    h('table', { class: 'numbers' }, h('thead', {}, h('tr', {}, ...head.map((text) => h('th', { scope: 'col' }, text)))), h('tbody', {}, ...rows)),
+    h(
+      'table',
+      { class: 'numbers' },
+      h('thead', {}, h('tr', {}, ...head.map((text) => h('th', { scope: 'col' }, text)))),
+      h('tbody', {}, ...rows),
+    ),
   );
 }
 
@@ -118,7 +156,10 @@ export class TreeView implements View {
     if (now === this.#drawn) return;
     this.#drawn = now;
     if (collection === undefined || collection.levels.length === 0) {
-      const note = (collection?.entries ?? 0) === 0 ? 'No entries, so no tree.' : 'All entries are in memory and in the log: there is no tree yet.';
+      const note =
+        (collection?.entries ?? 0) === 0
+          ? 'No entries, so no tree.'
+          : 'All entries are in memory and in the log: there is no tree yet.';
       this.element.replaceChildren(h('p', { class: 'note' }, note));
       return;
     }
@@ -130,12 +171,21 @@ export class TreeView implements View {
         ['levels', String(collection.levels.length)],
         ['nodes in the file', formatBytes(inNodes)],
         ['of their size in memory', formatPercent(inNodes, used)],
-        ['large values', collection.valueBlocks === 0 ? 'none' : `${formatBytes(collection.valueSize)} in ${plural(collection.valueBlocks, 'block')}`],
+        [
+          'large values',
+          collection.valueBlocks === 0
+            ? 'none'
+            : `${formatBytes(collection.valueSize)} in ${plural(collection.valueBlocks, 'block')}`,
+        ],
         ['indexes in the file', collection.indexSize === 0 ? 'none' : formatBytes(collection.indexSize)],
         ['codecs', `${collection.keyCodec}, ${collection.valueCodec}`],
       ]),
       picture(collection, width),
-      h('p', { class: 'soft small' }, `Not all nodes are drawn; the filled part of each shows how much of its space in the file the level uses. A node holds up to ${formatBytes(layout.nodeSize)} before compression.`),
+      h(
+        'p',
+        { class: 'soft small' },
+        `Not all nodes are drawn; the filled part of each shows how much of its space in the file the level uses. A node holds up to ${formatBytes(layout.nodeSize)} before compression.`,
+      ),
       table(collection),
     );
   }

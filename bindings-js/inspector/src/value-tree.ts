@@ -45,7 +45,8 @@ export function shortText(value: unknown, room = PREVIEW_CHARACTERS, depth = 0):
     if (value instanceof RegExp) return String(value);
     if (value instanceof Error) return `${value.name}: ${value.message}`;
     const bytes = bytesOf(value);
-    if (bytes !== undefined) return `${typeName(value)}(${formatBytes(bytes.length)}) ${toHex(bytes.subarray(0, 8))}${bytes.length > 8 ? ' …' : ''}`;
+    if (bytes !== undefined)
+      return `${typeName(value)}(${formatBytes(bytes.length)}) ${toHex(bytes.subarray(0, 8))}${bytes.length > 8 ? ' …' : ''}`;
     return containerText(value, room, depth);
   })();
   return text.length > room ? `${text.slice(0, room - 1)}…` : text;
@@ -89,22 +90,33 @@ function hexDump(bytes: Uint8Array): HTMLElement {
 
 function summary(value: object, items: readonly Item[]): string {
   if (Array.isArray(value)) return `Array, ${plural(items.length, 'element')}`;
-  if (value instanceof Map || value instanceof Set) return `${typeName(value)}, ${plural(items.length, 'entry', 'entries')}`;
-  return items.length === 0 ? `${typeName(value)}, empty` : `${typeName(value)}, ${plural(items.length, 'property', 'properties')}`;
+  if (value instanceof Map || value instanceof Set)
+    return `${typeName(value)}, ${plural(items.length, 'entry', 'entries')}`;
+  return items.length === 0
+    ? `${typeName(value)}, empty`
+    : `${typeName(value)}, ${plural(items.length, 'property', 'properties')}`;
 }
 
 function appendItems(list: HTMLElement, items: readonly Item[], from: number, above: readonly object[]): void {
   for (const [name, value] of items.slice(from, from + CHUNK)) list.append(branch(name, value, above, false));
   const next = from + CHUNK;
   if (next >= items.length) return;
-  const more = h('li', {}, h('button', {
-    type: 'button',
-    class: 'link',
-    click: () => {
-      more.remove();
-      appendItems(list, items, next, above);
-    },
-  }, `${formatCount(items.length - next)} more`));
+  const more = h(
+    'li',
+    {},
+    h(
+      'button',
+      {
+        type: 'button',
+        class: 'link',
+        click: () => {
+          more.remove();
+          appendItems(list, items, next, above);
+        },
+      },
+      `${formatCount(items.length - next)} more`,
+    ),
+  );
   list.append(more);
 }
 

@@ -13,13 +13,18 @@ import { shortText } from '../src/value-tree.ts';
 test('any database and any collection can be inspected', () => {
   // Only the types matter.
   const take = (_database: InspectedDatabase, ..._collections: InspectedCollection[]): void => undefined;
-  const typed = (db: Database<string, { a: number }>, collection: Collection<readonly [string, number], Date>): void => take(db, collection);
+  const typed = (db: Database<string, { a: number }>, collection: Collection<readonly [string, number], Date>): void =>
+    take(db, collection);
   assert.equal(typeof typed, 'function');
 });
 
 test('keys are formatted as text and parsed back', () => {
   const keys = [null, true, 1.5, -3n, new Date(86_400_000), 'plain text', ['a', 1, [2n]]];
-  for (const key of keys) assert.deepEqual(parseKey('any', keyText(key).replace(/, \[2n\]/, ', [2]')), Array.isArray(key) ? ['a', 1, [2]] : key);
+  for (const key of keys)
+    assert.deepEqual(
+      parseKey('any', keyText(key).replace(/, \[2n\]/, ', [2]')),
+      Array.isArray(key) ? ['a', 1, [2]] : key,
+    );
   assert.equal(parseKey('any', '"12"'), '12');
   assert.equal(parseKey('string', '12'), '12');
   assert.equal(parseKey('int53', '12'), 12);
@@ -32,8 +37,12 @@ test('keys are formatted as text and parsed back', () => {
 
 test('the typed text determines the range that is read', async () => {
   const db = await open('inspected', { storage: 'memory' });
-  const cities = db.collection('cities', { key: keyCodecs.tuple<[string, string, number]>(), value: valueCodecs.json() });
-  for (const [index, name] of ['Quilmes', 'Quito', 'Quito', 'Riga'].entries()) await cities.set([name, 'EC', index], { index });
+  const cities = db.collection('cities', {
+    key: keyCodecs.tuple<[string, string, number]>(),
+    value: valueCodecs.json(),
+  });
+  for (const [index, name] of ['Quilmes', 'Quito', 'Quito', 'Riga'].entries())
+    await cities.set([name, 'EC', index], { index });
   const names = db.collection('names', { key: keyCodecs.string });
   for (const name of ['a', 'ab', 'b', '12']) await names.set(name, 1);
   const source = new Source(db, []);
@@ -57,7 +66,15 @@ test('the typed text determines the range that is read', async () => {
 
 test('a collection with its own codecs is read through the given handle', async () => {
   const db = await open('inspected', { storage: 'memory' });
-  const codec = { id: 'reversed', encode: (text: string) => Uint8Array.from([...text].reverse(), (one) => one.charCodeAt(0)), decode: (bytes: Uint8Array) => String.fromCharCode(...bytes).split('').reverse().join('') };
+  const codec = {
+    id: 'reversed',
+    encode: (text: string) => Uint8Array.from([...text].reverse(), (one) => one.charCodeAt(0)),
+    decode: (bytes: Uint8Array) =>
+      String.fromCharCode(...bytes)
+        .split('')
+        .reverse()
+        .join(''),
+  };
   const own = db.collection('own', { value: codec });
   await own.set('k', 'abc');
   const layout = (await db.layout()).collections.find(({ name }) => name === 'own')!;
@@ -67,10 +84,18 @@ test('a collection with its own codecs is read through the given handle', async 
 });
 
 test('an index is read as it is stored, or through the given handle', async () => {
-  const db = await open<string, { due: number }>('inspected', { storage: 'memory', indexes: { byDue: { key: ({ due }) => due } } });
+  const db = await open<string, { due: number }>('inspected', {
+    storage: 'memory',
+    indexes: { byDue: { key: ({ due }) => due } },
+  });
   await db.set('default', { due: 1 });
-  const notes = db.collection<string, string[]>('notes', { indexes: { byTag: { key: (tags) => tags, multi: true, version: 2 } } });
-  await notes.setMany([['a', ['x', 'y']], ['b', ['x']]]);
+  const notes = db.collection<string, string[]>('notes', {
+    indexes: { byTag: { key: (tags) => tags, multi: true, version: 2 } },
+  });
+  await notes.setMany([
+    ['a', ['x', 'y']],
+    ['b', ['x']],
+  ]);
   const codec = { ...valueCodecs.json<number>(), id: 'own' };
   const own = db.collection('own', { value: codec, indexes: { byValue: { key: (value) => value, unique: true } } });
   const undeclared = db.collection('own', { value: codec });
@@ -80,12 +105,20 @@ test('an index is read as it is stored, or through the given handle', async () =
     const source = new Source(db, given);
     const { collections } = await source.layout(false);
     const { indexes } = await source.stats();
-    const index = source.openIndex(collections.find((one) => one.name === name)!, indexes.find(({ collection }) => collection === name)!);
+    const index = source.openIndex(
+      collections.find((one) => one.name === name)!,
+      indexes.find(({ collection }) => collection === name)!,
+    );
     return index && [await index.count({ eq: 'x' }), await index.entries().toArray()];
   };
-  assert.deepEqual(await read([], 'notes'), [2, [
-    { indexKey: 'x', key: 'a', value: ['x', 'y'] }, { indexKey: 'x', key: 'b', value: ['x'] }, { indexKey: 'y', key: 'a', value: ['x', 'y'] },
-  ]]);
+  assert.deepEqual(await read([], 'notes'), [
+    2,
+    [
+      { indexKey: 'x', key: 'a', value: ['x', 'y'] },
+      { indexKey: 'x', key: 'b', value: ['x'] },
+      { indexKey: 'y', key: 'a', value: ['x', 'y'] },
+    ],
+  ]);
   assert.deepEqual(await read([], ''), [0, [{ indexKey: 1, key: 'default', value: { due: 1 } }]]);
   assert.equal(await read([], 'own'), undefined);
   assert.equal(await read([undeclared], 'own'), undefined);
@@ -95,7 +128,16 @@ test('an index is read as it is stored, or through the given handle', async () =
 });
 
 test('an index is described with its progress', () => {
-  const index = { collection: 'notes', name: 'byTag', version: 2, unique: false, complete: true, count: 1234, done: 700, total: 700 };
+  const index = {
+    collection: 'notes',
+    name: 'byTag',
+    version: 2,
+    unique: false,
+    complete: true,
+    count: 1234,
+    done: 700,
+    total: 700,
+  };
   assert.deepEqual([kindOf(index), stateOf(index)], ['version 2, multi', 'complete']);
   assert.equal(kindOf({ ...index, count: 700 }), 'version 2');
   assert.equal(kindOf({ ...index, count: 699, unique: true }), 'version 2, unique, leaves out 1 entry');
@@ -106,8 +148,19 @@ test('an index is described with its progress', () => {
 test('values fit on one line', () => {
   const cyclic: unknown[] = [1];
   cyclic.push(cyclic);
-  assert.equal(shortText(new Map<unknown, unknown>([['a', new Set([1n, 2])], [1, -0]])), 'Map {"a": Set [1n, 2], 1: -0}');
-  assert.equal(shortText({ a: [undefined, null], b: new Date(0), c: /x/g }), '{a: [undefined, null], b: 1970-01-01T00:00:00.000Z, c: /x/g}');
+  assert.equal(
+    shortText(
+      new Map<unknown, unknown>([
+        ['a', new Set([1n, 2])],
+        [1, -0],
+      ]),
+    ),
+    'Map {"a": Set [1n, 2], 1: -0}',
+  );
+  assert.equal(
+    shortText({ a: [undefined, null], b: new Date(0), c: /x/g }),
+    '{a: [undefined, null], b: 1970-01-01T00:00:00.000Z, c: /x/g}',
+  );
   assert.equal(shortText(new Uint8Array([1, 255])), 'Uint8Array(2 B) 01 ff');
   assert.ok(shortText(cyclic).length < 200);
   assert.ok(shortText('x'.repeat(1e6)).length <= 120);
@@ -115,10 +168,18 @@ test('values fit on one line', () => {
 
 test('the map has a cell for each part of the file', () => {
   const extents = [
-    { offset: 0, length: 10, kind: 'superblock' }, { offset: 10, length: 25, kind: 'leaf', collection: 'a' }, { offset: 35, length: 5, kind: 'free' },
+    { offset: 0, length: 10, kind: 'superblock' },
+    { offset: 10, length: 25, kind: 'leaf', collection: 'a' },
+    { offset: 35, length: 5, kind: 'free' },
   ] as const;
   const cells = toCells({ extents, fileSize: 40 }, 10);
-  assert.deepEqual(cells.map(({ from, to, main }) => [from, to, main.kind]), [
-    [0, 10, 'superblock'], [10, 20, 'leaf'], [20, 30, 'leaf'], [30, 40, 'leaf'],
-  ]);
+  assert.deepEqual(
+    cells.map(({ from, to, main }) => [from, to, main.kind]),
+    [
+      [0, 10, 'superblock'],
+      [10, 20, 'leaf'],
+      [20, 30, 'leaf'],
+      [30, 40, 'leaf'],
+    ],
+  );
 });

@@ -3,7 +3,17 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import process from 'node:process';
@@ -96,12 +106,17 @@ const O_DSYNC = 0o10000;
 
 /** How a process has the files of a directory open. */
 function flagsOf(pid, directory) {
-  return readdirSync(`/proc/${pid}/fd`).flatMap((handle) => {
-    const file = readlinkSync(`/proc/${pid}/fd/${handle}`);
-    if (dirname(file) !== directory) return [];
-    const flags = Number.parseInt(/^flags:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/fdinfo/${handle}`, 'utf8'))[1], 8);
-    return [`${basename(file)}: ${(flags & O_DSYNC) === 0 ? 'cached' : 'written through'}`];
-  }).sort();
+  return readdirSync(`/proc/${pid}/fd`)
+    .flatMap((handle) => {
+      const file = readlinkSync(`/proc/${pid}/fd/${handle}`);
+      if (dirname(file) !== directory) return [];
+      const flags = Number.parseInt(
+        /^flags:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/fdinfo/${handle}`, 'utf8'))[1],
+        8,
+      );
+      return [`${basename(file)}: ${(flags & O_DSYNC) === 0 ? 'cached' : 'written through'}`];
+    })
+    .sort();
 }
 
 function binaryOf(version) {
@@ -120,14 +135,28 @@ for (const version of VERSIONS) {
     assert.ok(existsSync(node), `no ${node}; node .ci/setup.mjs --runtimes installs it`);
     const directory = mkdtempSync(join(realpathSync(tmpdir()), 'mangrove-permissions-'));
     const script = join(directory, 'program.mjs');
-    const flags = [version === '20' ? '--experimental-permission' : '--permission', '--no-warnings', read(`${DIST}*`), read(script)];
+    const flags = [
+      version === '20' ? '--experimental-permission' : '--permission',
+      '--no-warnings',
+      read(`${DIST}*`),
+      read(script),
+    ];
     const place = { path: join(directory, 'db'), other: join(directory, 'other') };
     const args = (program, ...permissions) => {
       writeFileSync(script, START + program);
       return [...flags, ...permissions, script, place.path, place.other];
     };
-    const run = (program, ...permissions) => Object.fromEntries(execFileSync(node, args(program, ...permissions), { cwd: directory, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] })
-      .trim().split('\n').map((line) => [line.slice(0, line.indexOf(': ')), line.slice(line.indexOf(': ') + 2)]));
+    const run = (program, ...permissions) =>
+      Object.fromEntries(
+        execFileSync(node, args(program, ...permissions), {
+          cwd: directory,
+          encoding: 'utf8',
+          stdio: ['ignore', 'pipe', 'inherit'],
+        })
+          .trim()
+          .split('\n')
+          .map((line) => [line.slice(0, line.indexOf(': ')), line.slice(line.indexOf(': ') + 2)]),
+      );
     try {
       await use({ directory, ...place, args, run });
     } finally {
@@ -141,63 +170,105 @@ for (const version of VERSIONS) {
   };
   const below = (path) => [read(`${path}/*`), write(`${path}/*`)];
 
-  test(`Node ${version}: no permission at all`, options, inDirectory(async ({ path, run }) => {
-    await make(path);
-    for (const outcome of Object.values(run(READS))) assert.match(outcome, /^KvError KV_IO .*allow it with --allow-fs-read=/);
-  }));
+  test(
+    `Node ${version}: no permission at all`,
+    options,
+    inDirectory(async ({ path, run }) => {
+      await make(path);
+      for (const outcome of Object.values(run(READS)))
+        assert.match(outcome, /^KvError KV_IO .*allow it with --allow-fs-read=/);
+    }),
+  );
 
-  test(`Node ${version}: read only`, options, inDirectory(async ({ path, run }) => {
-    await make(path);
-    const { open: opened, ...refused } = run(READS, read(`${path}/*`));
-    assert.equal(opened, '1');
-    for (const outcome of Object.values(refused)) assert.match(outcome, /^KvError KV_IO .*allow it with --allow-fs-write=/);
-  }));
+  test(
+    `Node ${version}: read only`,
+    options,
+    inDirectory(async ({ path, run }) => {
+      await make(path);
+      const { open: opened, ...refused } = run(READS, read(`${path}/*`));
+      assert.equal(opened, '1');
+      for (const outcome of Object.values(refused))
+        assert.match(outcome, /^KvError KV_IO .*allow it with --allow-fs-write=/);
+    }),
+  );
 
-  test(`Node ${version}: the directory above, to write`, options, inDirectory(async ({ directory, run }) => {
-    const { list, ...done } = run(WRITES + COPIES, ...below(directory));
-    assert.deepEqual(done, { open: '2001', openSync: 'closed', restore: 'restored', destroy: 'true', recover: '2002' });
-    // That is the working directory itself.
-    assert.match(list, /^KvError KV_IO .*allow it with --allow-fs-read=\.$/);
-  }));
+  test(
+    `Node ${version}: the directory above, to write`,
+    options,
+    inDirectory(async ({ directory, run }) => {
+      const { list, ...done } = run(WRITES + COPIES, ...below(directory));
+      assert.deepEqual(done, {
+        open: '2001',
+        openSync: 'closed',
+        restore: 'restored',
+        destroy: 'true',
+        recover: '2002',
+      });
+      // That is the working directory itself.
+      assert.match(list, /^KvError KV_IO .*allow it with --allow-fs-read=\.$/);
+    }),
+  );
 
-  test(`Node ${version}: only the database's own directory`, options, inDirectory(async ({ path, run }) => {
-    mkdirSync(path);
-    assert.deepEqual(run(WRITES, ...below(path)), { open: '2001', openSync: 'closed' });
-    const db = await open(path, { create: false });
-    assert.equal(await db.size, 2002);
-    assert.ok((await db.verify()).ok);
-    await db.close();
-    assert.deepEqual(readdirSync(path).sort(), ['data', 'log']);
-  }));
+  test(
+    `Node ${version}: only the database's own directory`,
+    options,
+    inDirectory(async ({ path, run }) => {
+      mkdirSync(path);
+      assert.deepEqual(run(WRITES, ...below(path)), { open: '2001', openSync: 'closed' });
+      const db = await open(path, { create: false });
+      assert.equal(await db.size, 2002);
+      assert.ok((await db.verify()).ok);
+      await db.close();
+      assert.deepEqual(readdirSync(path).sort(), ['data', 'log']);
+    }),
+  );
 
   for (const locks of [[], ['--allow-child-process']]) {
-    test(`Node ${version}: two processes, ${locks[0] ?? 'without flock'}`, options, inDirectory(async ({ path, args, run }) => {
-      mkdirSync(path);
-      const holder = spawn(node, args(WAITS, ...below(path), ...locks), { stdio: ['pipe', 'pipe', 'inherit'] });
-      const ended = new Promise((resolve) => holder.once('close', resolve));
-      await once(holder.stdout, 'data');
-      if (locks.length === 0) assert.deepEqual(flagsOf(holder.pid, path), ['data: written through', 'log: written through']);
-      assert.match(run(WRITES, ...below(path), ...locks).openSync, /^KvError KV_LOCKED /);
-      holder.stdin.end('\n');
-      await ended;
-      assert.equal(run(WRITES, ...below(path), ...locks).open, '2002');
-    }));
+    test(
+      `Node ${version}: two processes, ${locks[0] ?? 'without flock'}`,
+      options,
+      inDirectory(async ({ path, args, run }) => {
+        mkdirSync(path);
+        const holder = spawn(node, args(WAITS, ...below(path), ...locks), { stdio: ['pipe', 'pipe', 'inherit'] });
+        const ended = new Promise((resolve) => holder.once('close', resolve));
+        await once(holder.stdout, 'data');
+        if (locks.length === 0)
+          assert.deepEqual(flagsOf(holder.pid, path), ['data: written through', 'log: written through']);
+        assert.match(run(WRITES, ...below(path), ...locks).openSync, /^KvError KV_LOCKED /);
+        holder.stdin.end('\n');
+        await ended;
+        assert.equal(run(WRITES, ...below(path), ...locks).open, '2002');
+      }),
+    );
   }
 
-  test(`Node ${version}: the command line tool`, options, inDirectory(async ({ directory, path }) => {
-    await make(path);
-    const permission = version === '20' ? '--experimental-permission' : '--permission';
-    const tool = (...args) => execFileSync(node, [permission, '--no-warnings', read(`${ROOT}*`), ...below(directory), TOOL, ...args], { cwd: directory, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
-    assert.equal(JSON.parse(tool('backup', path, join(directory, 'backup'))).entries, 1);
-    assert.equal(tool('dump', path), '{"collection":"","key":"a","value":1}\n');
-    assert.equal(JSON.parse(tool('restore', join(directory, 'backup'), join(directory, 'copy'))).entries, 1);
-    assert.equal(tool('set', join(directory, 'copy'), '"b"', '2'), '');
-    assert.equal(tool('count', join(directory, 'copy')), '2\n');
-  }));
+  test(
+    `Node ${version}: the command line tool`,
+    options,
+    inDirectory(async ({ directory, path }) => {
+      await make(path);
+      const permission = version === '20' ? '--experimental-permission' : '--permission';
+      const tool = (...args) =>
+        execFileSync(node, [permission, '--no-warnings', read(`${ROOT}*`), ...below(directory), TOOL, ...args], {
+          cwd: directory,
+          encoding: 'utf8',
+          stdio: ['ignore', 'pipe', 'inherit'],
+        });
+      assert.equal(JSON.parse(tool('backup', path, join(directory, 'backup'))).entries, 1);
+      assert.equal(tool('dump', path), '{"collection":"","key":"a","value":1}\n');
+      assert.equal(JSON.parse(tool('restore', join(directory, 'backup'), join(directory, 'copy'))).entries, 1);
+      assert.equal(tool('set', join(directory, 'copy'), '"b"', '2'), '');
+      assert.equal(tool('count', join(directory, 'copy')), '2\n');
+    }),
+  );
 
-  test(`Node ${version}: an engine in a worker`, options, inDirectory(async ({ path, run }) => {
-    mkdirSync(path);
-    assert.match(run(WORKER, ...below(path)).worker, /^KvError KV_UNSUPPORTED .*allow it with --allow-worker$/);
-    assert.equal(run(WORKER, ...below(path), '--allow-worker').worker, '1');
-  }));
+  test(
+    `Node ${version}: an engine in a worker`,
+    options,
+    inDirectory(async ({ path, run }) => {
+      mkdirSync(path);
+      assert.match(run(WORKER, ...below(path)).worker, /^KvError KV_UNSUPPORTED .*allow it with --allow-worker$/);
+      assert.equal(run(WORKER, ...below(path), '--allow-worker').worker, '1');
+    }),
+  );
 }

@@ -6,6 +6,9 @@ export default defineConfig({
     testTimeout: 60_000,
     // As in `node_modules`, where the link in this repository does not lead.
     server: { deps: { external: [/bindings-js\/dist/] } },
-    projects: ['node', 'jsdom'].map((environment) => ({ extends: true, test: { name: environment, environment, include: ['cases/*.test.mjs'] } })),
+    projects: ['node', 'jsdom'].map((environment) => ({
+      extends: true,
+      test: { name: environment, environment, include: ['cases/*.test.mjs'] },
+    })),
   },
 });

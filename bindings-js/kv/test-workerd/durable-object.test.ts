@@ -28,12 +28,14 @@ async function bundle(): Promise<string> {
     target: 'es2022',
     conditions: ['workerd', 'worker', 'browser'],
     logLevel: 'warning',
-    plugins: [{
-      name: 'wasm',
-      setup({ onResolve }) {
-        onResolve({ filter: /\.wasm$/ }, ({ path }) => ({ path: `.//${basename(path)}`, external: true }));
+    plugins: [
+      {
+        name: 'wasm',
+        setup({ onResolve }) {
+          onResolve({ filter: /\.wasm$/ }, ({ path }) => ({ path: `.//${basename(path)}`, external: true }));
+        },
       },
-    }],
+    ],
   });
   return outputFiles[0]?.text ?? '';
 }
@@ -41,13 +43,12 @@ async function bundle(): Promise<string> {
 function start(): Miniflare {
   const { resolve } = createRequire(import.meta.url);
   const modules = ['mangrove_bg.wasm', 'mangrove_core_bg.wasm'].map((name) => ({
-    type: 'CompiledWasm' as const, path: name, contents: readFileSync(resolve(`mangrove-kv/assets/${name}`)),
+    type: 'CompiledWasm' as const,
+    path: name,
+    contents: readFileSync(resolve(`mangrove-kv/assets/${name}`)),
   }));
   return new Miniflare({
-    modules: [
-      { type: 'ESModule', path: 'worker.js', contents: script },
-      ...modules,
-    ],
+    modules: [{ type: 'ESModule', path: 'worker.js', contents: script }, ...modules],
     compatibilityDate: '2025-06-01',
     durableObjects: {
       COUNTERS: { className: 'Counters', useSQLite: true },
@@ -100,7 +101,10 @@ test('a database in an object survives its restart', async () => {
 
 test('requests at the same time each count', async () => {
   const sums = await Promise.all(Array.from({ length: 40 }, () => ask<number>('/add?key=b&object=two')));
-  assert.deepEqual(sums.sort((a, b) => a - b), Array.from({ length: 40 }, (_, index) => index + 1));
+  assert.deepEqual(
+    sums.sort((a, b) => a - b),
+    Array.from({ length: 40 }, (_, index) => index + 1),
+  );
   assert.equal(await ask('/add?key=b&object=three'), 1);
 });
 
@@ -128,8 +132,15 @@ test('an encrypted database opens with its passphrase only', async () => {
 });
 
 test('a full database and other failures are typed', () => {
-  for (const [message, expected] of [['database or disk is full: SQLITE_FULL', 'KV_QUOTA_EXCEEDED'], ['disk I/O error', 'KV_IO']] as const) {
-    const sql = { exec: (): never => { throw new Error(message); } };
+  for (const [message, expected] of [
+    ['database or disk is full: SQLITE_FULL', 'KV_QUOTA_EXCEEDED'],
+    ['disk I/O error', 'KV_IO'],
+  ] as const) {
+    const sql = {
+      exec: (): never => {
+        throw new Error(message);
+      },
+    };
     assert.throws(() => new DurableObjectStorage({ sql }), code(expected));
   }
 });

@@ -17,7 +17,10 @@ class Stored {
   }
 
   load(): BlockFile {
-    const file = new BlockFile(() => undefined, () => undefined);
+    const file = new BlockFile(
+      () => undefined,
+      () => undefined,
+    );
     for (const [index, bytes] of this.#blocks) file.load(index, bytes.slice());
     file.loadSize(this.#size);
     return file;
@@ -35,10 +38,14 @@ test('changes rebuild the file', () => {
     const next = chance(seed);
     const below = (limit: number): number => Math.floor(next() * limit);
     const stored = new Stored();
-    let file = new BlockFile(() => undefined, () => undefined);
+    let file = new BlockFile(
+      () => undefined,
+      () => undefined,
+    );
     for (let step = 0; step < 60; step++) {
       const kind = next();
-      if (kind < 0.55) file.write(below(12 * BLOCK_BYTES), new Uint8Array(1 + below(2 * BLOCK_BYTES)).fill(1 + below(255)));
+      if (kind < 0.55)
+        file.write(below(12 * BLOCK_BYTES), new Uint8Array(1 + below(2 * BLOCK_BYTES)).fill(1 + below(255)));
       else if (kind < 0.75) file.truncate(next() < 0.3 ? below(13) * BLOCK_BYTES : below(12 * BLOCK_BYTES));
       else stored.apply(file.takeChanges());
       if (kind < 0.95) continue;
@@ -53,7 +60,12 @@ test('changes rebuild the file', () => {
 
 test('a file without changes has nothing to store', () => {
   let changes = 0;
-  const file = new BlockFile(() => { changes++; }, () => undefined);
+  const file = new BlockFile(
+    () => {
+      changes++;
+    },
+    () => undefined,
+  );
   file.write(0, new Uint8Array(3 * BLOCK_BYTES));
   file.takeChanges();
   file.truncate(3 * BLOCK_BYTES);

@@ -30,7 +30,24 @@ const CASES: Record<string, unknown> = {
   null: null,
   booleans: [true, false],
   undefined: { a: undefined, b: [undefined] },
-  integers: [0, 1, 23, 24, 255, 256, 65_535, 65_536, 2 ** 32 - 1, 2 ** 32, 2 ** 53 - 1, -1, -24, -25, -256, -(2 ** 53 - 1)],
+  integers: [
+    0,
+    1,
+    23,
+    24,
+    255,
+    256,
+    65_535,
+    65_536,
+    2 ** 32 - 1,
+    2 ** 32,
+    2 ** 53 - 1,
+    -1,
+    -24,
+    -25,
+    -256,
+    -(2 ** 53 - 1),
+  ],
   'large numbers': [2 ** 53, 2 ** 60, 1e300, -1e300],
   fractions: [0.5, 0.1, -0.1, 1.5e-10, Math.PI],
   'special numbers': [-0, Number.NaN, Infinity, -Infinity],
@@ -38,14 +55,33 @@ const CASES: Record<string, unknown> = {
   strings: ['', 'a', 'x'.repeat(23), 'x'.repeat(24), 'x'.repeat(48), 'x'.repeat(300), 'x'.repeat(70_000)],
   'unicode strings': ['é', '€', '😀', '\0', '\ufeffbom', 'é'.repeat(30), '日本語'.repeat(100)],
   'lone surrogates': ['\ud800', 'a\udc00b', '\ud800\ud800\udc00', '\ud83d\ude00\ud800'],
-  dates: [new Date(0), new Date(-1), new Date(1_234_567_890_123), new Date(8.64e15), new Date(-8.64e15), new Date(4_399_696_987_712_105)],
-  map: new Map<unknown, unknown>([['a', 1], [{ k: 1 }, new Map()], [1, undefined]]),
+  dates: [
+    new Date(0),
+    new Date(-1),
+    new Date(1_234_567_890_123),
+    new Date(8.64e15),
+    new Date(-8.64e15),
+    new Date(4_399_696_987_712_105),
+  ],
+  map: new Map<unknown, unknown>([
+    ['a', 1],
+    [{ k: 1 }, new Map()],
+    [1, undefined],
+  ]),
   set: new Set([1, 'a', null, undefined]),
   'regular expressions': [/a\/b/giu, /^$/],
   'typed arrays': [
-    new Uint8Array([1, 2]), new Uint8ClampedArray([255]), new Int8Array([-1]), new Uint16Array([1, 65_535]), new Int16Array([-2]),
-    new Uint32Array([2 ** 32 - 1]), new Int32Array([-(2 ** 31)]), new Float32Array([1.5]), new Float64Array([Math.PI]),
-    new BigInt64Array([-5n]), new BigUint64Array([2n ** 64n - 1n]),
+    new Uint8Array([1, 2]),
+    new Uint8ClampedArray([255]),
+    new Int8Array([-1]),
+    new Uint16Array([1, 65_535]),
+    new Int16Array([-2]),
+    new Uint32Array([2 ** 32 - 1]),
+    new Int32Array([-(2 ** 31)]),
+    new Float32Array([1.5]),
+    new Float64Array([Math.PI]),
+    new BigInt64Array([-5n]),
+    new BigUint64Array([2n ** 64n - 1n]),
   ],
   'array buffer': new Uint8Array([1, 2, 3]).buffer,
   'data view': new DataView(new ArrayBuffer(3)),
@@ -99,7 +135,11 @@ test('errors keep class, message, stack and cause', () => {
 
 test('shared references and cycles come back', () => {
   const shared = { n: 1 };
-  const back = roundTrip([shared, shared, new Map([[shared, new Set([shared])]])]) as [object, object, Map<object, Set<object>>];
+  const back = roundTrip([shared, shared, new Map([[shared, new Set([shared])]])]) as [
+    object,
+    object,
+    Map<object, Set<object>>,
+  ];
   assert.equal(back[0], back[1]);
   assert.ok(back[2].get(back[0])?.has(back[0]));
   const cyclic: Record<string, unknown> = { list: [new Date(0), /x/, new Uint8Array(1), Object(1)] };
@@ -132,8 +172,22 @@ test('a view stores only its part of the buffer', () => {
 
 test('values without a stored form are refused', () => {
   const values = [
-    undefined, () => 0, Symbol('s'), { f() { /* method */ } }, new WeakMap(), new WeakSet(), Promise.resolve(), new Blob([]),
-    [Symbol.iterator], new Map([[() => 0, 1]]), new SharedArrayBuffer(1), new Uint8Array(new SharedArrayBuffer(1)),
+    undefined,
+    () => 0,
+    Symbol('s'),
+    {
+      f() {
+        /* method */
+      },
+    },
+    new WeakMap(),
+    new WeakSet(),
+    Promise.resolve(),
+    new Blob([]),
+    [Symbol.iterator],
+    new Map([[() => 0, 1]]),
+    new SharedArrayBuffer(1),
+    new Uint8Array(new SharedArrayBuffer(1)),
   ];
   for (const value of values) refuses(() => codec.encode(value), 'KV_INVALID_VALUE');
   // A refusal leaves the encoder usable.
@@ -154,22 +208,72 @@ test('nesting is limited, and the limit itself works', () => {
 });
 
 test('a getter may encode another value meanwhile', () => {
-  const value = { get inner(): Uint8Array { return codec.encode({ a: 1 }); } };
+  const value = {
+    get inner(): Uint8Array {
+      return codec.encode({ a: 1 });
+    },
+  };
   const back = roundTrip(value) as { inner: Uint8Array };
   assert.deepEqual(codec.decode(back.inner), { a: 1 });
 });
 
 test('a getter may change its container', () => {
-  const list: unknown[] = [{ get a() { list.length = 1; return 1; } }, 2, 3];
-  assert.deepEqual(roundTrip(list), structuredClone([{ a: 1 }, , , ]));
-  const growing: unknown[] = [{ get a() { growing.push(9); return 1; } }, 2];
+  const list: unknown[] = [
+    {
+      get a() {
+        list.length = 1;
+        return 1;
+      },
+    },
+    2,
+    3,
+  ];
+  assert.deepEqual(roundTrip(list), structuredClone([{ a: 1 }, , ,]));
+  const growing: unknown[] = [
+    {
+      get a() {
+        growing.push(9);
+        return 1;
+      },
+    },
+    2,
+  ];
   assert.deepEqual(roundTrip(growing), [{ a: 1 }, 2]);
-  const map = new Map<unknown, unknown>([['a', { get a() { map.delete('b'); map.set('c', 1); return 1; } }], ['b', 2]]);
-  assert.deepEqual(roundTrip(map), new Map<unknown, unknown>([['a', { a: 1 }], ['b', 2]]));
+  const map = new Map<unknown, unknown>([
+    [
+      'a',
+      {
+        get a() {
+          map.delete('b');
+          map.set('c', 1);
+          return 1;
+        },
+      },
+    ],
+    ['b', 2],
+  ]);
+  assert.deepEqual(
+    roundTrip(map),
+    new Map<unknown, unknown>([
+      ['a', { a: 1 }],
+      ['b', 2],
+    ]),
+  );
 });
 
 test('an object that only claims a class is refused, never stored as something else', () => {
-  for (const name of ['Number', 'String', 'Boolean', 'BigInt', 'Map', 'Set', 'Date', 'RegExp', 'ArrayBuffer', 'Promise']) {
+  for (const name of [
+    'Number',
+    'String',
+    'Boolean',
+    'BigInt',
+    'Map',
+    'Set',
+    'Date',
+    'RegExp',
+    'ArrayBuffer',
+    'Promise',
+  ]) {
     class Pretender {
       readonly flags = '';
       get [Symbol.toStringTag](): string {
@@ -198,51 +302,91 @@ test('a transferred buffer is refused', () => {
 
 test('values are encoded as CBOR', () => {
   const golden: [unknown, string][] = [
-    [{ a: [1, -1, 'é'] }, 'a1616183012062c3a9'], [1.5, 'fa3fc00000'], [0.1, 'fb3fb999999999999a'], [-0, 'fa80000000'],
-    [new Date(1000), 'c101'], [5n, 'c24105'], [new Set([1]), 'd901028101'], [new Map([[1, 2]]), 'd90103a10102'],
-    [Uint8Array.of(7), '4107'], [new Uint16Array([1]), 'd845420100'], ['\ud800', 'd9011143eda080'],
+    [{ a: [1, -1, 'é'] }, 'a1616183012062c3a9'],
+    [1.5, 'fa3fc00000'],
+    [0.1, 'fb3fb999999999999a'],
+    [-0, 'fa80000000'],
+    [new Date(1000), 'c101'],
+    [5n, 'c24105'],
+    [new Set([1]), 'd901028101'],
+    [new Map([[1, 2]]), 'd90103a10102'],
+    [Uint8Array.of(7), '4107'],
+    [new Uint16Array([1]), 'd845420100'],
+    ['\ud800', 'd9011143eda080'],
   ];
   for (const [value, bytes] of golden) assert.equal(hex(codec.encode(value)), bytes);
 });
 
 test('any plain data comes back equal', () => {
   const data = fc.anything({ withBigInt: true, withTypedArray: true, withSparseArray: true });
-  fc.assert(fc.property(data.filter((value) => value !== undefined), (value) => {
-    assert.deepStrictEqual(roundTrip(value), structuredClone(value));
-  }), { numRuns: 2000 });
+  fc.assert(
+    fc.property(
+      data.filter((value) => value !== undefined),
+      (value) => {
+        assert.deepStrictEqual(roundTrip(value), structuredClone(value));
+      },
+    ),
+    { numRuns: 2000 },
+  );
 });
 
 // Compared by their encoding, because not every runtime's `deepStrictEqual` pairs map keys that are
 // equal objects.
 test('any maps and sets come back equal', () => {
   const data = fc.anything({ withBigInt: true, withMap: true, withSet: true });
-  fc.assert(fc.property(data.filter((value) => value !== undefined), (value) => {
-    assert.deepStrictEqual(codec.encode(roundTrip(value)), codec.encode(structuredClone(value)));
-  }), { numRuns: 2000 });
+  fc.assert(
+    fc.property(
+      data.filter((value) => value !== undefined),
+      (value) => {
+        assert.deepStrictEqual(codec.encode(roundTrip(value)), codec.encode(structuredClone(value)));
+      },
+    ),
+    { numRuns: 2000 },
+  );
 });
 
 // Tested separately, because `deepStrictEqual` never considers two invalid dates equal.
 test('every date comes back to the millisecond', () => {
-  fc.assert(fc.property(fc.date({ noInvalidDate: true }), (date) => {
-    assert.equal((roundTrip(date) as Date).getTime(), date.getTime());
-  }), { numRuns: 5000 });
+  fc.assert(
+    fc.property(fc.date({ noInvalidDate: true }), (date) => {
+      assert.equal((roundTrip(date) as Date).getTime(), date.getTime());
+    }),
+    { numRuns: 5000 },
+  );
 });
 
 test('mutated bytes give a value or KV_CORRUPT', () => {
-  const seeds = Object.values(CASES).map((value) => codec.encode(value)).filter((bytes) => bytes.length < 4000);
-  fc.assert(fc.property(fc.constantFrom(...seeds), fc.array(fc.tuple(fc.nat(), fc.nat(255)), { maxLength: 4 }), fc.nat(), (seed, changes, cut) => {
-    const bytes = seed.slice();
-    for (const [at, value] of changes) bytes[at % bytes.length] = value;
-    try {
-      codec.decode(cut % 4 === 0 ? bytes.subarray(0, cut % bytes.length) : bytes);
-    } catch (error) {
-      assert.equal((error as { code?: string }).code, 'KV_CORRUPT');
-    }
-  }), { numRuns: 20_000 });
+  const seeds = Object.values(CASES)
+    .map((value) => codec.encode(value))
+    .filter((bytes) => bytes.length < 4000);
+  fc.assert(
+    fc.property(
+      fc.constantFrom(...seeds),
+      fc.array(fc.tuple(fc.nat(), fc.nat(255)), { maxLength: 4 }),
+      fc.nat(),
+      (seed, changes, cut) => {
+        const bytes = seed.slice();
+        for (const [at, value] of changes) bytes[at % bytes.length] = value;
+        try {
+          codec.decode(cut % 4 === 0 ? bytes.subarray(0, cut % bytes.length) : bytes);
+        } catch (error) {
+          assert.equal((error as { code?: string }).code, 'KV_CORRUPT');
+        }
+      },
+    ),
+    { numRuns: 20_000 },
+  );
 });
 
 test('hostile lengths allocate nothing', () => {
-  for (const bytes of ['9b001fffffffffffff', 'bb001fffffffffffff', '5b001fffffffffffff', '7b001fffffffffffff', '9affffffff', 'd901035affffffff']) {
+  for (const bytes of [
+    '9b001fffffffffffff',
+    'bb001fffffffffffff',
+    '5b001fffffffffffff',
+    '7b001fffffffffffff',
+    '9affffffff',
+    'd901035affffffff',
+  ]) {
     refuses(() => codec.decode(Uint8Array.from(Buffer.from(bytes, 'hex'))), 'KV_CORRUPT');
   }
 });
@@ -260,10 +404,34 @@ test('json, string and bytes do what their names say', () => {
 });
 
 test('similar property names stay distinct', () => {
-  const names = ['abc', 'adc', 'aéc', 'aec', 'a\u0000c', 'a', 'aa', 'é', '', 'x'.repeat(23), `${'x'.repeat(11)}y${'x'.repeat(11)}`, 'x'.repeat(24), 'constructor', '__proto__', '\ud800'];
-  const records = names.flatMap((first) => names.map((second) => Object.fromEntries([[first, 1], [second, 2]])));
+  const names = [
+    'abc',
+    'adc',
+    'aéc',
+    'aec',
+    'a\u0000c',
+    'a',
+    'aa',
+    'é',
+    '',
+    'x'.repeat(23),
+    `${'x'.repeat(11)}y${'x'.repeat(11)}`,
+    'x'.repeat(24),
+    'constructor',
+    '__proto__',
+    '\ud800',
+  ];
+  const records = names.flatMap((first) =>
+    names.map((second) =>
+      Object.fromEntries([
+        [first, 1],
+        [second, 2],
+      ]),
+    ),
+  );
   const encoded = records.map((record) => codec.encode(record));
-  for (const [index, bytes] of encoded.entries()) assert.deepEqual(Object.entries(codec.decode(bytes) as object), Object.entries(records[index]!));
+  for (const [index, bytes] of encoded.entries())
+    assert.deepEqual(Object.entries(codec.decode(bytes) as object), Object.entries(records[index]!));
 });
 
 test('a value that cannot be decoded leaves nothing behind for the next one', () => {

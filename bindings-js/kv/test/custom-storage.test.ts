@@ -6,7 +6,8 @@ import type { CustomStorage, Database, StorageFile } from 'mangrove-kv';
 import { rejects } from './support/kit.ts';
 import { FaultyStorage, failure } from './support/faulty-storage.ts';
 
-const text = (size: number): string => Array.from({ length: size / 8 }, () => Math.random().toString(36).slice(2, 10).padEnd(8, 'x')).join('');
+const text = (size: number): string =>
+  Array.from({ length: size / 8 }, () => Math.random().toString(36).slice(2, 10).padEnd(8, 'x')).join('');
 
 async function withStorage(use: (storage: FaultyStorage, db: Database) => Promise<void>): Promise<void> {
   const storage = new FaultyStorage();
@@ -16,55 +17,64 @@ async function withStorage(use: (storage: FaultyStorage, db: Database) => Promis
   assert.equal(storage.closed, storage.opened, 'every file is closed');
 }
 
-test('a database works on a custom storage', () => withStorage(async (storage, db) => {
-  assert.equal(db.persistence, 'custom');
-  assert.equal(db.path, 'custom');
-  await db.set('a', 1);
-  assert.ok(storage.flushes > 0);
-  const before = storage.flushes;
-  await Promise.all([db.set('b', 2), db.set('c', 3), db.delete('a'), db.set('d', 4)]);
-  const shared = storage.flushes - before;
-  await db.set('e', 5);
-  assert.equal(shared, storage.flushes - before - shared, 'writes of one turn share the flushes of a single write');
-  await db.close();
-  const again = await open('custom', { storage });
-  assert.deepEqual(await again.keys().toArray(), ['b', 'c', 'd', 'e']);
-  await again.close();
-  await rejects(open('custom', { storage, exclusive: true }), 'KV_EXISTS');
-}));
+test('a database works on a custom storage', () =>
+  withStorage(async (storage, db) => {
+    assert.equal(db.persistence, 'custom');
+    assert.equal(db.path, 'custom');
+    await db.set('a', 1);
+    assert.ok(storage.flushes > 0);
+    const before = storage.flushes;
+    await Promise.all([db.set('b', 2), db.set('c', 3), db.delete('a'), db.set('d', 4)]);
+    const shared = storage.flushes - before;
+    await db.set('e', 5);
+    assert.equal(shared, storage.flushes - before - shared, 'writes of one turn share the flushes of a single write');
+    await db.close();
+    const again = await open('custom', { storage });
+    assert.deepEqual(await again.keys().toArray(), ['b', 'c', 'd', 'e']);
+    await again.close();
+    await rejects(open('custom', { storage, exclusive: true }), 'KV_EXISTS');
+  }));
 
-test('a full disk undoes the write and leaves the rest usable', () => withStorage(async (storage, db) => {
-  await db.setMany(Array.from({ length: 200 }, (_, index) => [index, text(1000)]));
-  const [first, size] = [await db.get(0), await db.size];
-  storage.roomBytes = 10_000;
-  let written = 0;
-  for (let failed = false; !failed;) {
-    const key = `more ${written}`;
-    try {
-      await db.set(key, text(4000));
-      written++;
-    } catch (error) {
-      const { code, retryable } = error as { code: string; retryable: boolean };
-      assert.equal(code, 'KV_QUOTA_EXCEEDED');
-      assert.equal(retryable, true);
-      assert.equal(await db.has(key), false);
-      failed = true;
+test('a full disk undoes the write and leaves the rest usable', () =>
+  withStorage(async (storage, db) => {
+    await db.setMany(Array.from({ length: 200 }, (_, index) => [index, text(1000)]));
+    const [first, size] = [await db.get(0), await db.size];
+    storage.roomBytes = 10_000;
+    let written = 0;
+    for (let failed = false; !failed; ) {
+      const key = `more ${written}`;
+      try {
+        await db.set(key, text(4000));
+        written++;
+      } catch (error) {
+        const { code, retryable } = error as { code: string; retryable: boolean };
+        assert.equal(code, 'KV_QUOTA_EXCEEDED');
+        assert.equal(retryable, true);
+        assert.equal(await db.has(key), false);
+        failed = true;
+      }
     }
-  }
-  // The log has some spare room.
-  assert.ok(written < 100);
-  assert.equal(await db.size, size + written);
-  assert.equal(await db.get(0), first);
-  const calls = await Promise.allSettled([db.get(0), db.set('x', text(50_000)), db.get('x'), db.has('x'), db.size]);
-  assert.deepEqual(calls.map((call) => (call.status === 'fulfilled' ? call.value : (call.reason as { code: string }).code)), [
-    // The lookups do not show what could not be stored.
-    first, 'KV_QUOTA_EXCEEDED', undefined, false, size + written,
-  ]);
-  storage.roomBytes = Infinity;
-  await db.set('x', 1);
-  assert.equal(await db.get('x'), 1);
-  assert.deepEqual((await db.verify()).problems, []);
-}));
+    // The log has some spare room.
+    assert.ok(written < 100);
+    assert.equal(await db.size, size + written);
+    assert.equal(await db.get(0), first);
+    const calls = await Promise.allSettled([db.get(0), db.set('x', text(50_000)), db.get('x'), db.has('x'), db.size]);
+    assert.deepEqual(
+      calls.map((call) => (call.status === 'fulfilled' ? call.value : (call.reason as { code: string }).code)),
+      [
+        // The lookups do not show what could not be stored.
+        first,
+        'KV_QUOTA_EXCEEDED',
+        undefined,
+        false,
+        size + written,
+      ],
+    );
+    storage.roomBytes = Infinity;
+    await db.set('x', 1);
+    assert.equal(await db.get('x'), 1);
+    assert.deepEqual((await db.verify()).problems, []);
+  }));
 
 test('every kind of exception becomes a KvError', async () => {
   const thrown: [unknown, string][] = [
@@ -72,8 +82,21 @@ test('every kind of exception becomes a KvError', async () => {
     [failure('EDQUOT'), 'KV_QUOTA_EXCEEDED'],
     [new DOMException('full', 'QuotaExceededError'), 'KV_QUOTA_EXCEEDED'],
     [new Error('broken disk'), 'KV_IO'],
-    ['text', 'KV_IO'], [null, 'KV_IO'], [undefined, 'KV_IO'], [42, 'KV_IO'],
-    [new Proxy({}, { get: () => { throw new Error('no'); } }), 'KV_IO'],
+    ['text', 'KV_IO'],
+    [null, 'KV_IO'],
+    [undefined, 'KV_IO'],
+    [42, 'KV_IO'],
+    [
+      new Proxy(
+        {},
+        {
+          get: () => {
+            throw new Error('no');
+          },
+        },
+      ),
+      'KV_IO',
+    ],
   ];
   for (const [error, code] of thrown) {
     const storage = new FaultyStorage();
@@ -118,31 +141,43 @@ test('after a failed flush no write succeeds until the database is reopened', as
   await again.close();
 });
 
-test('a storage that cannot be read causes KV_IO', () => withStorage(async (storage, db) => {
-  await db.setMany(Array.from({ length: 3000 }, (_, index) => [index, text(200)]));
-  await db.close();
-  storage.broken.set('read', new Error('unreadable'));
-  await rejects(open('custom', { storage }), 'KV_IO');
-  storage.broken.clear();
-  const again = await open('custom', { storage, cacheBytes: 65536 });
-  storage.broken.set('read', new Error('unreadable'));
-  await rejects(again.values().toArray(), 'KV_IO');
-  storage.broken.clear();
-  assert.equal((await again.values().toArray()).length, 3000);
-  await again.close();
-}));
+test('a storage that cannot be read causes KV_IO', () =>
+  withStorage(async (storage, db) => {
+    await db.setMany(Array.from({ length: 3000 }, (_, index) => [index, text(200)]));
+    await db.close();
+    storage.broken.set('read', new Error('unreadable'));
+    await rejects(open('custom', { storage }), 'KV_IO');
+    storage.broken.clear();
+    const again = await open('custom', { storage, cacheBytes: 65536 });
+    storage.broken.set('read', new Error('unreadable'));
+    await rejects(again.values().toArray(), 'KV_IO');
+    storage.broken.clear();
+    assert.equal((await again.values().toArray()).length, 3000);
+    await again.close();
+  }));
 
 test('asynchronous methods are detected', async () => {
   const sync = new FaultyStorage();
-  const asyncOpen = { open: async () => sync.open('data'), list: () => [], remove: () => {} } as unknown as CustomStorage;
+  const asyncOpen = {
+    open: async () => sync.open('data'),
+    list: () => [],
+    remove: () => {},
+  } as unknown as CustomStorage;
   await rejects(open('x', { storage: asyncOpen }), 'KV_IO');
-  const asyncList = { open: () => sync.open('data'), list: async () => [], remove: () => {} } as unknown as CustomStorage;
+  const asyncList = {
+    open: () => sync.open('data'),
+    list: async () => [],
+    remove: () => {},
+  } as unknown as CustomStorage;
   await rejects(open('x', { storage: asyncList, create: false }), 'KV_IO');
   for (const method of ['read', 'write', 'flush', 'size'] as const) {
     const storage: CustomStorage = {
       open: (name) => {
         const file = new FaultyStorage().open(name);
-        return { ...methodsOf(file), [method]: async () => Promise.reject(new Error('late')) } as unknown as StorageFile;
+        return {
+          ...methodsOf(file),
+          [method]: async () => Promise.reject(new Error('late')),
+        } as unknown as StorageFile;
       },
       list: () => [],
       remove: () => {},
@@ -192,6 +227,6 @@ test('a storage may use another database', async () => {
   const outer = await open('outer', { storage: spying });
   await outer.set('a', 1);
   await outer.close();
-  assert.ok(await inner.size > 0);
+  assert.ok((await inner.size) > 0);
   await inner.close();
 });

@@ -19,8 +19,22 @@ interface Shape {
   readonly perCommit: number;
 }
 
-const SMALL: Shape = { name: 'small nodes', options: { advanced: { nodeBytes: 512, unitBytes: 512 }, cacheBytes: 65_536 }, count: 2500, small: 40, large: 700, perCommit: 1 };
-const DEFAULT: Shape = { name: 'nodes of 16 KiB', options: { cacheBytes: 1 << 20 }, count: 6000, small: 300, large: 6000, perCommit: 10 };
+const SMALL: Shape = {
+  name: 'small nodes',
+  options: { advanced: { nodeBytes: 512, unitBytes: 512 }, cacheBytes: 65_536 },
+  count: 2500,
+  small: 40,
+  large: 700,
+  perCommit: 1,
+};
+const DEFAULT: Shape = {
+  name: 'nodes of 16 KiB',
+  options: { cacheBytes: 1 << 20 },
+  count: 6000,
+  small: 300,
+  large: 6000,
+  perCommit: 10,
+};
 /** Entries at the front of the tree, which a merge passes first. */
 const HEAD = 40;
 const IMAGES = 16;
@@ -51,19 +65,32 @@ class Run {
   }
 
   async setHead(db: Bytes, size: number): Promise<void> {
-    await this.set(db, Array.from({ length: HEAD }, (_, key) => [key, this.bytes(size)] as const));
+    await this.set(
+      db,
+      Array.from({ length: HEAD }, (_, key) => [key, this.bytes(size)] as const),
+    );
   }
 
   /** A strict commit that scatters values behind the head. */
   async scatter(db: Bytes, size: number): Promise<void> {
     const { count, perCommit } = this.shape;
-    await this.set(db, Array.from({ length: perCommit }, () => [HEAD + Math.floor(this.#random() * (count - HEAD)), this.bytes(size)] as const));
+    await this.set(
+      db,
+      Array.from(
+        { length: perCommit },
+        () => [HEAD + Math.floor(this.#random() * (count - HEAD)), this.bytes(size)] as const,
+      ),
+    );
   }
 
   /** A closed database with all entries. */
   async fill(storage: SizedStorage): Promise<void> {
     const db = await this.open(storage);
-    for (let key = 0; key < this.shape.count; key += 500) await this.set(db, Array.from({ length: 500 }, (_, i) => [key + i, this.bytes(this.shape.small)] as const));
+    for (let key = 0; key < this.shape.count; key += 500)
+      await this.set(
+        db,
+        Array.from({ length: 500 }, (_, i) => [key + i, this.bytes(this.shape.small)] as const),
+      );
     await db.collection('zoo').set('a', 1);
     await db.close();
   }
@@ -79,7 +106,8 @@ class Run {
     const db = await this.open(left);
     const found = new Map(await db.entries().toArray());
     assert.equal(found.size, this.model.size, moment);
-    for (const [key, value] of this.model) assert.ok(Buffer.compare(found.get(key) ?? new Uint8Array(0), value) === 0, `${moment}: entry ${key}`);
+    for (const [key, value] of this.model)
+      assert.ok(Buffer.compare(found.get(key) ?? new Uint8Array(0), value) === 0, `${moment}: entry ${key}`);
     assert.deepEqual((await db.verify()).problems, [], moment);
     await db.close();
   }
@@ -136,7 +164,10 @@ test('a death within a merge keeps the expiry of values out of line', async () =
   const realNow = Date.now;
   await run.fill(first);
   const dead = await run.open(first);
-  await dead.setMany(Array.from({ length: HEAD }, (_, key) => [key, run.bytes(700)] as const), { expireIn: 3_600_000 });
+  await dead.setMany(
+    Array.from({ length: HEAD }, (_, key) => [key, run.bytes(700)] as const),
+    { expireIn: 3_600_000 },
+  );
   while ((await dead.stats()).checkpoints < 2) await run.scatter(dead, 40);
   const db = await run.open(first.copy());
   try {

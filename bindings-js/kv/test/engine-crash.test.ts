@@ -21,7 +21,11 @@ const info = { path: 'x', persistence: 'custom', durability: 'strict' } as const
 test('a crash rejects waiting and later calls, and closes the files', async () => {
   const storage = new CrashingStorage();
   let releases = 0;
-  const db = new KvDatabase(new Connection(new InThreadTransport(module, storage, engine, { release: () => releases++, syncFaces })), info, {});
+  const db = new KvDatabase(
+    new Connection(new InThreadTransport(module, storage, engine, { release: () => releases++, syncFaces })),
+    info,
+    {},
+  );
   await db.set('a', 1);
   const iterator = db.entries();
   const snapshot = db.snapshot();
@@ -30,14 +34,26 @@ test('a crash rejects waiting and later calls, and closes the files', async () =
   const waiting = [db.set('b', 2), db.get('a'), db.get('b'), db.snapshot().get('a')];
   for (const call of waiting) await rejects(call as Promise<unknown>, 'KV_IO');
   assert.equal(db.status, 'closed');
-  const later = [db.get('a'), db.set('c', 3), iterator.next(), snapshot.get('a'), db.flush(), db.size, db.entries().toArray()];
+  const later = [
+    db.get('a'),
+    db.set('c', 3),
+    iterator.next(),
+    snapshot.get('a'),
+    db.flush(),
+    db.size,
+    db.entries().toArray(),
+  ];
   for (const call of later) await rejects(Promise.resolve(call), 'KV_IO');
   await db.close();
   assert.equal(storage.closed, storage.opened);
   assert.equal(releases, 1);
 
   storage.isCrashing = false;
-  const again = new KvDatabase(new Connection(new InThreadTransport(module, storage, engine, { release: () => undefined, syncFaces })), info, {});
+  const again = new KvDatabase(
+    new Connection(new InThreadTransport(module, storage, engine, { release: () => undefined, syncFaces })),
+    info,
+    {},
+  );
   assert.deepEqual(await again.entries().toArray(), [['a', 1]]);
   await again.close();
 });
@@ -46,7 +62,11 @@ test('a crash in a lookup that sends no message is handled like any other', asyn
   const { now } = Date;
   const crash = async (call: (db: KvDatabase<unknown, unknown>) => Promise<unknown>): Promise<void> => {
     const storage = new CrashingStorage();
-    const db = new KvDatabase<unknown, unknown>(new Connection(new InThreadTransport(module, storage, engine, { release: () => undefined, syncFaces })), info, {});
+    const db = new KvDatabase<unknown, unknown>(
+      new Connection(new InThreadTransport(module, storage, engine, { release: () => undefined, syncFaces })),
+      info,
+      {},
+    );
     await db.set('a', 1);
     let waiting;
     // The engine asks for the time on the first read after a commit.

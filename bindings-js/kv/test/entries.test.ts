@@ -36,8 +36,11 @@ function roundTripSync(openIt: Entry['openSync'], options: OpenOptions = {}): un
 for (const name of ['index', 'inline']) {
   test(`the browser's ${name} is imported on a server without effect, and open says what is missing`, async () => {
     const before = new Set(Reflect.ownKeys(globalThis));
-    const entry = await import(`../dist/${name}.js`) as Entry;
-    assert.deepEqual(Reflect.ownKeys(globalThis).filter((key) => !before.has(key)), []);
+    const entry = (await import(`../dist/${name}.js`)) as Entry;
+    assert.deepEqual(
+      Reflect.ownKeys(globalThis).filter((key) => !before.has(key)),
+      [],
+    );
     await rejects(entry.open('x'), 'KV_UNSUPPORTED');
     assert.throws(() => entry.openSync('x'), code('KV_UNSUPPORTED'));
     assert.equal((await entry.checkSupport()).ok, false);
@@ -74,7 +77,8 @@ for (const [what, source] of sources) {
 }
 
 test('an invalid module or worker causes a KvError', async () => {
-  for (const wasm of [1, {}, null] as unknown as WasmSource[]) await rejects(open('x', { wasm }), 'KV_INVALID_ARGUMENT');
+  for (const wasm of [1, {}, null] as unknown as WasmSource[])
+    await rejects(open('x', { wasm }), 'KV_INVALID_ARGUMENT');
   for (const worker of [1, {}, null] as unknown as WorkerSource[]) {
     await rejects(open('x', { storage: 'memory', worker }), 'KV_INVALID_ARGUMENT');
   }

@@ -18,11 +18,24 @@ test('a watch yields each commit that touches its range, in order', async () => 
   await withMemory<string, number>({ key: keyCodecs.string }, async (db) => {
     await db.set('b0', 0);
     const commits = db.watch({ gte: 'b', lt: 'c' });
-    await Promise.all([db.set('a', 1), db.set('b', 2), db.set('c', 3), db.delete('b'), db.setMany([['b1', 4], ['d', 5], ['b2', 6]])]);
+    await Promise.all([
+      db.set('a', 1),
+      db.set('b', 2),
+      db.set('c', 3),
+      db.delete('b'),
+      db.setMany([
+        ['b1', 4],
+        ['d', 5],
+        ['b2', 6],
+      ]),
+    ]);
     assert.deepEqual((await next(commits)).changes, [{ type: 'set', collection: '', key: 'b', value: 2 }]);
     assert.deepEqual((await next(commits)).changes, [{ type: 'delete', collection: '', key: 'b' }]);
     const both = await next(commits);
-    assert.deepEqual(both.changes.map((change) => 'key' in change && change.key), ['b1', 'b2']);
+    assert.deepEqual(
+      both.changes.map((change) => 'key' in change && change.key),
+      ['b1', 'b2'],
+    );
     const pending = next(commits);
     await db.clear({ gte: 'c' });
     await db.clear({ lt: 'b1' });
@@ -36,11 +49,21 @@ test('a watch yields each commit that touches its range, in order', async () => 
 
 test('a watch can begin with the existing entries', async () => {
   await withMemory({}, async (db) => {
-    await db.setMany([[1, 'a'], [2, 'b'], [3, 'c']]);
+    await db.setMany([
+      [1, 'a'],
+      [2, 'b'],
+      [3, 'c'],
+    ]);
     const commits = db.watch({ gte: 2, initial: true });
     const { version } = await db.batch().set(4, 'd').commit();
     const first = await next(commits);
-    assert.deepEqual(first.changes.map((change) => change.type === 'set' && [change.key, change.value]), [[2, 'b'], [3, 'c']]);
+    assert.deepEqual(
+      first.changes.map((change) => change.type === 'set' && [change.key, change.value]),
+      [
+        [2, 'b'],
+        [3, 'c'],
+      ],
+    );
     assert.equal(first.version, version - 1);
     assert.equal((await next(commits)).version, version);
     assert.deepEqual((await next(db.watch({ gt: 9, initial: true }))).changes, []);
@@ -71,24 +94,30 @@ test('each of many watches receives its own commits in order, whether it waits o
         stops[3]?.();
         const keys: (readonly [string, number])[] = [];
         heard.set('late', keys);
-        later.push((async () => {
-          for await (const { changes } of db.watch({ prefix: ['range 1'] as never })) {
-            for (const change of changes) if (change.type === 'set') keys.push(change.key);
-            if (keys.at(-1)?.[1] === 283) return;
-          }
-        })());
+        later.push(
+          (async () => {
+            for await (const { changes } of db.watch({ prefix: ['range 1'] as never })) {
+              for (const change of changes) if (change.type === 'set') keys.push(change.key);
+              if (keys.at(-1)?.[1] === 283) return;
+            }
+          })(),
+        );
       }
     }
     await Promise.all(later);
     const expected = (name: string, from: number, to: number): (readonly [string, number])[] =>
-      Array.from({ length: 300 }, (_, at) => [`range ${(at * 7) % 45}`, at] as const).filter(([found, at]) => found === name && at >= from && at < to);
-    for (const [, at] of expected('range 7', 0, 300)) assert.equal(((await next(slow)).changes[0] as { value: unknown }).value, at);
+      Array.from({ length: 300 }, (_, at) => [`range ${(at * 7) % 45}`, at] as const).filter(
+        ([found, at]) => found === name && at >= from && at < to,
+      );
+    for (const [, at] of expected('range 7', 0, 300))
+      assert.equal(((await next(slow)).changes[0] as { value: unknown }).value, at);
     for (let at = 0; at < 300; at++) assert.equal(((await next(all)).changes[0] as { value: unknown }).value, at);
     const count = (): number => watched.reduce((sum, name) => sum + (heard.get(name)?.length ?? 0), 0);
     const wanted = watched.reduce((sum, name) => sum + expected(name, 0, name === 'range 3' ? 151 : 300).length, 0);
     for (let turns = 0; count() < wanted && turns < 1000; turns++) await db.stats();
     assert.deepEqual(heard.get('late'), expected('range 1', 151, 300));
-    for (const name of watched) assert.deepEqual(heard.get(name), expected(name, 0, name === 'range 3' ? 151 : 300), name);
+    for (const name of watched)
+      assert.deepEqual(heard.get(name), expected(name, 0, name === 'range 3' ? 151 : 300), name);
   });
 });
 
@@ -184,11 +213,19 @@ test('changes cover all collections, with their codecs', async () => {
 
 test('with "only", commits that write a collection have nothing but what they set there', async () => {
   await withMemory<string, number>({ key: keyCodecs.string }, async (db) => {
-    const [own, other] = [db.collection<string, string>('own', { value: valueCodecs.string }), db.collection<string, string>('other', { value: valueCodecs.string })];
+    const [own, other] = [
+      db.collection<string, string>('own', { value: valueCodecs.string }),
+      db.collection<string, string>('other', { value: valueCodecs.string }),
+    ];
     const options = { raw: true, only: 'own' };
     const commits = db.changes(options);
     const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
-    const values = async (): Promise<unknown[][]> => (await next(commits)).changes.map((change) => [change.type, change.collection, 'value' in change && change.value]);
+    const values = async (): Promise<unknown[][]> =>
+      (await next(commits)).changes.map((change) => [
+        change.type,
+        change.collection,
+        'value' in change && change.value,
+      ]);
     await db.transaction(async (tx) => {
       await tx.collection(other).set('a', 'x');
       await tx.set('b', 1);
@@ -209,10 +246,16 @@ test('with "only", commits that write a collection have nothing but what they se
     });
     // One that only deletes there does not write it.
     await own.delete('k');
-    const sets = [['set', 'own', bytes('one')], ['set', 'own', bytes('two')]];
+    const sets = [
+      ['set', 'own', bytes('one')],
+      ['set', 'own', bytes('two')],
+    ];
     const first = await values();
     // Collections may be created in this commit, which makes it whole.
-    assert.deepEqual(first.filter(([, collection]) => collection === 'own'), sets);
+    assert.deepEqual(
+      first.filter(([, collection]) => collection === 'own'),
+      sets,
+    );
     assert.deepEqual(await values(), [['set', 'other', bytes('w')]]);
     assert.deepEqual((await values()).map(([type]) => type).sort(), ['clear', 'set']);
     assert.deepEqual(await values(), [['delete', 'own', false]]);
@@ -239,7 +282,11 @@ test('a retained feed continues after a restart, back to its horizon', async () 
     assert.deepEqual((await next(commits)).changes, [{ type: 'set', collection: '', key: 'b', value: 2 }]);
     const raw = (await next(commits)).changes[0];
     assert.deepEqual(raw, {
-      type: 'set', collection: 'own', key: new Uint8Array([0, 0, 0, 7]), value: new TextEncoder().encode('"seven"'), raw: true,
+      type: 'set',
+      collection: 'own',
+      key: new Uint8Array([0, 0, 0, 7]),
+      value: new TextEncoder().encode('"seven"'),
+      raw: true,
     });
     db.collection('own', { key: keyCodecs.uint32, value: valueCodecs.json() });
     const again = db.changes({ since: first.version + 1 });
@@ -309,7 +356,9 @@ test('a slow watcher receives everything, in portions', async () => {
     const value = 'x'.repeat(10_000);
     await Promise.all(Array.from({ length: 300 }, (_, index) => db.set(index, value + index, { durability: 'none' })));
     for (let index = 0; index < 300; index++) {
-      assert.deepEqual((await next(commits)).changes, [{ type: 'set', collection: '', key: index, value: value + index }]);
+      assert.deepEqual((await next(commits)).changes, [
+        { type: 'set', collection: '', key: index, value: value + index },
+      ]);
     }
   });
 });
@@ -327,11 +376,15 @@ test('calls of next queue up', async () => {
 test('listeners are called in order, and one that throws does not affect the others', async () => {
   const reported: unknown[] = [];
   const { reportError } = globalThis;
-  globalThis.reportError = (error: unknown) => { reported.push(error); };
+  globalThis.reportError = (error: unknown) => {
+    reported.push(error);
+  };
   try {
     await withMemory<string, number>({ key: keyCodecs.string }, async (db) => {
       const seen: number[] = [];
-      const bad = db.subscribe({}, () => { throw new Error('mine'); });
+      const bad = db.subscribe({}, () => {
+        throw new Error('mine');
+      });
       const good = db.subscribe({ prefix: 'a' }, ({ changes }) => {
         for (const change of changes) if (change.type === 'set') seen.push(change.value);
       });
@@ -354,46 +407,51 @@ test('listeners are called in order, and one that throws does not affect the oth
   }
 });
 
-test('a renamed collection is decoded from its rename on, whatever the feed began with', () => withPath(async (path) => {
-  const db = await open<string, unknown>(path, { feed: true });
-  const before = db.collection<string, { n: number }>('before');
-  await before.set('a', { n: 1 });
-  const { version } = await db.stats();
-  await before.set('b', { n: 2 });
-  await db.renameCollection('before', 'after');
-  await db.collection<string, { n: number }>('after').set('c', { n: 3 });
-  const commits = db.changes({ since: version });
-  await next(commits);
-  assert.deepEqual((await next(commits)).changes, [{ type: 'rename', collection: 'before', to: 'after' }]);
-  assert.deepEqual((await next(commits)).changes, [{ type: 'set', collection: 'after', key: 'c', value: { n: 3 } }]);
-  await commits.return();
-  await db.close();
-}));
+test('a renamed collection is decoded from its rename on, whatever the feed began with', () =>
+  withPath(async (path) => {
+    const db = await open<string, unknown>(path, { feed: true });
+    const before = db.collection<string, { n: number }>('before');
+    await before.set('a', { n: 1 });
+    const { version } = await db.stats();
+    await before.set('b', { n: 2 });
+    await db.renameCollection('before', 'after');
+    await db.collection<string, { n: number }>('after').set('c', { n: 3 });
+    const commits = db.changes({ since: version });
+    await next(commits);
+    assert.deepEqual((await next(commits)).changes, [{ type: 'rename', collection: 'before', to: 'after' }]);
+    assert.deepEqual((await next(commits)).changes, [{ type: 'set', collection: 'after', key: 'c', value: { n: 3 } }]);
+    await commits.return();
+    await db.close();
+  }));
 
-test('a follower that had not read all before a refresh never skips commits', () => withPath(async (path) => {
-  const writer = await open<string, number>(path, { feed: { retainCommits: 5 } });
-  await writer.set('start', 0);
-  await writer.flush();
-  const reader = await open<string, number>(path, { readOnly: true });
-  const commits = reader.changes();
-  // It has begun and found nothing yet.
-  await reader.get('start');
-  for (let key = 0; key < 3; key++) await writer.set(`early ${key}`, key);
-  await writer.flush();
-  assert.equal(await reader.refresh(), true);
-  for (let key = 0; key < 40; key++) await writer.set(`late ${key}`, key);
-  await writer.flush();
-  assert.equal(await reader.refresh(), true);
-  const seen: unknown[] = [];
-  try {
-    while (!seen.includes('late 39')) {
-      for (const change of (await next(commits)).changes) seen.push('key' in change && change.key);
+test('a follower that had not read all before a refresh never skips commits', () =>
+  withPath(async (path) => {
+    const writer = await open<string, number>(path, { feed: { retainCommits: 5 } });
+    await writer.set('start', 0);
+    await writer.flush();
+    const reader = await open<string, number>(path, { readOnly: true });
+    const commits = reader.changes();
+    // It has begun and found nothing yet.
+    await reader.get('start');
+    for (let key = 0; key < 3; key++) await writer.set(`early ${key}`, key);
+    await writer.flush();
+    assert.equal(await reader.refresh(), true);
+    for (let key = 0; key < 40; key++) await writer.set(`late ${key}`, key);
+    await writer.flush();
+    assert.equal(await reader.refresh(), true);
+    const seen: unknown[] = [];
+    try {
+      while (!seen.includes('late 39')) {
+        for (const change of (await next(commits)).changes) seen.push('key' in change && change.key);
+      }
+      assert.deepEqual(
+        seen.filter((key) => String(key).startsWith('early')),
+        ['early 0', 'early 1', 'early 2'],
+      );
+    } catch (error) {
+      assert.equal((error as { code?: string }).code, 'KV_TRUNCATED_FEED', String(error));
+      assert.deepEqual(seen, [], 'nothing comes before the error');
     }
-    assert.deepEqual(seen.filter((key) => String(key).startsWith('early')), ['early 0', 'early 1', 'early 2']);
-  } catch (error) {
-    assert.equal((error as { code?: string }).code, 'KV_TRUNCATED_FEED', String(error));
-    assert.deepEqual(seen, [], 'nothing comes before the error');
-  }
-  await reader.close();
-  await writer.close();
-}));
+    await reader.close();
+    await writer.close();
+  }));

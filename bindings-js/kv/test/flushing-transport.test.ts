@@ -55,7 +55,10 @@ class GatedStorage extends MemoryStorage {
 
 function open(storage = new GatedStorage()) {
   let releases = 0;
-  const transport = new InThreadTransport(module, storage, checkOptions({}).engine, { release: () => releases++, syncFaces });
+  const transport = new InThreadTransport(module, storage, checkOptions({}).engine, {
+    release: () => releases++,
+    syncFaces,
+  });
   const info = { path: 'x', persistence: 'fs', durability: 'strict' } as const;
   const db: Database<string, number> = new KvDatabase<string, number>(new Connection(transport), info, {});
   return { storage, db, releases: () => releases };
@@ -79,7 +82,10 @@ async function until(isTrue: () => boolean): Promise<void> {
 
 function outcome(promise: Promise<unknown>): { value?: unknown; isPending: boolean } {
   const state: { value?: unknown; isPending: boolean } = { isPending: true };
-  promise.then((value) => Object.assign(state, { value, isPending: false }), () => Object.assign(state, { isPending: false }));
+  promise.then(
+    (value) => Object.assign(state, { value, isPending: false }),
+    () => Object.assign(state, { isPending: false }),
+  );
   return state;
 }
 
@@ -206,7 +212,9 @@ test('relaxed writes do not wait for their flush, which comes later', async () =
   await db.close();
 });
 
-test('nothing is swept during a flush, and the failure of one is reported', { skip: 'Deno' in globalThis || 'Bun' in globalThis }, async () => {
+test('nothing is swept during a flush, and the failure of one is reported', {
+  skip: 'Deno' in globalThis || 'Bun' in globalThis,
+}, async () => {
   mock.timers.enable({ apis: ['setTimeout'] });
   try {
     const { db, storage } = open();
@@ -233,7 +241,9 @@ test('nothing is swept during a flush, and the failure of one is reported', { sk
   }
 });
 
-test('relaxed writes are flushed in time despite a flush that was not waited for', { skip: 'Deno' in globalThis || 'Bun' in globalThis }, async () => {
+test('relaxed writes are flushed in time despite a flush that was not waited for', {
+  skip: 'Deno' in globalThis || 'Bun' in globalThis,
+}, async () => {
   mock.timers.enable({ apis: ['setTimeout'] });
   try {
     const { db, storage } = open();
@@ -324,7 +334,11 @@ test('calls take effect in order, whenever flushes end', async () => {
 test('a flush that ends at once gives one reply', async () => {
   const storage = new GatedStorage();
   const transport = new InThreadTransport(module, storage, checkOptions({}).engine, { release: () => undefined });
-  const db = new KvDatabase<string, number>(new Connection(transport), { path: 'x', persistence: 'fs', durability: 'strict' }, {});
+  const db = new KvDatabase<string, number>(
+    new Connection(transport),
+    { path: 'x', persistence: 'fs', durability: 'strict' },
+    {},
+  );
   const { events } = transport;
   assert.ok(events !== undefined);
   let replies = 0;

@@ -26,12 +26,23 @@ async function saveAgain(storage: SizedStorage, size: number, count: number, sav
   const db = await open<number, Uint8Array>('x', { storage });
   const next = document(size);
   for (let save = 0; save < saves; save++) await db.set(save % count, next(save));
-  for (let save = saves - count; save < saves; save++) assert.ok(Buffer.compare(await db.get(save % count) ?? new Uint8Array(0), next(save)) === 0, `document ${save % count}`);
+  for (let save = saves - count; save < saves; save++)
+    assert.ok(
+      Buffer.compare((await db.get(save % count)) ?? new Uint8Array(0), next(save)) === 0,
+      `document ${save % count}`,
+    );
   assert.deepEqual((await db.verify()).problems, []);
   await db.close();
 }
 
-for (const [size, count, saves] of [[3 * KIB, 1, 10_000], [30 * KIB, 10, 4000], [300 * KIB, 1, 1000], [3 * MIB, 1, 100], [3 * MIB, 10, 60], [50 * MIB, 1, 6]] as const) {
+for (const [size, count, saves] of [
+  [3 * KIB, 1, 10_000],
+  [30 * KIB, 10, 4000],
+  [300 * KIB, 1, 1000],
+  [3 * MIB, 1, 100],
+  [3 * MIB, 10, 60],
+  [50 * MIB, 1, 6],
+] as const) {
   test(`${saves} saves of ${count === 1 ? 'a document' : `${count} documents`} of ${size / KIB} KiB take a few times the space of the last ones`, async () => {
     const storage = new SizedStorage();
     await saveAgain(storage, size, count, saves);
@@ -39,6 +50,15 @@ for (const [size, count, saves] of [[3 * KIB, 1, 10_000], [30 * KIB, 10, 4000], 
   });
 }
 
-for (const [size, count, saves] of [[3 * KIB, 100, 2000], [30 * KIB, 10, 1000], [100 * KIB, 6, 500], [300 * KIB, 1, 500], [30 * KIB, 100, 2000], [3 * MIB, 1, 60], [3 * MIB, 4, 60]] as const) {
-  test(`with room for ten times ${count} of ${size / KIB} KiB, ${saves} saves are all made`, () => saveAgain(new SizedStorage(10 * size * count), size, count, saves));
+for (const [size, count, saves] of [
+  [3 * KIB, 100, 2000],
+  [30 * KIB, 10, 1000],
+  [100 * KIB, 6, 500],
+  [300 * KIB, 1, 500],
+  [30 * KIB, 100, 2000],
+  [3 * MIB, 1, 60],
+  [3 * MIB, 4, 60],
+] as const) {
+  test(`with room for ten times ${count} of ${size / KIB} KiB, ${saves} saves are all made`, () =>
+    saveAgain(new SizedStorage(10 * size * count), size, count, saves));
 }

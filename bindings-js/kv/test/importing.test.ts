@@ -30,7 +30,9 @@ const entries = manifests.flatMap(({ entries: own }) => own);
 async function run(entry: string): Promise<{ out: string; code: number }> {
   const child = spawn(process.execPath, [...runtimeArgs(), PROGRAM, entry], { stdio: ['pipe', 'pipe', 'inherit'] });
   let out = '';
-  child.stdout.setEncoding('utf8').on('data', (text: string) => { out += text; });
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    out += text;
+  });
   const closed = once(child, 'close');
   // By now it reads.
   while (!out.includes('imported\n')) {
@@ -41,14 +43,17 @@ async function run(entry: string): Promise<{ out: string; code: number }> {
   child.stdin.write('first ');
   await pause(50);
   child.stdin.end('second');
-  const [code] = await closed as [number];
+  const [code] = (await closed) as [number];
   return { out, code };
 }
 
 for (const entry of entries) {
   test(`importing ${entry} changes nothing, and standard input can be read as before`, async () => {
     const { out, code } = await run(entry);
-    const report = JSON.parse(out.slice(out.indexOf('\n') + 1)) as Record<string, unknown> & { globals: string[]; resources: string[] };
+    const report = JSON.parse(out.slice(out.indexOf('\n') + 1)) as Record<string, unknown> & {
+      globals: string[];
+      resources: string[];
+    };
     report.globals = report.globals.filter((name) => !OF_LIBRARIES[entry]?.includes(name));
     // lib0, on which Yjs builds, looks whether the terminal has colours.
     if (entry === '@mangrove-kv/yjs') report.resources = report.resources.filter((name) => name !== 'PipeWrap');

@@ -11,8 +11,12 @@ const ROUNDS = 5;
 
 const ENCRYPTED: OpenOptions = { encryption: { key: new Uint8Array(32).fill(7) } };
 
-for (const [mode, what, options] of [['write', 'writing', {}], ['writeEncrypted', 'writing and encrypting everything anew', ENCRYPTED]] as const) {
-  test(`kill -9 while ${what} loses nothing that was acknowledged`, () => withPath((path) => killAgain(path, mode, options)));
+for (const [mode, what, options] of [
+  ['write', 'writing', {}],
+  ['writeEncrypted', 'writing and encrypting everything anew', ENCRYPTED],
+] as const) {
+  test(`kill -9 while ${what} loses nothing that was acknowledged`, () =>
+    withPath((path) => killAgain(path, mode, options)));
 }
 
 async function killAgain(path: string, mode: string, options: OpenOptions): Promise<void> {
@@ -38,7 +42,10 @@ async function check(path: string, acknowledged: number, options: OpenOptions): 
   const { length } = await db.keys({ prefix: ['a'] }).toArray();
   assert.ok(length > acknowledged, `${length} commits, ${acknowledged + 1} acknowledged`);
   for (let next = 0; next < length; next++) {
-    const [a, b] = await db.getMany([['a', next], ['b', next]]);
+    const [a, b] = await db.getMany([
+      ['a', next],
+      ['b', next],
+    ]);
     assert.deepEqual(a, { next, text: 'x'.repeat((next * 7919) % 20_000) });
     assert.equal(b, next);
   }

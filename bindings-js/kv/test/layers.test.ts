@@ -8,7 +8,21 @@ import { fileURLToPath } from 'node:url';
 
 const PACKAGES = fileURLToPath(new URL('../../', import.meta.url));
 
-const LAYERS = ['base', 'codec', 'types', 'storage', 'wire', 'engine', 'tabs', 'api', 'maintenance', 'live', 'migrations', 'platform', 'entries'];
+const LAYERS = [
+  'base',
+  'codec',
+  'types',
+  'storage',
+  'wire',
+  'engine',
+  'tabs',
+  'api',
+  'maintenance',
+  'live',
+  'migrations',
+  'platform',
+  'entries',
+];
 
 const IMPORT = /^(?:import|export)\s[^;]*?from\s+'([^']+)'/gm;
 
@@ -24,7 +38,8 @@ function importsBelow(directory: string): Import[] {
     if (!name.endsWith('.ts')) continue;
     const from = name.replaceAll('\\', '/');
     for (const [, specifier = ''] of readFileSync(join(directory, name), 'utf8').matchAll(IMPORT)) {
-      if (specifier.startsWith('.')) found.push({ from, to: normalize(join(from, '..', specifier)).replaceAll('\\', '/') });
+      if (specifier.startsWith('.'))
+        found.push({ from, to: normalize(join(from, '..', specifier)).replaceAll('\\', '/') });
     }
   }
   return found;
@@ -37,17 +52,21 @@ const imports = importsBelow(SOURCE).filter(({ to }) => !to.startsWith('..'));
 const folderOf = (path: string): string => path.split('/')[0] as string;
 
 test('every file has its place', () => {
-  for (const name of readdirSync(SOURCE)) assert.ok(LAYERS.includes(name), `src/${name} is none of ${LAYERS.join(', ')}`);
+  for (const name of readdirSync(SOURCE))
+    assert.ok(LAYERS.includes(name), `src/${name} is none of ${LAYERS.join(', ')}`);
 });
 
 test('imports go to folders before their own', () => {
   assert.ok(imports.length > 500, `only ${imports.length} imports were found`);
-  assert.deepEqual(imports.filter(({ from, to }) => LAYERS.indexOf(folderOf(to)) > LAYERS.indexOf(folderOf(from))), []);
+  assert.deepEqual(
+    imports.filter(({ from, to }) => LAYERS.indexOf(folderOf(to)) > LAYERS.indexOf(folderOf(from))),
+    [],
+  );
 });
 
 test('no files import each other in a circle', () => {
   const targets = new Map<string, string[]>();
-  for (const { from, to } of imports) targets.set(from, [...targets.get(from) ?? [], to]);
+  for (const { from, to } of imports) targets.set(from, [...(targets.get(from) ?? []), to]);
   const done = new Set<string>();
   const visit = (file: string, path: readonly string[]): void => {
     assert.ok(!path.includes(file), [...path, file].join(' -> '));
@@ -59,10 +78,16 @@ test('no files import each other in a circle', () => {
 });
 
 test('packages use each other by their names', () => {
-  const packages = ['', 'adapters', 'frameworks'].flatMap((below) => readdirSync(join(PACKAGES, below)).map((name) => join(PACKAGES, below, name)));
+  const packages = ['', 'adapters', 'frameworks'].flatMap((below) =>
+    readdirSync(join(PACKAGES, below)).map((name) => join(PACKAGES, below, name)),
+  );
   const sources = packages.map((each) => join(each, 'src')).filter((each) => existsSync(each) && each !== SOURCE);
   assert.ok(sources.length >= 15, `only ${sources.length} packages were found`);
   for (const source of sources) {
-    assert.deepEqual(importsBelow(source).filter(({ to }) => to.startsWith('..')), [], source);
+    assert.deepEqual(
+      importsBelow(source).filter(({ to }) => to.startsWith('..')),
+      [],
+      source,
+    );
   }
 });

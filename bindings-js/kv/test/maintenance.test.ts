@@ -9,7 +9,10 @@ const text = (index: number): string => `${index} `.repeat(2000 + Math.floor(Mat
 
 async function fill(db: Database, count: number): Promise<void> {
   for (let start = 0; start < count; start += 100) {
-    await db.setMany(Array.from({ length: 100 }, (_, index) => [start + index, text(start + index)] as const), { durability: 'none' });
+    await db.setMany(
+      Array.from({ length: 100 }, (_, index) => [start + index, text(start + index)] as const),
+      { durability: 'none' },
+    );
   }
   await db.flush();
 }
@@ -32,7 +35,9 @@ test('a file is compacted while other calls are answered', async () => {
     await db.flush();
     const told: [number, number][] = [];
     let isDone = false;
-    const compaction = db.compact({ onProgress: (done, total) => told.push([done, total]) }).finally(() => { isDone = true; });
+    const compaction = db.compact({ onProgress: (done, total) => told.push([done, total]) }).finally(() => {
+      isDone = true;
+    });
     let answered = 0;
     while (!isDone) {
       await db.get(0);
@@ -44,7 +49,7 @@ test('a file is compacted while other calls are answered', async () => {
     assert.deepEqual(told.at(-1), [before - after, before - after]);
     assert.equal((await db.verify()).ok, true);
     assert.equal(await db.size, 667);
-    assert.equal(typeof await db.get(1998), 'string');
+    assert.equal(typeof (await db.get(1998)), 'string');
     await db.close();
   });
 });
@@ -54,7 +59,9 @@ test('a database is verified while other calls are answered and write to it', as
     await fill(db, 3000);
     const told: [number, number][] = [];
     let isDone = false;
-    const verification = db.verify({ onProgress: (done, total) => told.push([done, total]) }).finally(() => { isDone = true; });
+    const verification = db.verify({ onProgress: (done, total) => told.push([done, total]) }).finally(() => {
+      isDone = true;
+    });
     let written = 0;
     while (!isDone) await db.set(3000 + written++, text(0));
     const report = await verification;
@@ -113,7 +120,13 @@ test('a backup that is not read to its end is released', async () => {
     await aborted.read();
     controller.abort(new Error('enough'));
     await assert.rejects(aborted.read(), /enough/);
-    const failing = db.backup({ onProgress: () => { throw new Error('mine'); } }).getReader();
+    const failing = db
+      .backup({
+        onProgress: () => {
+          throw new Error('mine');
+        },
+      })
+      .getReader();
     await assert.rejects(failing.read(), /mine/);
     assert.equal((await db.stats()).openSnapshots, 0);
   });
@@ -127,13 +140,19 @@ test('a layout covers the whole file, all levels and the codecs', async () => {
     const db = await open(path, { compression: 'none', cacheBytes: 1 << 20 });
     await fill(db, 300);
     const names = db.collection('names', { key: keyCodecs.string, value: valueCodecs.json() });
-    await names.setMany(Array.from({ length: 5000 }, (_, index) => [`name ${index}`, index] as const), { durability: 'none' });
+    await names.setMany(
+      Array.from({ length: 5000 }, (_, index) => [`name ${index}`, index] as const),
+      { durability: 'none' },
+    );
     await db.flush();
     const told: [number, number][] = [];
     const layout = await db.layout({ onProgress: (done, total) => told.push([done, total]) });
     const stats = await db.stats();
     assert.deepEqual(told.at(-1), [5300, 5300]);
-    assert.deepEqual([layout.version, layout.fileSize, layout.unitSize], [stats.version, stats.fileSize, stats.unitSize]);
+    assert.deepEqual(
+      [layout.version, layout.fileSize, layout.unitSize],
+      [stats.version, stats.fileSize, stats.unitSize],
+    );
     assert.ok(layout.isExact);
     let end = 0;
     for (const extent of layout.extents) {
@@ -141,20 +160,34 @@ test('a layout covers the whole file, all levels and the codecs', async () => {
       end += extent.length;
     }
     assert.equal(end, stats.fileSize);
-    const of = (kind: ExtentKind): number => layout.extents.reduce((sum, one) => sum + (one.kind === kind ? one.length : 0), 0);
+    const of = (kind: ExtentKind): number =>
+      layout.extents.reduce((sum, one) => sum + (one.kind === kind ? one.length : 0), 0);
     assert.deepEqual([of('free'), of('kept'), of('pending')], [stats.freeSize, stats.keptSize, 0]);
     const [own, other] = layout.collections;
-    assert.deepEqual([own?.name, own?.entries, own?.keyCodec, own?.valueCodec], ['', 300, keyCodecs.any.id, valueCodecs.structured().id]);
+    assert.deepEqual(
+      [own?.name, own?.entries, own?.keyCodec, own?.valueCodec],
+      ['', 300, keyCodecs.any.id, valueCodecs.structured().id],
+    );
     // The shortest values are stored in the leaves.
     assert.ok(own !== undefined && own.valueBlocks > 250 && own.valueBlocks <= 300);
     assert.equal(own.valueSize, of('value'));
-    assert.deepEqual([other?.name, other?.entries, other?.keyCodec, other?.valueCodec], ['names', 5000, keyCodecs.string.id, valueCodecs.json().id]);
+    assert.deepEqual(
+      [other?.name, other?.entries, other?.keyCodec, other?.valueCodec],
+      ['names', 5000, keyCodecs.string.id, valueCodecs.json().id],
+    );
     assert.equal(other?.levels.length, 2);
     assert.equal(other?.levels[1]?.nodes, 1);
     const leaves = other?.levels[0];
-    assert.ok(leaves !== undefined && leaves.nodes > 5 && leaves.usedSize > 0 && leaves.usedSize <= leaves.nodes * layout.nodeSize);
-    assert.equal(other?.levels.reduce((sum, level) => sum + level.fileSize, 0), layout.extents
-      .filter((one) => one.collection === 'names').reduce((sum, one) => sum + one.length, 0));
+    assert.ok(
+      leaves !== undefined &&
+        leaves.nodes > 5 &&
+        leaves.usedSize > 0 &&
+        leaves.usedSize <= leaves.nodes * layout.nodeSize,
+    );
+    assert.equal(
+      other?.levels.reduce((sum, level) => sum + level.fileSize, 0),
+      layout.extents.filter((one) => one.collection === 'names').reduce((sum, one) => sum + one.length, 0),
+    );
     const coarse = await db.layout({ maxExtents: 3 });
     assert.ok(!coarse.isExact && coarse.extents.length <= 3);
     await db.close();
@@ -167,9 +200,12 @@ test('a layout tells the space of the indexes of each collection', async () => {
     const rows = Array.from({ length: 3000 }, (_, index) => [index, `value ${index}`] as const);
     const bare = db.collection<number, string>('bare');
     await bare.setMany(rows, { durability: 'none' });
-    const indexed = db.collection<number, string>('indexed', { indexes: {
-      byValue: { key: (value) => value }, byLength: { key: (value, key) => [value.length, key] },
-    } });
+    const indexed = db.collection<number, string>('indexed', {
+      indexes: {
+        byValue: { key: (value) => value },
+        byLength: { key: (value, key) => [value.length, key] },
+      },
+    });
     await indexed.setMany(rows, { durability: 'none' });
     await db.compact();
     const layout = await db.layout();
@@ -177,7 +213,10 @@ test('a layout tells the space of the indexes of each collection', async () => {
     assert.deepEqual([first?.name, first?.indexSize, second?.name], ['bare', 0, 'indexed']);
     const ofIndexes = layout.extents.filter(({ kind }) => kind === 'index');
     assert.deepEqual(new Set(ofIndexes.map(({ collection }) => collection)), new Set(['indexed']));
-    assert.equal(second?.indexSize, ofIndexes.reduce((sum, { length }) => sum + length, 0));
+    assert.equal(
+      second?.indexSize,
+      ofIndexes.reduce((sum, { length }) => sum + length, 0),
+    );
     assert.ok(second !== undefined && second.indexSize > 3000 * 8);
     // The feed is no index.
     assert.ok(layout.extents.some(({ kind }) => kind === 'internal'));

@@ -25,7 +25,9 @@ class Model {
 
   entries(from?: Key, to?: Key): [Key, unknown][] {
     const all = [...this.#map.values()].sort(([a], [b]) => compareKeys(a, b));
-    return all.filter(([key]) => (from === undefined || compareKeys(key, from) >= 0) && (to === undefined || compareKeys(key, to) < 0));
+    return all.filter(
+      ([key]) => (from === undefined || compareKeys(key, from) >= 0) && (to === undefined || compareKeys(key, to) < 0),
+    );
   }
 }
 
@@ -79,6 +81,8 @@ async function run(seed: number, options: OpenOptions): Promise<void> {
   });
 }
 
-test('calls match the model with small nodes and a small cache', () => run(1, { advanced: { unitBytes: 512, nodeBytes: 512 }, cacheBytes: 65536, durability: 'none' }));
+test('calls match the model with small nodes and a small cache', () =>
+  run(1, { advanced: { unitBytes: 512, nodeBytes: 512 }, cacheBytes: 65536, durability: 'none' }));
 test('calls match the model with the defaults', () => run(2, { durability: 'relaxed' }));
-test('calls match the model with large nodes without compression', () => run(3, { advanced: { unitBytes: 65536, nodeBytes: 65536 }, compression: 'none', durability: 'none' }));
+test('calls match the model with large nodes without compression', () =>
+  run(3, { advanced: { unitBytes: 65536, nodeBytes: 65536 }, compression: 'none', durability: 'none' }));

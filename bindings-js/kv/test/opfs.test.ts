@@ -95,7 +95,10 @@ class FileSystem {
       removeEntry: async (name: string) => void (this.probes.delete(name) || this.removed.push(name)),
     };
     const before = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
-    Object.defineProperty(globalThis, 'navigator', { configurable: true, value: { storage: { getDirectory: async () => directory } } });
+    Object.defineProperty(globalThis, 'navigator', {
+      configurable: true,
+      value: { storage: { getDirectory: async () => directory } },
+    });
     try {
       await use();
     } finally {
@@ -148,7 +151,12 @@ test('open gives up with KV_LOCKED after the time allowed', async () => {
 });
 
 test('other failures are not retried', async () => {
-  for (const [name, expected] of [['SecurityError', 'KV_UNSUPPORTED'], ['NotSupportedError', 'KV_UNSUPPORTED'], ['UnknownError', 'KV_IO'], ['QuotaExceededError', 'KV_QUOTA_EXCEEDED']] as const) {
+  for (const [name, expected] of [
+    ['SecurityError', 'KV_UNSUPPORTED'],
+    ['NotSupportedError', 'KV_UNSUPPORTED'],
+    ['UnknownError', 'KV_IO'],
+    ['QuotaExceededError', 'KV_QUOTA_EXCEEDED'],
+  ] as const) {
     const system = new FileSystem();
     system.refusals = [held(name)];
     await system.install(async () => {
@@ -200,7 +208,10 @@ test('a short or negative count is an error, whatever else the browser says', as
     file.write(100, new Uint8Array(100).fill(2));
     const into = new Uint8Array(200);
     file.read(0, into);
-    assert.equal(into.reduce((sum, byte) => sum + byte, 0), 300);
+    assert.equal(
+      into.reduce((sum, byte) => sum + byte, 0),
+      300,
+    );
     assert.throws(() => file.read(150, new Uint8Array(100)), code('KV_IO'));
     system.handle.readResult = -1;
     assert.throws(() => file.read(0, new Uint8Array(100)), code('KV_IO'));

@@ -10,7 +10,8 @@ test('all packages have the same version, and ask for each other in exactly that
   const version = manifests.find(({ name }) => name === 'mangrove-kv')?.version;
   for (const { name, version: own, peerDependencies = {}, dependencies = {} } of manifests) {
     assert.equal(own, version, name);
-    for (const [peer, range] of Object.entries({ ...peerDependencies, ...dependencies })) if (names.has(peer)) assert.equal(range, version, `${name} -> ${peer}`);
+    for (const [peer, range] of Object.entries({ ...peerDependencies, ...dependencies }))
+      if (names.has(peer)) assert.equal(range, version, `${name} -> ${peer}`);
   }
 });
 
@@ -18,7 +19,8 @@ test('no version of an adapted library prevents an installation', () => {
   const names = new Set(manifests.map(({ name }) => name));
   for (const { name, peerDependencies = {} } of manifests) {
     // In npm, no other range includes prereleases.
-    for (const [peer, range] of Object.entries(peerDependencies)) if (!names.has(peer)) assert.equal(range, '*', `${name} -> ${peer}`);
+    for (const [peer, range] of Object.entries(peerDependencies))
+      if (!names.has(peer)) assert.equal(range, '*', `${name} -> ${peer}`);
   }
 });
 
@@ -38,7 +40,10 @@ test('CommonJS programs can require each entry', () => {
 test('what Node, Deno and Bun load has lines, which they show with an uncaught error', () => {
   for (const name of entries.filter((each) => !each.endsWith('/durable-object'))) {
     const text = readFileSync(new URL(import.meta.resolve(name)), 'utf8');
-    const lengths = text.split('\n').map(({ length }) => length).sort((a, b) => a - b);
+    const lengths = text
+      .split('\n')
+      .map(({ length }) => length)
+      .sort((a, b) => a - b);
     assert.ok((lengths[lengths.length >> 1] as number) < 200, name);
   }
 });

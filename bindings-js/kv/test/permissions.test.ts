@@ -34,7 +34,13 @@ await new Promise((resolve) => setTimeout(resolve, 100));
 function printed(directory: string, path: string, program: string, args: readonly string[]): readonly string[] {
   const script = join(directory, 'script.mjs');
   writeFileSync(script, SCRIPT.replace('PATH', JSON.stringify(path)));
-  return execFileSync(program, [...args, script], { encoding: 'utf8', cwd: directory, stdio: ['ignore', 'pipe', 'inherit'] }).trim().split('\n');
+  return execFileSync(program, [...args, script], {
+    encoding: 'utf8',
+    cwd: directory,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+    .trim()
+    .split('\n');
 }
 
 function check(lines: readonly string[], advice: RegExp): void {
@@ -46,19 +52,35 @@ function check(lines: readonly string[], advice: RegExp): void {
 }
 
 const permission = process.versions.node.startsWith('20.') ? '--experimental-permission' : '--permission';
-const node = (directory: string): readonly string[] => [permission, '--no-warnings', `--allow-fs-read=${PACKAGE}*`, `--allow-fs-read=${join(directory, 'script.mjs')}`];
+const node = (directory: string): readonly string[] => [
+  permission,
+  '--no-warnings',
+  `--allow-fs-read=${PACKAGE}*`,
+  `--allow-fs-read=${join(directory, 'script.mjs')}`,
+];
 
-test('Node without access to the files', { skip: isDeno || isBun }, () => withPath(async (directory) => {
-  mkdirSync(directory, { recursive: true });
-  check(printed(directory, join(directory, 'db'), process.execPath, node(directory)), /allow it with --allow-fs-read=/);
-  mkdirSync(join(directory, 'there'));
-  writeFileSync(join(directory, 'there', 'data'), 'x');
-  check(printed(directory, join(directory, 'there'), process.execPath, node(directory)), /allow it with --allow-fs-read=/);
-}));
+test('Node without access to the files', { skip: isDeno || isBun }, () =>
+  withPath(async (directory) => {
+    mkdirSync(directory, { recursive: true });
+    check(
+      printed(directory, join(directory, 'db'), process.execPath, node(directory)),
+      /allow it with --allow-fs-read=/,
+    );
+    mkdirSync(join(directory, 'there'));
+    writeFileSync(join(directory, 'there', 'data'), 'x');
+    check(
+      printed(directory, join(directory, 'there'), process.execPath, node(directory)),
+      /allow it with --allow-fs-read=/,
+    );
+  }),
+);
 
-test('Deno without access to the files, or to the module', { skip: isDeno || isBun || !existsSync(DENO) }, () => withPath(async (directory) => {
-  mkdirSync(directory, { recursive: true });
-  const deno = (...flags: readonly string[]): readonly string[] => printed(directory, join(directory, 'db'), DENO, ['run', '--no-prompt', '--no-lock', ...flags]);
-  check(deno(`--allow-read=${PACKAGE}`), /--allow-read/);
-  check(deno(), /--allow-read/);
-}));
+test('Deno without access to the files, or to the module', { skip: isDeno || isBun || !existsSync(DENO) }, () =>
+  withPath(async (directory) => {
+    mkdirSync(directory, { recursive: true });
+    const deno = (...flags: readonly string[]): readonly string[] =>
+      printed(directory, join(directory, 'db'), DENO, ['run', '--no-prompt', '--no-lock', ...flags]);
+    check(deno(`--allow-read=${PACKAGE}`), /--allow-read/);
+    check(deno(), /--allow-read/);
+  }),
+);

@@ -61,7 +61,15 @@ test('any message is answered', () => {
       assert.equal(kept.u8(), 0);
     }
   }
-  const report = new ReplyReader(host.execute(new RequestWriter().u8(Op.verify).uv(2 ** 52).uv(2 ** 52).view()));
+  const report = new ReplyReader(
+    host.execute(
+      new RequestWriter()
+        .u8(Op.verify)
+        .uv(2 ** 52)
+        .uv(2 ** 52)
+        .view(),
+    ),
+  );
   assert.deepEqual([report.u8(), report.u8()], [0, 1]);
   assert.equal(report.uv(), report.uv());
   assert.equal((JSON.parse(report.str()) as { ok: boolean }).ok, true);
@@ -77,7 +85,10 @@ test('lengths that promise more bytes than there are do no harm', () => {
         assert.ok(host.execute(writer.uv(promise).view()).length > 0);
       }
     }
-    assert.ok(host.execute(new Uint8Array([op, ...Array<number>(12).fill(0xff)])).length > 0, 'a number without an end');
+    assert.ok(
+      host.execute(new Uint8Array([op, ...Array<number>(12).fill(0xff)])).length > 0,
+      'a number without an end',
+    );
   }
   const reader = new ReplyReader(host.execute(new RequestWriter().u8(Op.get).uv(0).uv(0).str('kept').view()));
   assert.equal(reader.u8(), 0);

@@ -13,18 +13,30 @@ import type { LazyPart } from '../src/engine/engine-host.ts';
 import { MemoryStorage } from '../src/storage/memory.ts';
 import { code, rejects } from './support/kit.ts';
 
-const moduleOf = (name: string): WebAssembly.Module => new WebAssembly.Module(readFileSync(new URL(`../dist/${name}`, import.meta.url)));
+const moduleOf = (name: string): WebAssembly.Module =>
+  new WebAssembly.Module(readFileSync(new URL(`../dist/${name}`, import.meta.url)));
 const core = moduleOf('mangrove_core_bg.wasm');
 const lazy = moduleOf('mangrove_lazy_bg.wasm');
 const { engine } = checkOptions({});
 const info = { path: 'x', persistence: 'custom', durability: 'strict' } as const;
 
 function openWith(lazy: LazyPart | undefined): KvDatabase<string, number> {
-  return new KvDatabase(new Connection(new InThreadTransport(core, new MemoryStorage(), engine, { release: () => undefined, lazy, syncFaces })), info, {});
+  return new KvDatabase(
+    new Connection(
+      new InThreadTransport(core, new MemoryStorage(), engine, { release: () => undefined, lazy, syncFaces }),
+    ),
+    info,
+    {},
+  );
 }
 
 /** A lazy that arrives when the test says so. */
-function late(): { readonly lazy: () => Promise<WebAssembly.Module>; readonly loads: () => number; arrive(): void; fail(error: Error): void } {
+function late(): {
+  readonly lazy: () => Promise<WebAssembly.Module>;
+  readonly loads: () => number;
+  arrive(): void;
+  fail(error: Error): void;
+} {
   let loads = 0;
   let settle: { resolve(module: WebAssembly.Module): void; reject(error: Error): void } | undefined;
   return {
@@ -50,12 +62,19 @@ const CALLS = {
   verify: async (db: KvDatabase<string, number>) => assert.equal((await db.verify()).ok, true),
   compact: async (db: KvDatabase<string, number>) => assert.ok((await db.compact()).after > 0),
   layout: async (db: KvDatabase<string, number>) => assert.ok((await db.layout()).extents.length > 0),
-  backup: async (db: KvDatabase<string, number>) => assert.ok((await new Response(db.backup()).arrayBuffer()).byteLength > 0),
+  backup: async (db: KvDatabase<string, number>) =>
+    assert.ok((await new Response(db.backup()).arrayBuffer()).byteLength > 0),
   refresh: async (db: KvDatabase<string, number>) => assert.equal(await db.refresh(), false),
-  getRange: async (db: KvDatabase<string, number>) => assert.equal(await db.collection<string, Uint8Array>('raw', { value: valueCodecs.bytes }).getRange('a'), undefined),
+  getRange: async (db: KvDatabase<string, number>) =>
+    assert.equal(await db.collection<string, Uint8Array>('raw', { value: valueCodecs.bytes }).getRange('a'), undefined),
   setStream: async (db: KvDatabase<string, number>) => {
     const raw = db.collection<string, Uint8Array>('streamed', { value: valueCodecs.bytes });
-    await raw.setStream('a', (async function* () { yield new Uint8Array(300_000); })());
+    await raw.setStream(
+      'a',
+      (async function* () {
+        yield new Uint8Array(300_000);
+      })(),
+    );
     assert.equal((await raw.get('a'))?.length, 300_000);
     await db.dropCollection('streamed');
   },
@@ -105,7 +124,11 @@ test('a lazy part of another build is refused', async () => {
   const bytes = readFileSync(new URL('../dist/mangrove_lazy_bg.wasm', import.meta.url));
   const at = bytes.indexOf('lazy ') + 5;
   // As if the text that both parts were made of had another checksum.
-  for (let place = bytes.indexOf(bytes.subarray(at, at + 16)); place >= 0; place = bytes.indexOf(bytes.subarray(at, at + 16), place + 1)) {
+  for (
+    let place = bytes.indexOf(bytes.subarray(at, at + 16));
+    place >= 0;
+    place = bytes.indexOf(bytes.subarray(at, at + 16), place + 1)
+  ) {
     if (place !== at) bytes.write('0'.repeat(16), place);
   }
   bytes.write('0'.repeat(16), at);

@@ -49,12 +49,16 @@ function collect(): { events: TraceEvent[]; trace: (event: TraceEvent) => void }
 
 /** Waits for a condition, for so long that only a mistake takes longer. */
 async function until(isTrue: () => boolean | Promise<boolean>): Promise<void> {
-  for (const end = Date.now() + 20_000; !await isTrue(); await sleep(5)) assert.ok(Date.now() < end, 'it takes too long');
+  for (const end = Date.now() + 20_000; !(await isTrue()); await sleep(5))
+    assert.ok(Date.now() < end, 'it takes too long');
 }
 
 /** The error of a call that fails. */
 async function failureOf(call: Promise<unknown>): Promise<KvError> {
-  return call.then(() => assert.fail('it did not fail'), (error: unknown) => error as KvError);
+  return call.then(
+    () => assert.fail('it did not fail'),
+    (error: unknown) => error as KvError,
+  );
 }
 
 const lastOf = ({ trace }: KvError): object | undefined => trace?.at(-1);
@@ -83,10 +87,16 @@ describe('open and close', () => {
     openSync('here', { storage: 'memory', trace }).close();
     assert.deepEqual(events, [], 'callbacks run later');
     assert.deepEqual(await namesOf(events), ['connection connected', 'open opened', 'connection closed']);
-    assert.throws(() => openSync('here', { storage: 'opfs', trace }), (error: KvError) => {
-      assert.deepEqual(error.trace?.map(({ event }) => event), ['failed']);
-      return true;
-    });
+    assert.throws(
+      () => openSync('here', { storage: 'opfs', trace }),
+      (error: KvError) => {
+        assert.deepEqual(
+          error.trace?.map(({ event }) => event),
+          ['failed'],
+        );
+        return true;
+      },
+    );
     assert.deepEqual((await namesOf(events)).slice(3), ['open failed']);
   });
 
@@ -97,23 +107,29 @@ describe('open and close', () => {
     await db.close();
   });
 
-  test('that fail have the error', () => withPath(async (path) => {
-    const { events, trace } = collect();
-    const error = await failureOf(open(path, { create: false, trace }));
-    code('KV_NOT_FOUND')(error);
-    assert.deepEqual(await detailsOf(events), [{ source: 'open', event: 'failed', error: toPlain(error) }]);
-    assert.deepEqual(error.trace, events);
-    const reason = new Error('no more');
-    assert.equal(await failureOf(open(path, { signal: AbortSignal.abort(reason), trace })), reason);
-    assert.ok(!('trace' in reason));
-  }));
+  test('that fail have the error', () =>
+    withPath(async (path) => {
+      const { events, trace } = collect();
+      const error = await failureOf(open(path, { create: false, trace }));
+      code('KV_NOT_FOUND')(error);
+      assert.deepEqual(await detailsOf(events), [{ source: 'open', event: 'failed', error: toPlain(error) }]);
+      assert.deepEqual(error.trace, events);
+      const reason = new Error('no more');
+      assert.equal(await failureOf(open(path, { signal: AbortSignal.abort(reason), trace })), reason);
+      assert.ok(!('trace' in reason));
+    }));
 
   test('tell what is used instead of a storage that is not available', async () => {
     const modules = { load: async () => module, ownLazy: undefined };
     const { events, trace } = collect();
     const db = await openIn(modules, 'here', { onUnavailable: 'memory', trace });
     await db.close();
-    assert.deepEqual(await namesOf(events), ['open fallback', 'connection connected', 'open opened', 'connection closed']);
+    assert.deepEqual(await namesOf(events), [
+      'open fallback',
+      'connection connected',
+      'open opened',
+      'connection closed',
+    ]);
     const [fallback] = events as [Extract<TraceEvent, { event: 'fallback' }>];
     assert.equal(fallback.storage, 'memory');
     assert.equal(fallback.error.code, 'KV_UNSUPPORTED');
@@ -131,7 +147,11 @@ class ScriptedTransport implements Transport {
 function connect(): { events: TraceEvent[]; transport: TransportEvents; db: KvDatabase<unknown, unknown> } {
   const { events, trace } = collect();
   const transport = new ScriptedTransport();
-  const db = new KvDatabase<unknown, unknown>(new Connection(transport, Infinity, Tracer.of('x', trace)), { path: 'x', persistence: 'opfs', durability: 'strict' }, {});
+  const db = new KvDatabase<unknown, unknown>(
+    new Connection(transport, Infinity, Tracer.of('x', trace)),
+    { path: 'x', persistence: 'opfs', durability: 'strict' },
+    {},
+  );
   return { events, transport: transport.events as TransportEvents, db };
 }
 
@@ -143,7 +163,10 @@ describe('a connection', () => {
     const failure = new KvError('KV_IO', 'the worker failed');
     transport.fail(failure);
     for (const each of [call, db.get('b')]) assert.deepEqual((await failureOf(each)).trace, events);
-    assert.deepEqual(await detailsOf(events), [{ source: 'connection', event: 'connected' }, { source: 'connection', event: 'lost', error: toPlain(failure) }]);
+    assert.deepEqual(await detailsOf(events), [
+      { source: 'connection', event: 'connected' },
+      { source: 'connection', event: 'lost', error: toPlain(failure) },
+    ]);
   });
 
   test('tells of refused messages', async () => {
@@ -153,7 +176,12 @@ describe('a connection', () => {
     const failure = new KvError('KV_TIMEOUT', 'no tab answered');
     transport.refuse(failure, 1);
     assert.equal(lastOf(await failureOf(call)), events[1]);
-    assert.deepEqual((await detailsOf(events))[1], { source: 'connection', event: 'refused', count: 1, error: toPlain(failure) });
+    assert.deepEqual((await detailsOf(events))[1], {
+      source: 'connection',
+      event: 'refused',
+      count: 1,
+      error: toPlain(failure),
+    });
   });
 
   test('tells of failures of background work', async () => {
@@ -162,7 +190,11 @@ describe('a connection', () => {
     db.addEventListener('error', (event) => reported.push((event as Event & { error: KvError }).error));
     const failure = new KvError('KV_IO', 'the disk is gone');
     transport.backgroundError(failure);
-    assert.deepEqual((await detailsOf(events))[1], { source: 'connection', event: 'background-error', error: toPlain(failure) });
+    assert.deepEqual((await detailsOf(events))[1], {
+      source: 'connection',
+      event: 'background-error',
+      error: toPlain(failure),
+    });
     assert.equal(lastOf(reported[0] as KvError), events[1]);
   });
 
@@ -182,19 +214,29 @@ describe('a connection', () => {
     const db = await open('x', { storage: 'memory', trace });
     await db.collection('numbers', { value: valueCodecs.bytes }).set('a', new Uint8Array(1));
     const errors = [await failureOf(db.collection('numbers').get('a'))];
-    assert.throws(() => db.sync.collection('numbers').get('a'), (error: KvError) => errors.push(error) > 0);
+    assert.throws(
+      () => db.sync.collection('numbers').get('a'),
+      (error: KvError) => errors.push(error) > 0,
+    );
     await db.close();
     errors.push(await failureOf(db.get('a')));
     await sleep(0);
-    assert.deepEqual(errors.map(({ code }) => code), ['KV_CODEC_MISMATCH', 'KV_CODEC_MISMATCH', 'KV_CLOSED']);
-    assert.deepEqual(errors.map((error) => error.trace), [events.slice(0, 2), events.slice(0, 2), events]);
+    assert.deepEqual(
+      errors.map(({ code }) => code),
+      ['KV_CODEC_MISMATCH', 'KV_CODEC_MISMATCH', 'KV_CLOSED'],
+    );
+    assert.deepEqual(
+      errors.map((error) => error.trace),
+      [events.slice(0, 2), events.slice(0, 2), events],
+    );
     // Whoever prints an error sees no more than before.
     for (const error of errors) assert.ok(!Object.keys(error).includes('trace'));
   });
 });
 
 describe('tabs', () => {
-  const eventsOf = ({ traces }: Tab): string[] => traces.map((detail) => 'reason' in detail ? `${detail.event} ${detail.reason}` : detail.event);
+  const eventsOf = ({ traces }: Tab): string[] =>
+    traces.map((detail) => ('reason' in detail ? `${detail.event} ${detail.reason}` : detail.event));
   const termsOf = ({ traces }: Tab): number[] => traces.map((detail) => (detail as { term: number }).term);
 
   test('tell who leads, whom they follow, and that a leader resigned', () => {
@@ -248,24 +290,37 @@ describe('tabs', () => {
     });
   }
 
-  test('tell of an open that waits in the same thread', () => withPath(async (path) => {
-    const { events, trace } = collect();
-    const db = await open(path, { trace });
-    await failureOf(open(path, { lockTimeout: 1 }));
-    assert.deepEqual((await detailsOf(events)).at(-1), { source: 'tabs', event: 'blocked', reason: 'open' });
-    await db.close();
-  }));
+  test('tell of an open that waits in the same thread', () =>
+    withPath(async (path) => {
+      const { events, trace } = collect();
+      const db = await open(path, { trace });
+      await failureOf(open(path, { lockTimeout: 1 }));
+      assert.deepEqual((await detailsOf(events)).at(-1), { source: 'tabs', event: 'blocked', reason: 'open' });
+      await db.close();
+    }));
 
   test('trace in the worker, if the page wants that', async (context) => {
     // Grants every lock at once.
-    const locks = { request: async (_name: string, _options: object, granted: (lock: object) => unknown) => granted({}), query: async () => ({}) };
+    const locks = {
+      request: async (_name: string, _options: object, granted: (lock: object) => unknown) => granted({}),
+      query: async () => ({}),
+    };
     const navigator = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
     Object.defineProperty(globalThis, 'navigator', { value: { locks }, configurable: true });
-    context.after(() => navigator === undefined ? Reflect.deleteProperty(globalThis, 'navigator') : Object.defineProperty(globalThis, 'navigator', navigator));
+    context.after(() =>
+      navigator === undefined
+        ? Reflect.deleteProperty(globalThis, 'navigator')
+        : Object.defineProperty(globalThis, 'navigator', navigator),
+    );
     // Only the end of a worker ends its ports.
     context.mock.method(MessagePort.prototype, 'ref', () => undefined);
     const request: OpenRequest = {
-      module, storage: 'opfs', name: 'x', lockTimeoutMs: 1000, engine: checkOptions({}).engine, tabs: { client: 'a', isVisible: true, isAgain: false },
+      module,
+      storage: 'opfs',
+      name: 'x',
+      lockTimeoutMs: 1000,
+      engine: checkOptions({}).engine,
+      tabs: { client: 'a', isVisible: true, isAgain: false },
     };
     for (const isTraced of [true, false]) {
       const posted: WorkerMessage[] = [];
@@ -275,17 +330,31 @@ describe('tabs', () => {
       await until(() => has('opened'));
       scope.onmessage?.({ data: { type: 'leave' } });
       await until(() => has('left'));
-      const traces = posted.flatMap((each) => 'type' in each && each.type === 'trace' ? [each.detail] : []);
-      assert.deepEqual(traces.map(({ event }) => event), isTraced ? ['leads', 'served', 'leader-lost'] : []);
+      const traces = posted.flatMap((each) => ('type' in each && each.type === 'trace' ? [each.detail] : []));
+      assert.deepEqual(
+        traces.map(({ event }) => event),
+        isTraced ? ['leads', 'served', 'leader-lost'] : [],
+      );
       for (const { time = 0 } of traces) assert.ok(Math.abs(time - Date.now()) < 10_000);
     }
   });
 
   test('send their traces from the worker, before the database is open, too', async () => {
-    const port: WorkerPort = { onmessage: null, onerror: null, onmessageerror: null, postMessage: (message) => posted.push(message), terminate: () => undefined };
+    const port: WorkerPort = {
+      onmessage: null,
+      onerror: null,
+      onmessageerror: null,
+      postMessage: (message) => posted.push(message),
+      terminate: () => undefined,
+    };
     const posted: unknown[] = [];
     const told: TraceDetail[] = [];
-    const opening = SharedTransport.openShared(() => port, Promise.resolve({ isTraced: true } as SharedRequest), undefined, (detail) => told.push(detail));
+    const opening = SharedTransport.openShared(
+      () => port,
+      Promise.resolve({ isTraced: true } as SharedRequest),
+      undefined,
+      (detail) => told.push(detail),
+    );
     const say = (data: WorkerMessage): void => port.onmessage?.({ data });
     await sleep(0);
     const detail = { source: 'tabs', event: 'leads', term: 5, time: 7 } as const;
@@ -299,22 +368,27 @@ describe('tabs', () => {
 
 describe('merges', () => {
   for (const thread of ['same', 'worker'] as const) {
-    test(`tell when they start and end, ${thread} thread`, () => withPath(async (path) => {
-      const { events, trace } = collect();
-      const db = await open<number, string>(path, { thread, trace });
-      const before = Date.now();
-      // In scattered order, so that every leaf gets some.
-      for (const text of ['first', 'second']) {
-        await db.setMany(Array.from({ length: 20_000 }, (_, number) => [(number * 7919) % 20_000, `${text} ${number}`] as const), { durability: 'relaxed' });
-        await until(async () => (await db.stats()).dirtySize === 0);
-      }
-      await until(() => events.at(-1)?.event === 'ended');
-      const [started, ended] = events.slice(-2) as [TraceEvent, Extract<TraceEvent, { event: 'ended' }>];
-      assert.equal(started.event, 'started');
-      assert.ok(ended.slices > 1 && ended.milliseconds > 0 && ended.version > 0);
-      for (const { time, database } of [started, ended]) assert.ok(time >= before && time <= Date.now() && database === path);
-      await db.close();
-    }));
+    test(`tell when they start and end, ${thread} thread`, () =>
+      withPath(async (path) => {
+        const { events, trace } = collect();
+        const db = await open<number, string>(path, { thread, trace });
+        const before = Date.now();
+        // In scattered order, so that every leaf gets some.
+        for (const text of ['first', 'second']) {
+          await db.setMany(
+            Array.from({ length: 20_000 }, (_, number) => [(number * 7919) % 20_000, `${text} ${number}`] as const),
+            { durability: 'relaxed' },
+          );
+          await until(async () => (await db.stats()).dirtySize === 0);
+        }
+        await until(() => events.at(-1)?.event === 'ended');
+        const [started, ended] = events.slice(-2) as [TraceEvent, Extract<TraceEvent, { event: 'ended' }>];
+        assert.equal(started.event, 'started');
+        assert.ok(ended.slices > 1 && ended.milliseconds > 0 && ended.version > 0);
+        for (const { time, database } of [started, ended])
+          assert.ok(time >= before && time <= Date.now() && database === path);
+        await db.close();
+      }));
   }
 });
 
@@ -342,7 +416,10 @@ describe('who gets traces', () => {
     const { trace = [] } = await failureOf((await busy({ trace: true })).get('a'));
     assert.equal(trace.length, 200);
     assert.equal(trace.at(-1)?.event, 'closed');
-    assert.deepEqual(trace.slice(0, -1).map((each) => (each as { records?: number }).records), Array.from({ length: 199 }, (_, at) => at + 101));
+    assert.deepEqual(
+      trace.slice(0, -1).map((each) => (each as { records?: number }).records),
+      Array.from({ length: 199 }, (_, at) => at + 101),
+    );
     assert.deepEqual(JSON.parse(JSON.stringify(trace)), trace);
     assert.deepEqual(structuredClone(trace), trace);
   });
@@ -356,7 +433,7 @@ describe('who gets traces', () => {
       () => Promise.reject(new Error('of the callback')),
       () => new Promise(() => {}),
       () => {
-        for (const end = Date.now() + 2; Date.now() < end;);
+        for (const end = Date.now() + 2; Date.now() < end; );
       },
     ];
     for (const callback of callbacks) {
@@ -376,7 +453,10 @@ describe('who gets traces', () => {
   test('a callback may use the database, and close it', async () => {
     const closed: Promise<void>[] = [];
     let db: Database | undefined;
-    db = await open('x', { storage: 'memory', trace: ({ event }) => void (event === 'blocked' && closed.push((db as Database).close())) });
+    db = await open('x', {
+      storage: 'memory',
+      trace: ({ event }) => void (event === 'blocked' && closed.push((db as Database).close())),
+    });
     tracerOf(db)?.record({ source: 'tabs', event: 'blocked', reason: 'open' });
     await sleep(0);
     await Promise.all(closed);
@@ -390,7 +470,11 @@ describe('who gets traces', () => {
     try {
       const db = await open('x', { storage: 'memory' });
       await db.close();
-      assert.deepEqual(await namesOf(seen as TraceEvent[]), ['connection connected', 'open opened', 'connection closed']);
+      assert.deepEqual(await namesOf(seen as TraceEvent[]), [
+        'connection connected',
+        'open opened',
+        'connection closed',
+      ]);
       assert.deepEqual((await failureOf(db.get('a'))).trace, seen);
     } finally {
       unsubscribe('mangrove-kv', hear);

@@ -6,7 +6,10 @@ import { test } from 'node:test';
 import type { Collection, Database, SyncTransaction, Transaction } from 'mangrove-kv';
 import { code, rejects, withMemory } from './support/kit.ts';
 
-const turn = (): Promise<void> => new Promise((resolve) => { setTimeout(resolve); });
+const turn = (): Promise<void> =>
+  new Promise((resolve) => {
+    setTimeout(resolve);
+  });
 
 /** Every call that writes, except those of a transaction. */
 const OUTSIDE: Record<string, (db: Database, other: Collection<unknown, unknown>) => unknown> = {
@@ -44,51 +47,72 @@ const OUTSIDE: Record<string, (db: Database, other: Collection<unknown, unknown>
 /** Calls that run a callback, and throw or reject with its error. */
 const CALLBACKS: Record<string, (db: Database, fn: () => unknown) => Promise<unknown>> = {
   transaction: (db, fn) => db.transaction(fn),
-  'a transaction with an asynchronous callback': (db, fn) => db.transaction(async () => { await fn(); }),
+  'a transaction with an asynchronous callback': (db, fn) =>
+    db.transaction(async () => {
+      await fn();
+    }),
   tryTransaction: (db, fn) => db.tryTransaction(fn),
   'a synchronous transaction': async (db, fn) => {
     let outcome: unknown;
-    db.sync.transaction(() => { outcome = fn(); });
+    db.sync.transaction(() => {
+      outcome = fn();
+    });
     await outcome;
   },
 };
 
 for (const [place, run] of Object.entries(CALLBACKS)) {
-  test(`in the callback of ${place} writes outside of it are refused`, () => withMemory({}, async (db) => {
-    const other = db.collection<unknown, unknown>('other', {} as object);
-    await db.set('a', 0);
-    await other.set('z', 0);
-    for (const [name, call] of Object.entries(OUTSIDE)) {
-      const error: unknown = await run(db, () => call(db, other)).then(() => assert.fail(`${name} was done`), (reason: unknown) => reason);
-      code('KV_INVALID_ARGUMENT')(error);
-      assert.match((error as Error).message, /\btx\b/, name);
-    }
-    assert.deepEqual(await db.entries().toArray(), [['a', 0]]);
-    assert.deepEqual(await other.entries().toArray(), [['z', 0]]);
-    await other.set('y', 1);
-    db.sync.set('b', 1);
-  }));
+  test(`in the callback of ${place} writes outside of it are refused`, () =>
+    withMemory({}, async (db) => {
+      const other = db.collection<unknown, unknown>('other', {} as object);
+      await db.set('a', 0);
+      await other.set('z', 0);
+      for (const [name, call] of Object.entries(OUTSIDE)) {
+        const error: unknown = await run(db, () => call(db, other)).then(
+          () => assert.fail(`${name} was done`),
+          (reason: unknown) => reason,
+        );
+        code('KV_INVALID_ARGUMENT')(error);
+        assert.match((error as Error).message, /\btx\b/, name);
+      }
+      assert.deepEqual(await db.entries().toArray(), [['a', 0]]);
+      assert.deepEqual(await other.entries().toArray(), [['z', 0]]);
+      await other.set('y', 1);
+      db.sync.set('b', 1);
+    }));
 }
 
-test('reads, other active transactions and calls after the callback are not affected', () => withMemory({}, async (db) => {
-  await db.set('a', 1);
-  const begun = db.begin();
-  await db.transaction(async (tx) => {
-    const outside = [db.get('a'), db.has('a'), db.entries().toArray(), db.transaction((inner) => inner.get('a'), { mode: 'readonly' })];
-    assert.equal(db.sync.get('a'), 1);
-    const set = begun.set('b', 2);
-    const commit = begun.commit();
-    await Promise.all([...outside, set, commit]);
-    // By now it is unknown which callback this call belongs to.
-    await db.set('c', 3);
-    await tx.set('d', 4);
-  });
-  await db.transaction(() => undefined);
-  await db.set('e', 5);
-  assert.throws(() => db.sync.transaction(() => { throw new Error('mine'); }), /mine/);
-  db.sync.set('f', 6);
-  assert.equal(await db.size, 6);
-}));
+test('reads, other active transactions and calls after the callback are not affected', () =>
+  withMemory({}, async (db) => {
+    await db.set('a', 1);
+    const begun = db.begin();
+    await db.transaction(async (tx) => {
+      const outside = [
+        db.get('a'),
+        db.has('a'),
+        db.entries().toArray(),
+        db.transaction((inner) => inner.get('a'), { mode: 'readonly' }),
+      ];
+      assert.equal(db.sync.get('a'), 1);
+      const set = begun.set('b', 2);
+      const commit = begun.commit();
+      await Promise.all([...outside, set, commit]);
+      // By now it is unknown which callback this call belongs to.
+      await db.set('c', 3);
+      await tx.set('d', 4);
+    });
+    await db.transaction(() => undefined);
+    await db.set('e', 5);
+    assert.throws(
+      () =>
+        db.sync.transaction(() => {
+          throw new Error('mine');
+        }),
+      /mine/,
+    );
+    db.sync.set('f', 6);
+    assert.equal(await db.size, 6);
+  }));
 
 /** Runs `work` and returns the unhandled rejections. */
 async function unhandled(work: () => Promise<void>): Promise<unknown[]> {
@@ -115,7 +139,14 @@ const FAILING: Record<string, [write: Write, code: Parameters<typeof code>[0]]> 
   'an unknown option': [(tx) => tx.set('a', 1, { ttl: 1 } as object), 'KV_INVALID_ARGUMENT'],
   'a key that the engine refuses': [(tx) => tx.set(TOO_LONG, 1), 'KV_KEY_TOO_LARGE'],
   'a collection with other codecs': [(tx) => tx.collection('typed').set('a', 1), 'KV_CODEC_MISMATCH'],
-  'one of many': [(tx) => tx.setMany([['b', 1], [NaN, 2]]), 'KV_INVALID_KEY'],
+  'one of many': [
+    (tx) =>
+      tx.setMany([
+        ['b', 1],
+        [NaN, 2],
+      ]),
+    'KV_INVALID_KEY',
+  ],
   'a delete': [(tx) => tx.delete(NaN), 'KV_INVALID_KEY'],
   'a callback that throws': [(tx) => tx.update('a', () => undefined as never), 'KV_INVALID_VALUE'],
   'a clear': [(tx) => tx.clear({ prefix: 5 as never }), 'KV_INVALID_ARGUMENT'],
@@ -123,110 +154,144 @@ const FAILING: Record<string, [write: Write, code: Parameters<typeof code>[0]]> 
 };
 
 for (const [name, [write, expected]] of Object.entries(FAILING)) {
-  test(`a failed write that is never awaited fails the commit: ${name}`, () => withMemory({}, async (db) => {
-    await db.collection('typed', { value: { id: 'own', encode: () => new Uint8Array(), decode: () => 0 } }).set('z', 0);
-    const rejections = await unhandled(async () => {
-      await rejects(db.transaction(async (tx) => {
-        await tx.set('before', 1);
+  test(`a failed write that is never awaited fails the commit: ${name}`, () =>
+    withMemory({}, async (db) => {
+      await db
+        .collection('typed', { value: { id: 'own', encode: () => new Uint8Array(), decode: () => 0 } })
+        .set('z', 0);
+      const rejections = await unhandled(async () => {
+        await rejects(
+          db.transaction(async (tx) => {
+            await tx.set('before', 1);
+            void write(tx);
+          }),
+          expected,
+        );
+        await rejects(
+          db.transaction((tx) => {
+            void write(tx);
+            void tx.set('after', 1);
+          }),
+          expected,
+        );
+        await rejects(
+          db.tryTransaction((tx) => {
+            void write(tx);
+          }),
+          expected,
+        );
+        const tx = db.begin();
+        void tx.set('before', 1);
         void write(tx);
-      }), expected);
-      await rejects(db.transaction((tx) => {
-        void write(tx);
-        void tx.set('after', 1);
-      }), expected);
-      await rejects(db.tryTransaction((tx) => { void write(tx); }), expected);
-      const tx = db.begin();
-      void tx.set('before', 1);
-      void write(tx);
-      await rejects(tx.commit(), expected);
-      assert.equal(tx.status, 'rolled-back');
-      const late = db.begin();
-      void write(late);
-      await turn();
-      await rejects(late.commit(), expected);
-    });
-    assert.deepEqual(rejections, []);
-    assert.equal(await db.size, 0);
-  }));
+        await rejects(tx.commit(), expected);
+        assert.equal(tx.status, 'rolled-back');
+        const late = db.begin();
+        void write(late);
+        await turn();
+        await rejects(late.commit(), expected);
+      });
+      assert.deepEqual(rejections, []);
+      assert.equal(await db.size, 0);
+    }));
 
-  test(`a failed write whose error is handled does not fail the commit: ${name}`, () => withMemory({}, async (db) => {
-    await db.collection('typed', { value: { id: 'own', encode: () => new Uint8Array(), decode: () => 0 } }).set('z', 0);
-    const rejections = await unhandled(async () => {
-      await db.transaction(async (tx) => {
-        await assert.rejects(write(tx), code(expected));
-        await tx.set('a', 1);
+  test(`a failed write whose error is handled does not fail the commit: ${name}`, () =>
+    withMemory({}, async (db) => {
+      await db
+        .collection('typed', { value: { id: 'own', encode: () => new Uint8Array(), decode: () => 0 } })
+        .set('z', 0);
+      const rejections = await unhandled(async () => {
+        await db.transaction(async (tx) => {
+          await assert.rejects(write(tx), code(expected));
+          await tx.set('a', 1);
+        });
+        await db.transaction(async (tx) => {
+          const outcomes = await Promise.allSettled([write(tx), tx.set('b', 1)]);
+          assert.deepEqual(
+            outcomes.map(({ status }) => status),
+            ['rejected', 'fulfilled'],
+          );
+        });
+        const tx = db.begin();
+        write(tx).catch(() => undefined);
+        await tx.set('c', 1);
+        await tx.commit();
       });
-      await db.transaction(async (tx) => {
-        const outcomes = await Promise.allSettled([write(tx), tx.set('b', 1)]);
-        assert.deepEqual(outcomes.map(({ status }) => status), ['rejected', 'fulfilled']);
-      });
-      const tx = db.begin();
-      write(tx).catch(() => undefined);
-      await tx.set('c', 1);
-      await tx.commit();
-    });
-    assert.deepEqual(rejections, []);
-    assert.deepEqual(await db.keys().toArray(), ['a', 'b', 'c']);
-  }));
+      assert.deepEqual(rejections, []);
+      assert.deepEqual(await db.keys().toArray(), ['a', 'b', 'c']);
+    }));
 }
 
-test('a failure undone by a savepoint does not count', () => withMemory({}, async (db) => {
-  await db.transaction(async (tx) => {
-    await tx.set('a', 1);
-    const savepoint = tx.savepoint();
-    void tx.set(TOO_LONG, 1);
-    void tx.set('b', 1);
-    await savepoint.rollback();
-  });
-  assert.deepEqual(await db.keys().toArray(), ['a']);
-}));
+test('a failure undone by a savepoint does not count', () =>
+  withMemory({}, async (db) => {
+    await db.transaction(async (tx) => {
+      await tx.set('a', 1);
+      const savepoint = tx.savepoint();
+      void tx.set(TOO_LONG, 1);
+      void tx.set('b', 1);
+      await savepoint.rollback();
+    });
+    assert.deepEqual(await db.keys().toArray(), ['a']);
+  }));
 
-test('a commit waits for earlier calls', () => withMemory<string, number>({}, async (db) => {
-  // The timer of a transaction does not keep the process alive.
-  const alive = setInterval(() => undefined, 1000);
-  await db.set('n', 1);
-  await db.transaction((tx) => {
+test('a commit waits for earlier calls', () =>
+  withMemory<string, number>({}, async (db) => {
+    // The timer of a transaction does not keep the process alive.
+    const alive = setInterval(() => undefined, 1000);
+    await db.set('n', 1);
+    await db.transaction((tx) => {
+      void tx.update('n', async (n) => {
+        await turn();
+        return (n ?? 0) + 1;
+      });
+      void tx.getOrInsertComputed('m', async () => {
+        await turn();
+        return 5;
+      });
+    });
+    assert.deepEqual(await db.entries().toArray(), [
+      ['m', 5],
+      ['n', 2],
+    ]);
+    const tx = db.begin();
     void tx.update('n', async (n) => {
       await turn();
       return (n ?? 0) + 1;
     });
-    void tx.getOrInsertComputed('m', async () => {
-      await turn();
-      return 5;
+    const [first, second] = [tx.commit(), tx.commit()];
+    await first;
+    await rejects(second, 'KV_CLOSED');
+    assert.equal(await db.get('n'), 3);
+    await rejects(
+      db.transaction((stuck) => void stuck.update('n', () => new Promise(() => undefined)), { timeout: 20 }),
+      'KV_TIMEOUT',
+    );
+    clearInterval(alive);
+  }));
+
+test('the error of a late write is not swallowed', () =>
+  withMemory({}, async (db) => {
+    const tx = db.begin();
+    await tx.commit();
+    const late = tx.set('a', 1);
+    // The commit can no longer fail, so an unhandled rejection must report the error.
+    assert.equal(late.constructor, Promise);
+    await rejects(late, 'KV_CLOSED');
+  }));
+
+test('in a synchronous transaction a caught error does not count, and an uncaught one rolls back', () =>
+  withMemory({}, async (db) => {
+    const fail = (tx: SyncTransaction): void => assert.throws(() => tx.set(NaN, 1), code('KV_INVALID_KEY'));
+    db.sync.transaction((tx) => {
+      fail(tx);
+      tx.set('a', 1);
     });
-  });
-  assert.deepEqual(await db.entries().toArray(), [['m', 5], ['n', 2]]);
-  const tx = db.begin();
-  void tx.update('n', async (n) => {
-    await turn();
-    return (n ?? 0) + 1;
-  });
-  const [first, second] = [tx.commit(), tx.commit()];
-  await first;
-  await rejects(second, 'KV_CLOSED');
-  assert.equal(await db.get('n'), 3);
-  await rejects(db.transaction((stuck) => void stuck.update('n', () => new Promise(() => undefined)), { timeout: 20 }), 'KV_TIMEOUT');
-  clearInterval(alive);
-}));
-
-test('the error of a late write is not swallowed', () => withMemory({}, async (db) => {
-  const tx = db.begin();
-  await tx.commit();
-  const late = tx.set('a', 1);
-  // The commit can no longer fail, so an unhandled rejection must report the error.
-  assert.equal(late.constructor, Promise);
-  await rejects(late, 'KV_CLOSED');
-}));
-
-test('in a synchronous transaction a caught error does not count, and an uncaught one rolls back', () => withMemory({}, async (db) => {
-  const fail = (tx: SyncTransaction): void => assert.throws(() => tx.set(NaN, 1), code('KV_INVALID_KEY'));
-  db.sync.transaction((tx) => {
-    fail(tx);
-    tx.set('a', 1);
-  });
-  assert.throws(() => db.sync.transaction((tx) => {
-    tx.set('b', 1);
-    tx.set(NaN, 1);
-  }), code('KV_INVALID_KEY'));
-  assert.deepEqual(await db.keys().toArray(), ['a']);
-}));
+    assert.throws(
+      () =>
+        db.sync.transaction((tx) => {
+          tx.set('b', 1);
+          tx.set(NaN, 1);
+        }),
+      code('KV_INVALID_KEY'),
+    );
+    assert.deepEqual(await db.keys().toArray(), ['a']);
+  }));

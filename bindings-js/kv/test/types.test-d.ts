@@ -2,18 +2,49 @@
 // built package.
 import * as v from 'valibot';
 import { z } from 'zod';
-import { DELETE, KEEP, MAX_KEY, keyCodecs, open, openSync, valueCodecs } from 'mangrove-kv';
+import { DELETE, KEEP, MAX_KEY, keyCodecs, open, type openSync, valueCodecs } from 'mangrove-kv';
 import type {
-  Batch, BatchOp, Bound, Collection, Commit, CommitInfo, Database, DatabaseEventMap, Durability, Entry, Index, Key, KeyCodec, KeyPrefix,
-  KvError, KvErrorCode, KvIterator, OpenOptions, Range, Reader, Result, Snapshot, StandardSchema, SyncCollection, SyncDatabase, SyncIndex,
-  SyncReader, SyncWriter, TraceEvent, Transaction, Updated, ValueCodec, Writer, WriteOptions,
+  Batch,
+  BatchOp,
+  Bound,
+  Collection,
+  Commit,
+  CommitInfo,
+  Database,
+  DatabaseEventMap,
+  Durability,
+  Entry,
+  Index,
+  Key,
+  KeyCodec,
+  KeyPrefix,
+  KvError,
+  KvErrorCode,
+  KvIterator,
+  OpenOptions,
+  Range,
+  Reader,
+  Result,
+  Snapshot,
+  StandardSchema,
+  SyncCollection,
+  SyncDatabase,
+  SyncIndex,
+  SyncReader,
+  SyncWriter,
+  TraceEvent,
+  Transaction,
+  Updated,
+  ValueCodec,
+  Writer,
+  WriteOptions,
 } from 'mangrove-kv';
 
 import { updateEntries } from 'mangrove-kv/migrations';
 import { MemoryLog, MemoryServer, replicate } from '@mangrove-kv/replication';
 import type { PrefixMode, ReplicatedCollectionOptions } from '@mangrove-kv/replication';
 
-type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends (<T>() => T extends B ? 1 : 2) ? true : false;
+type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 type IsAny<T> = 0 extends 1 & T ? true : false;
 
 /** Fails to compile unless both are the same type. */
@@ -122,7 +153,11 @@ void db.transaction(async (tx) => {
   same<Awaited<ReturnType<ReturnType<typeof tx.collection<string, number>>['get']>>, number | undefined>();
   await tx.collection(byEither).set('a', 1);
 });
-void db.snapshot().collection(byEither).get('a').then((value) => same<typeof value, number | undefined>());
+void db
+  .snapshot()
+  .collection(byEither)
+  .get('a')
+  .then((value) => same<typeof value, number | undefined>());
 db.sync.transaction((tx) => tx.collection(byEither).set('a', 1));
 void numbers.getEntry('a').then((entry) => {
   void numbers.batch([{ type: 'check', key: 'a', version: entry?.version }]);
@@ -144,7 +179,11 @@ same<ReturnType<typeof numbers.delete>, Promise<boolean>>();
 same<ReturnType<typeof numbers.update>, Promise<number | undefined>>();
 same<ReturnType<typeof numbers.getOrInsert>, Promise<number>>();
 same<ReturnType<typeof db.get>, Promise<unknown>>();
-const evens = numbers.entries().filter(([, value]) => value % 2 === 0).map(([key]) => key).take(1);
+const evens = numbers
+  .entries()
+  .filter(([, value]) => value % 2 === 0)
+  .map(([key]) => key)
+  .take(1);
 same<typeof evens, KvIterator<string, string>>();
 const texts = db.values().filter((value): value is string => typeof value === 'string');
 same<typeof texts, KvIterator<string, Key>>();
@@ -195,7 +234,10 @@ const byZod = db.collection('users', { schema: zodUser });
 same<typeof byZod, Collection<Key, User>>();
 const byValibot = db.collection('users', { key: keyCodecs.string, schema: valibotUser });
 same<typeof byValibot, Collection<string, User>>();
-const lengths = db.collection('lengths', { key: keyCodecs.string, schema: z.string().transform((text) => text.length) });
+const lengths = db.collection('lengths', {
+  key: keyCodecs.string,
+  schema: z.string().transform((text) => text.length),
+});
 same<typeof lengths, Collection<string, number, string>>();
 void lengths.set('a', 'text');
 // @ts-expect-error the number is the output, not the input
@@ -234,9 +276,13 @@ void db.transaction(async (tx) => {
 });
 
 // ── helpers that take a database, a collection or a transaction ──────────────
-async function transfer(accounts: Reader<string, number> & Writer<string, number>, from: string, to: string): Promise<void> {
+async function transfer(
+  accounts: Reader<string, number> & Writer<string, number>,
+  from: string,
+  to: string,
+): Promise<void> {
   await accounts.update(from, (old = 0) => old - 1);
-  await accounts.set(to, (await accounts.get(to) ?? 0) + 1);
+  await accounts.set(to, ((await accounts.get(to)) ?? 0) + 1);
 }
 async function total(accounts: Reader<string, number>): Promise<number> {
   return accounts.values().reduce((sum, value) => sum + value, 0);
@@ -261,7 +307,11 @@ void transfer(numbers.snapshot(), 'a', 'b');
 void transfer(db, 'a', 'b');
 
 // ── batches, transactions, results ───────────────────────────────────────────
-const committed = db.batch([{ type: 'set', key: 1, value: 2, expireIn: 5 }, { type: 'check', key: 1, version: null }, { type: 'delete', key: 2 }]);
+const committed = db.batch([
+  { type: 'set', key: 1, value: 2, expireIn: 5 },
+  { type: 'check', key: 1, version: null },
+  { type: 'delete', key: 2 },
+]);
 same<typeof committed, Promise<CommitInfo>>();
 void numbers.batch([{ type: 'set', collection: accounts, key: 'a', value: 1 }]);
 // @ts-expect-error values of another type
@@ -275,18 +325,22 @@ const ran = db.transaction(async () => 5);
 same<typeof ran, Promise<number>>();
 const ranPlain = db.transaction(() => 'x' as const);
 same<typeof ranPlain, Promise<'x'>>();
-void db.tryTransaction(() => 5).then((result) => {
-  same<typeof result, Result<number>>();
-  if (result.ok) {
-    same<typeof result.value, number>();
-    same<typeof result.version, number>();
-  } else {
-    same<typeof result.reason, 'conflict' | 'rollback' | 'timeout'>();
-    same<typeof result.error, KvError>();
-  }
-});
+void db
+  .tryTransaction(() => 5)
+  .then((result) => {
+    same<typeof result, Result<number>>();
+    if (result.ok) {
+      same<typeof result.value, number>();
+      same<typeof result.version, number>();
+    } else {
+      same<typeof result.reason, 'conflict' | 'rollback' | 'timeout'>();
+      same<typeof result.error, KvError>();
+    }
+  });
 // A thenable would be awaited by accident.
-isTrue<Equal<Extract<keyof Transaction | keyof Batch<Key, unknown> | keyof Snapshot | keyof Database, 'then'>, never>>();
+isTrue<
+  Equal<Extract<keyof Transaction | keyof Batch<Key, unknown> | keyof Snapshot | keyof Database, 'then'>, never>
+>();
 {
   using tx = db.begin();
   using batch = db.batch();
@@ -334,10 +388,13 @@ void target;
 // ── `any` leaks nowhere ──────────────────────────────────────────────────────
 /** The members that are `any`, or take or return it. */
 type Leaks<T> = {
-  [M in keyof T]: IsAny<T[M]> extends true ? M
+  [M in keyof T]: IsAny<T[M]> extends true
+    ? M
     : T[M] extends (...args: infer A) => infer R
-      ? true extends IsAny<R> | IsAny<Awaited<R>> | IsAny<A[number & keyof A]> ? M : never
-      : never
+      ? true extends IsAny<R> | IsAny<Awaited<R>> | IsAny<A[number & keyof A]>
+        ? M
+        : never
+      : never;
 }[keyof T];
 same<Leaks<Omit<Database, keyof EventTarget>>, never>();
 same<Leaks<SyncDatabase>, never>();
@@ -358,26 +415,99 @@ same<IsAny<DatabaseEventMap['close']['reason']>, false>();
 same<Durability, 'strict' | 'relaxed' | 'none'>();
 same<keyof Range<string>, 'gt' | 'gte' | 'lt' | 'lte' | 'prefix' | 'reverse' | 'limit' | 'offset'>();
 same<keyof DatabaseEventMap, 'close' | 'blocked' | 'error' | 'versionchange'>();
-same<KvErrorCode,
-  | 'KV_CLOSED' | 'KV_CONFLICT' | 'KV_ROLLBACK' | 'KV_TIMEOUT' | 'KV_LOCKED' | 'KV_READ_ONLY' | 'KV_NOT_FOUND' | 'KV_EXISTS'
-  | 'KV_INVALID_KEY' | 'KV_INVALID_VALUE' | 'KV_INVALID_ARGUMENT' | 'KV_KEY_TOO_LARGE' | 'KV_VALUE_TOO_LARGE' | 'KV_CODEC_MISMATCH' | 'KV_INDEX_MISMATCH' | 'KV_INDEX_INCOMPLETE' | 'KV_UNIQUE'
-  | 'KV_CORRUPT' | 'KV_WRONG_KEY' | 'KV_NOT_ENCRYPTED' | 'KV_VERSION_UNSUPPORTED' | 'KV_VERSION_CHANGED' | 'KV_VERSION_TOO_NEW' | 'KV_QUOTA_EXCEEDED' | 'KV_IO' | 'KV_SYNC_UNAVAILABLE' | 'KV_UNSUPPORTED'
-  | 'KV_TRUNCATED_FEED' | 'KV_STALE' | 'KV_SNAPSHOT_LOST' | 'KV_TOO_MANY_OPEN' | 'KV_EVICTED'
-  | 'KV_LOG_CONFLICT' | 'KV_LOG_TRUNCATED' | 'KV_LOG_UNAVAILABLE' | 'KV_LOG_REFUSED' | 'KV_REPLICATION_GAP' | 'KV_REPLICATION_MODE' | 'KV_REPLICATION_FENCED' | 'KV_REPLICATION_DIVERGED'>();
+same<
+  KvErrorCode,
+  | 'KV_CLOSED'
+  | 'KV_CONFLICT'
+  | 'KV_ROLLBACK'
+  | 'KV_TIMEOUT'
+  | 'KV_LOCKED'
+  | 'KV_READ_ONLY'
+  | 'KV_NOT_FOUND'
+  | 'KV_EXISTS'
+  | 'KV_INVALID_KEY'
+  | 'KV_INVALID_VALUE'
+  | 'KV_INVALID_ARGUMENT'
+  | 'KV_KEY_TOO_LARGE'
+  | 'KV_VALUE_TOO_LARGE'
+  | 'KV_CODEC_MISMATCH'
+  | 'KV_INDEX_MISMATCH'
+  | 'KV_INDEX_INCOMPLETE'
+  | 'KV_UNIQUE'
+  | 'KV_CORRUPT'
+  | 'KV_WRONG_KEY'
+  | 'KV_NOT_ENCRYPTED'
+  | 'KV_VERSION_UNSUPPORTED'
+  | 'KV_VERSION_CHANGED'
+  | 'KV_VERSION_TOO_NEW'
+  | 'KV_QUOTA_EXCEEDED'
+  | 'KV_IO'
+  | 'KV_SYNC_UNAVAILABLE'
+  | 'KV_UNSUPPORTED'
+  | 'KV_TRUNCATED_FEED'
+  | 'KV_STALE'
+  | 'KV_SNAPSHOT_LOST'
+  | 'KV_TOO_MANY_OPEN'
+  | 'KV_EVICTED'
+  | 'KV_LOG_CONFLICT'
+  | 'KV_LOG_TRUNCATED'
+  | 'KV_LOG_UNAVAILABLE'
+  | 'KV_LOG_REFUSED'
+  | 'KV_REPLICATION_GAP'
+  | 'KV_REPLICATION_MODE'
+  | 'KV_REPLICATION_FENCED'
+  | 'KV_REPLICATION_DIVERGED'
+>();
 
 // ── the synchronous API is the asynchronous one without promises and signals ─
 type Settled<T> = T extends Promise<infer V> ? V : T extends KvIterator<infer I, infer _> ? IterableIterator<I> : T;
 type Unsignalled<O> = O extends { signal?: AbortSignal | undefined } ? Omit<O, 'signal'> : O;
-type AtOnce<F> = F extends (...args: infer A) => infer R ? (...args: { [I in keyof A]: A[I] extends Key | undefined ? A[I] : Unsignalled<A[I]> }) => Settled<R> : Settled<F>;
+type AtOnce<F> = F extends (...args: infer A) => infer R
+  ? (...args: { [I in keyof A]: A[I] extends Key | undefined ? A[I] : Unsignalled<A[I]> }) => Settled<R>
+  : Settled<F>;
 type Same<A, B> = [A, B] extends [B, A] ? true : false;
 type Alike<S, A, N extends keyof S & keyof A> = { [P in N]: Same<S[P], AtOnce<A[P]>> }[N];
 
 // Each but `prefix` and `entries`, of which one parameter decides the items.
-same<Alike<SyncReader<string, number>, Reader<string, number>, 'get' | 'getMany' | 'getEntry' | 'has' | 'hasMany' | 'keys' | 'values' | 'first' | 'last' | 'count' | 'size' | 'at' | 'rank'>, true>();
-same<Exclude<keyof Reader<string, number>, keyof SyncReader<string, number>>, 'getRange' | 'getStream' | 'forEach' | typeof Symbol.asyncIterator>();
+same<
+  Alike<
+    SyncReader<string, number>,
+    Reader<string, number>,
+    | 'get'
+    | 'getMany'
+    | 'getEntry'
+    | 'has'
+    | 'hasMany'
+    | 'keys'
+    | 'values'
+    | 'first'
+    | 'last'
+    | 'count'
+    | 'size'
+    | 'at'
+    | 'rank'
+  >,
+  true
+>();
+same<
+  Exclude<keyof Reader<string, number>, keyof SyncReader<string, number>>,
+  'getRange' | 'getStream' | 'forEach' | typeof Symbol.asyncIterator
+>();
 same<Exclude<keyof Writer<string, number>, keyof SyncWriter<string, number>>, 'setStream'>();
-isTrue<Same<SyncWriter<string, number>['deleteMany'], (keys: Iterable<string>, options?: WriteOptions) => Settled<ReturnType<Writer<string, number>['deleteMany']>>>>();
-same<Alike<SyncIndex<string, number>, Index<string, number>, 'get' | 'first' | 'last' | 'at' | 'count' | 'rank' | 'keys' | 'values'>, true>();
+isTrue<
+  Same<
+    SyncWriter<string, number>['deleteMany'],
+    (keys: Iterable<string>, options?: WriteOptions) => Settled<ReturnType<Writer<string, number>['deleteMany']>>
+  >
+>();
+same<
+  Alike<
+    SyncIndex<string, number>,
+    Index<string, number>,
+    'get' | 'first' | 'last' | 'at' | 'count' | 'rank' | 'keys' | 'values'
+  >,
+  true
+>();
 same<Exclude<keyof Index<string, number>, keyof SyncIndex<string, number>>, typeof Symbol.asyncIterator>();
 
 // ── sync: collections with codecs and indexes of any type ────────────────────
@@ -388,13 +518,25 @@ const users: ReplicatedCollectionOptions = {
   indexes: { byEmail: { key: (user: { readonly email: string }) => user.email, unique: true } },
   mode: 'strict',
 };
-void replicate(db, { log: new MemoryLog(new MemoryServer()), collections: { users, shop: { prefixModes: [stock] }, posts: { key: keyCodecs.tuple<PostKey>() } } });
+void replicate(db, {
+  log: new MemoryLog(new MemoryServer()),
+  collections: { users, shop: { prefixModes: [stock] }, posts: { key: keyCodecs.tuple<PostKey>() } },
+});
 // @ts-expect-error: there is no third mode
 void replicate(db, { log: new MemoryLog(new MemoryServer()), collections: { users: { mode: 'lax' } } });
 // @ts-expect-error: numbers have no prefixes
-void replicate(db, { log: new MemoryLog(new MemoryServer()), collections: { users: { prefixModes: [{ prefix: 1, mode: 'strict' }] } } });
+void replicate(db, {
+  log: new MemoryLog(new MemoryServer()),
+  collections: { users: { prefixModes: [{ prefix: 1, mode: 'strict' }] } },
+});
 
 // The options of an update are those of its new values.
-updateEntries('people', ({ first, last }: { first: string; last: string }, _: number) => ({ name: `${first} ${last}` }), { indexes: { byName: { key: ({ name }) => name } } });
+updateEntries(
+  'people',
+  ({ first, last }: { first: string; last: string }, _: number) => ({ name: `${first} ${last}` }),
+  { indexes: { byName: { key: ({ name }) => name } } },
+);
 // @ts-expect-error: the new values have no such property
-updateEntries('people', ({ first }: { first: string }, _: number) => ({ name: first }), { indexes: { byFirst: { key: ({ first }) => first } } });
+updateEntries('people', ({ first }: { first: string }, _: number) => ({ name: first }), {
+  indexes: { byFirst: { key: ({ first }) => first } },
+});

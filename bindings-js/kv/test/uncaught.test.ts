@@ -42,18 +42,19 @@ function lineOf(name: string): number {
 }
 
 for (const [name, [code, later]] of Object.entries(WAYS)) {
-  test(`uncaught: ${name}`, () => withPath(async (path) => {
-    const { err, code: exit } = await runScript(SCRIPT, [name, dirname(path)]);
-    const text = err.replaceAll(/\x1b\[[\d;]*m/g, '');
-    assert.notEqual(exit, 0);
-    assert.ok(text.length < 4096, `${text.length} characters`);
-    assert.ok(Math.max(...text.split('\n').map((line) => line.length)) < 400, text);
-    assert.match(text, /\bKvError\b/);
-    // Deno prints no properties of errors.
-    if (!isDeno) assert.match(text, new RegExp(code));
-    // Only V8 adds the frames of awaiting functions.
-    if (!(isBun && later)) assert.match(text, new RegExp(`uncaught-main\\.mjs:${lineOf(name)}\\b`), text);
-  }));
+  test(`uncaught: ${name}`, () =>
+    withPath(async (path) => {
+      const { err, code: exit } = await runScript(SCRIPT, [name, dirname(path)]);
+      const text = err.replaceAll(/\x1b\[[\d;]*m/g, '');
+      assert.notEqual(exit, 0);
+      assert.ok(text.length < 4096, `${text.length} characters`);
+      assert.ok(Math.max(...text.split('\n').map((line) => line.length)) < 400, text);
+      assert.match(text, /\bKvError\b/);
+      // Deno prints no properties of errors.
+      if (!isDeno) assert.match(text, new RegExp(code));
+      // Only V8 adds the frames of awaiting functions.
+      if (!(isBun && later)) assert.match(text, new RegExp(`uncaught-main\\.mjs:${lineOf(name)}\\b`), text);
+    }));
 }
 
 test('every way to fail is tested', async () => {

@@ -4,7 +4,18 @@ import { test } from 'node:test';
 import { open, openSync, restore } from 'mangrove-kv';
 import type { Database, Key, Migrations, OpenOptions, UpgradeProgress } from 'mangrove-kv';
 import { blob } from 'mangrove-kv/blob';
-import { DELETE, KEEP, buildIndexes, dropCollection, dropIndex, migrations, moveEntries, renameCollection, run, updateEntries } from 'mangrove-kv/migrations';
+import {
+  DELETE,
+  KEEP,
+  buildIndexes,
+  dropCollection,
+  dropIndex,
+  migrations,
+  moveEntries,
+  renameCollection,
+  run,
+  updateEntries,
+} from 'mangrove-kv/migrations';
 import { Disk } from './faults/disk.ts';
 import type { Cut, Image } from './faults/disk.ts';
 import { rejects, withPath } from './support/kit.ts';
@@ -53,7 +64,10 @@ test('without an upgrade only the number changes, and older programs are refused
     await using(path, { version: 1 }, (db) => db.set('a', 1));
     await using(path, { version: 70_000 }, () => undefined);
     for (const options of [{ version: 1 }, { version: 69_999, readOnly: true }]) {
-      await assert.rejects(open(path, options), { code: 'KV_VERSION_TOO_NEW', message: /schema version 70000, this program is written for (?:1|69999)/ });
+      await assert.rejects(open(path, options), {
+        code: 'KV_VERSION_TOO_NEW',
+        message: /schema version 70000, this program is written for (?:1|69999)/,
+      });
     }
     await rejects(open(path, { version: 70_001, readOnly: true }), 'KV_READ_ONLY');
     // Nothing holds the directory, and a program that states no version may use it.
@@ -71,7 +85,13 @@ test('an upgrade that throws changes nothing, and the database can be opened aga
         await tx.clear();
         throw failure;
       },
-      migrations({ 2: [run(() => { throw failure; })] }),
+      migrations({
+        2: [
+          run(() => {
+            throw failure;
+          }),
+        ],
+      }),
     ] as OpenOptions['upgrade'][]) {
       await assert.rejects(open(path, { version: 2, upgrade }), (error) => error === failure);
     }
@@ -81,17 +101,29 @@ test('an upgrade that throws changes nothing, and the database can be opened aga
 
 test('an aborted upgrade stops between slices and leaves its progress', async () => {
   await withPath(async (path) => {
-    await using(path, { version: 1 }, (db) => db.collection<number, number>('n').setMany(Array.from({ length: 3500 }, (_, key) => [key, 0])));
+    await using(path, { version: 1 }, (db) =>
+      db.collection<number, number>('n').setMany(Array.from({ length: 3500 }, (_, key) => [key, 0])),
+    );
     const stop = new AbortController();
-    const upgrade = migrations({ 2: [updateEntries<number, number>('n', (value, key) => {
-      if (key === 2100) stop.abort(new Error('stopped'));
-      return value + 1;
-    })] });
+    const upgrade = migrations({
+      2: [
+        updateEntries<number, number>('n', (value, key) => {
+          if (key === 2100) stop.abort(new Error('stopped'));
+          return value + 1;
+        }),
+      ],
+    });
     await assert.rejects(open(path, { version: 2, upgrade, signal: stop.signal }), { message: 'stopped' });
     // Half of it is new: neither the old program nor another upgrade may touch it.
     await assert.rejects(open(path, { version: 1 }), { code: 'KV_VERSION_TOO_NEW', message: /interrupted/ });
-    await assert.rejects(open(path, { version: 2, upgrade: () => undefined }), { code: 'KV_INVALID_ARGUMENT', message: /at 2\.0/ });
-    await assert.rejects(open(path, { version: 3, upgrade: migrations({ 3: [] }) }), { code: 'KV_INVALID_ARGUMENT', message: /step 0 of version 2/ });
+    await assert.rejects(open(path, { version: 2, upgrade: () => undefined }), {
+      code: 'KV_INVALID_ARGUMENT',
+      message: /at 2\.0/,
+    });
+    await assert.rejects(open(path, { version: 3, upgrade: migrations({ 3: [] }) }), {
+      code: 'KV_INVALID_ARGUMENT',
+      message: /step 0 of version 2/,
+    });
     await using(path, { version: 2, upgrade }, async (db) => {
       const values = await db.collection<number, number>('n').values().toArray();
       assert.equal(values.length, 3500);
@@ -110,14 +142,18 @@ const STEPS: Migrations = migrations({
   2: [
     renameCollection('notes', 'texts'),
     renameCollection('absent', 'elsewhere'),
-    updateEntries<number, Note>('texts', ({ title, times }, key) => (key % 7 === 0 ? DELETE : key % 5 === 0 ? KEEP : { title: `${title}?`, times: times + 1 })),
+    updateEntries<number, Note>('texts', ({ title, times }, key) =>
+      key % 7 === 0 ? DELETE : key % 5 === 0 ? KEEP : { title: `${title}?`, times: times + 1 },
+    ),
     run(async (tx) => {
       const counter = tx.collection<string, number, number>('counter');
-      await counter.set('runs', (await counter.get('runs') ?? 0) + 1);
+      await counter.set('runs', ((await counter.get('runs')) ?? 0) + 1);
     }),
   ],
   3: [
-    moveEntries<number, Note, string, Note>('texts', 'byTitle', ({ title, times }, key) => (key % 3 === 0 ? DELETE : [`${title} ${key}`, { title, times: times + 1 }])),
+    moveEntries<number, Note, string, Note>('texts', 'byTitle', ({ title, times }, key) =>
+      key % 3 === 0 ? DELETE : [`${title} ${key}`, { title, times: times + 1 }],
+    ),
     buildIndexes<string, Note>('byTitle', { indexes: { byTimes: { key: ({ times }) => times } } }),
     dropCollection('old'),
   ],
@@ -126,7 +162,9 @@ const STEPS: Migrations = migrations({
 const COUNT = 1200;
 
 async function fill(db: Database): Promise<void> {
-  await db.collection<number, Note>('notes').setMany(Array.from({ length: COUNT }, (_, key) => [key, { title: `n${key % 10}`, times: 0 }]));
+  await db
+    .collection<number, Note>('notes')
+    .setMany(Array.from({ length: COUNT }, (_, key) => [key, { title: `n${key % 10}`, times: 0 }]));
   await db.collection<string, number>('old').set('x', 1);
 }
 
@@ -142,7 +180,10 @@ async function checkUpgraded(db: Database): Promise<void> {
   }
   assert.deepEqual(new Map(await entriesOf(db, 'byTitle')), expected);
   const indexed = db.collection<string, Note>('byTitle', { indexes: { byTimes: { key: ({ times }) => times } } });
-  assert.equal(await indexed.index('byTimes').count({ eq: 1 }), [...expected.values()].filter(({ times }) => times === 1).length);
+  assert.equal(
+    await indexed.index('byTimes').count({ eq: 1 }),
+    [...expected.values()].filter(({ times }) => times === 1).length,
+  );
   assert.deepEqual((await db.verify()).problems, []);
 }
 
@@ -154,7 +195,10 @@ test('steps run in order, in slices, and report how far they are', async () => {
     assert.ok(seen.length > 10);
     assert.ok(seen.every(({ from, to, isHere }) => from === 1 && to === 3 && isHere));
     const done = seen.map((each) => each.done);
-    assert.deepEqual(done, [...done].sort((a, b) => a - b));
+    assert.deepEqual(
+      done,
+      [...done].sort((a, b) => a - b),
+    );
     assert.ok(seen.some(({ step, total }) => step === 'updateEntries of "texts"' && total === 7000));
     await using(path, { version: 3, upgrade: STEPS, onUpgrade: () => assert.fail('it is done') }, checkUpgraded);
   });
@@ -175,7 +219,10 @@ test('entries keep their expiry when they are updated and moved', async () => {
     });
     await using(path, { version: 2, upgrade }, async (db) => {
       const [first, second] = await db.collection('b').entries({ meta: true }).toArray();
-      assert.deepEqual([first?.value, first?.expiresAt, second?.value, second?.expiresAt], ['x12', expireAt, 'y12', undefined]);
+      assert.deepEqual(
+        [first?.value, first?.expiresAt, second?.value, second?.expiresAt],
+        ['x12', expireAt, 'y12', undefined],
+      );
     });
   });
 });
@@ -185,7 +232,12 @@ test('an update frees unique keys in the order of entries, and stores long Blobs
     const unique = { indexes: { byName: { key: (name: string) => name, unique: true } } };
     const size = 300 << 10;
     await using(path, { version: 1 }, async (db) => {
-      await db.collection<number, string>('names', unique).setMany([[1, 'a'], [2, 'b'], [3, 'c'], [4, 'd']]);
+      await db.collection<number, string>('names', unique).setMany([
+        [1, 'a'],
+        [2, 'b'],
+        [3, 'c'],
+        [4, 'd'],
+      ]);
       const files = db.collection<number, Blob>('files', { value: blob() });
       await files.set(1, new Blob(['x']));
       await files.set(2, new Blob([new Uint8Array(size)]));
@@ -193,12 +245,22 @@ test('an update frees unique keys in the order of entries, and stores long Blobs
     const upgrade = migrations({
       2: [
         // Each takes the name that the one before it has left.
-        updateEntries<number, string>('names', (_, key) => (key === 1 ? DELETE : key === 2 ? 'a' : key === 3 ? 'b' : KEEP), unique),
-        updateEntries<number, Blob>('files', async (file) => new Blob([await file.arrayBuffer(), 'y']), { value: blob() }),
+        updateEntries<number, string>(
+          'names',
+          (_, key) => (key === 1 ? DELETE : key === 2 ? 'a' : key === 3 ? 'b' : KEEP),
+          unique,
+        ),
+        updateEntries<number, Blob>('files', async (file) => new Blob([await file.arrayBuffer(), 'y']), {
+          value: blob(),
+        }),
       ],
     });
     await using(path, { version: 2, upgrade }, async (db) => {
-      assert.deepEqual(await entriesOf(db, 'names'), [[2, 'a'], [3, 'b'], [4, 'd']]);
+      assert.deepEqual(await entriesOf(db, 'names'), [
+        [2, 'a'],
+        [3, 'b'],
+        [4, 'd'],
+      ]);
       const files = db.collection<number, Blob>('files', { value: blob() });
       assert.deepEqual([await (await files.get(1))?.text(), (await files.get(2))?.size], ['xy', size + 1]);
       assert.deepEqual((await db.verify()).problems, []);
@@ -210,14 +272,22 @@ test('an index is dropped by a step', async () => {
   await withPath(async (path) => {
     const indexes = { byValue: { key: (value: string) => value } };
     await using(path, { version: 1 }, (db) => db.collection<number, string>('a', { indexes }).set(1, 'x'));
-    await using(path, { version: 2, upgrade: migrations({ 2: [dropIndex('a', 'byValue'), dropIndex('none', 'byValue')] }) }, async (db) => {
-      await db.collection<number, string>('a').set(2, 'y');
-    });
+    await using(
+      path,
+      { version: 2, upgrade: migrations({ 2: [dropIndex('a', 'byValue'), dropIndex('none', 'byValue')] }) },
+      async (db) => {
+        await db.collection<number, string>('a').set(2, 'y');
+      },
+    );
   });
 });
 
 /** Cuts an upgrade at each operation of the disk, and calls `check` with what that leaves. */
-async function cutEverywhere(start: Image, upgrade: OpenOptions, check: (image: Image, at: string) => Promise<void>): Promise<number> {
+async function cutEverywhere(
+  start: Image,
+  upgrade: OpenOptions,
+  check: (image: Image, at: string) => Promise<void>,
+): Promise<number> {
   const random = new Random(7);
   const copy = (): Image => new Map([...start].map(([name, bytes]) => [name, bytes.slice()]));
   let images = 0;
@@ -244,7 +314,9 @@ test('an upgrade that is cut at any write is finished by the next opening, each 
   let resumed = 0;
   const images = await cutEverywhere(start, { version: 3, upgrade: STEPS, ...small }, async (image, at) => {
     const copy = new Map([...image].map(([name, bytes]) => [name, bytes.slice()]));
-    const old = await open('cut', { version: 1, storage: new Disk(random, copy), ...small }).catch((error: { code: string }) => error.code);
+    const old = await open('cut', { version: 1, storage: new Disk(random, copy), ...small }).catch(
+      (error: { code: string }) => error.code,
+    );
     if (typeof old === 'string') {
       assert.equal(old, 'KV_VERSION_TOO_NEW', at);
       resumed++;
@@ -267,7 +339,9 @@ test('backups contain the version', async () => {
     });
     await restore(`${path}-copy`, backup);
     await rejects(open(`${path}-copy`, { version: 4 }), 'KV_VERSION_TOO_NEW');
-    await using(`${path}-copy`, { version: 5, upgrade: () => assert.fail('it is up to date') }, async (db) => assert.equal(await db.get('a'), 1));
+    await using(`${path}-copy`, { version: 5, upgrade: () => assert.fail('it is up to date') }, async (db) =>
+      assert.equal(await db.get('a'), 1),
+    );
   });
 });
 
@@ -289,8 +363,14 @@ test('the synchronous API opens a version, but does not upgrade data', async () 
 test('invalid options of versions and steps are refused', async () => {
   await withPath(async (path) => {
     for (const options of [
-      { version: 0 }, { version: 1.5 }, { version: '1' }, { version: 2 ** 32 }, { upgrade: () => undefined }, { version: 1, upgrade: 5 },
-      { version: 1, upgrade: {} }, { version: 1, onUpgrade: 5 },
+      { version: 0 },
+      { version: 1.5 },
+      { version: '1' },
+      { version: 2 ** 32 },
+      { upgrade: () => undefined },
+      { version: 1, upgrade: 5 },
+      { version: 1, upgrade: {} },
+      { version: 1, onUpgrade: 5 },
     ]) {
       await rejects(open(path, options as unknown as OpenOptions), 'KV_INVALID_ARGUMENT');
     }

@@ -27,27 +27,40 @@ async function withServer(answer: (response: ServerResponse) => void, use: (url:
 }
 
 for (const type of ['application/wasm', 'application/wasm; charset=x', 'text/html', '']) {
-  test(`a module of type "${type}" is compiled`, () => withServer((response) => {
-    response.writeHead(200, type === '' ? {} : { 'content-type': type }).end(bytes);
-  }, async (url) => {
-    assert.ok(await fetchModule(url) instanceof WebAssembly.Module);
-  }));
+  test(`a module of type "${type}" is compiled`, () =>
+    withServer(
+      (response) => {
+        response.writeHead(200, type === '' ? {} : { 'content-type': type }).end(bytes);
+      },
+      async (url) => {
+        assert.ok((await fetchModule(url)) instanceof WebAssembly.Module);
+      },
+    ));
 }
 
 test('a missing or damaged module causes a KvError', async () => {
-  await withServer((response) => {
-    response.writeHead(404, { 'content-type': 'text/html' }).end('<html>');
-  }, (url) => assert.rejects(fetchModule(url), code('KV_IO')));
-  await withServer((response) => {
-    response.writeHead(200, { 'content-type': 'application/wasm' }).end('<html>');
-  }, (url) => assert.rejects(fetchModule(url), code('KV_UNSUPPORTED')));
+  await withServer(
+    (response) => {
+      response.writeHead(404, { 'content-type': 'text/html' }).end('<html>');
+    },
+    (url) => assert.rejects(fetchModule(url), code('KV_IO')),
+  );
+  await withServer(
+    (response) => {
+      response.writeHead(200, { 'content-type': 'application/wasm' }).end('<html>');
+    },
+    (url) => assert.rejects(fetchModule(url), code('KV_UNSUPPORTED')),
+  );
 });
 
 test('an unreachable server causes a KvError', async () => {
   let gone = new URL('http://127.0.0.1/');
-  await withServer(() => undefined, async (url) => {
-    gone = url;
-  });
+  await withServer(
+    () => undefined,
+    async (url) => {
+      gone = url;
+    },
+  );
   await assert.rejects(fetchModule(gone), code('KV_IO'));
 });
 
@@ -60,7 +73,10 @@ test('a module is loaded once, and again after a failure', async () => {
     return new WebAssembly.Module(bytes);
   });
   const both = await Promise.allSettled([load(), load()]);
-  assert.deepEqual(both.map((result) => result.status), ['rejected', 'rejected']);
+  assert.deepEqual(
+    both.map((result) => result.status),
+    ['rejected', 'rejected'],
+  );
   assert.equal(loads, 1);
   fails = false;
   const [a, b] = await Promise.all([load(), load()]);

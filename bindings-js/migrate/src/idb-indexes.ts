@@ -25,7 +25,7 @@ function refused(name: unknown, what: string): KvError {
 }
 
 function optionsOf({ name, keyPath, multiEntry = false, unique = false }: IndexedDBIndex): IndexOptions<Key, unknown> {
-  const paths = Array.isArray(keyPath) ? keyPath as readonly unknown[] : [keyPath];
+  const paths = Array.isArray(keyPath) ? (keyPath as readonly unknown[]) : [keyPath];
   if (paths.length === 0 || !paths.every(isKeyPath)) throw refused(name, `${JSON.stringify(keyPath)} is no key path`);
   if (!multiEntry) return { key: keyOf(keyPath), unique };
   if (typeof keyPath !== 'string') throw refused(name, 'a compound index cannot be multi-entry');
@@ -74,7 +74,8 @@ function parse(part: string): IndexedDBIndex {
  * @throws KvError KV_INVALID_ARGUMENT if Dexie would refuse the schema.
  */
 export function dexieIndexes(schema: string): Indexes {
-  if (typeof schema !== 'string') throw new KvError('KV_INVALID_ARGUMENT', "dexieIndexes needs a table's schema, a string");
+  if (typeof schema !== 'string')
+    throw new KvError('KV_INVALID_ARGUMENT', "dexieIndexes needs a table's schema, a string");
   const [, ...parts] = schema.split(',');
   // `text: Y.Doc` is a property that an addon fills in, not an index.
   return indexesOf(parts.filter((part) => !/:\s*Y\./.test(part)).map(parse));

@@ -7,7 +7,9 @@ function isBytes(value: object): value is ArrayBuffer | ArrayBufferView {
 }
 
 function bytesOf(value: ArrayBuffer | ArrayBufferView): Uint8Array {
-  return ArrayBuffer.isView(value) ? new Uint8Array(value.buffer, value.byteOffset, value.byteLength) : new Uint8Array(value);
+  return ArrayBuffer.isView(value)
+    ? new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
+    : new Uint8Array(value);
 }
 
 /** Converts a value to a key. `within` are the arrays around it. */
@@ -33,7 +35,8 @@ function follow(value: unknown, names: readonly string[]): unknown {
   let at = value;
   for (const name of names) {
     if (typeof at === 'string' && name === 'length') at = at.length;
-    else if (typeof at === 'object' && at !== null && Object.hasOwn(at, name)) at = (at as Record<string, unknown>)[name];
+    else if (typeof at === 'object' && at !== null && Object.hasOwn(at, name))
+      at = (at as Record<string, unknown>)[name];
     else return undefined;
   }
   return at;
@@ -42,7 +45,9 @@ function follow(value: unknown, names: readonly string[]): unknown {
 /** Whether IndexedDB takes `path` as a key path. */
 export function isKeyPath(path: unknown): path is string {
   if (typeof path !== 'string') return false;
-  return path === '' || path.split('.').every((name) => /^[$_\p{ID_Start}][$\u200c\u200d\p{ID_Continue}]*$/u.test(name));
+  return (
+    path === '' || path.split('.').every((name) => /^[$_\p{ID_Start}][$\u200c\u200d\p{ID_Continue}]*$/u.test(name))
+  );
 }
 
 function namesOf(path: string): string[] {
@@ -64,7 +69,9 @@ export function keysOf(path: string): (value: unknown) => readonly Key[] {
   const names = namesOf(path);
   return (value) => {
     const found = follow(value, names);
-    const members = Array.isArray(found) ? [...found as unknown[]].map((member) => toKey(member, [found])) : [toKey(found)];
+    const members = Array.isArray(found)
+      ? [...(found as unknown[])].map((member) => toKey(member, [found]))
+      : [toKey(found)];
     return members.filter((key) => key !== undefined);
   };
 }

@@ -104,21 +104,37 @@ const BATCH_BYTES = 16 << 20;
 const [FIRST_ENTRIES, MAX_ENTRIES] = [16, 256];
 
 const EVERY: Names<MigrationOptions<unknown, unknown>> = { transform: 1, onProgress: 1, signal: 1 };
-const INDEXED_DB: Names<IndexedDBMigration<unknown, unknown>> = { ...EVERY, name: 1, stores: 1, into: 1, batchSize: 1, indexes: 1, indexedDB: 1 };
+const INDEXED_DB: Names<IndexedDBMigration<unknown, unknown>> = {
+  ...EVERY,
+  name: 1,
+  stores: 1,
+  into: 1,
+  batchSize: 1,
+  indexes: 1,
+  indexedDB: 1,
+};
 const LOCAL_STORAGE: Names<LocalStorageMigration<unknown, unknown>> = { ...EVERY, into: 1, prefix: 1, storage: 1 };
 
 function invalid(message: string): KvError {
   return new KvError('KV_INVALID_ARGUMENT', message);
 }
 
-function checkCall(call: string, db: MigrationTarget, options: Pick<MigrationOptions<unknown, unknown>, 'onProgress' | 'signal'> & { transform?: unknown }, names: object): void {
-  if (typeof db?.collection !== 'function' || typeof db.batch !== 'function') throw invalid(`${call} needs an open database`);
+function checkCall(
+  call: string,
+  db: MigrationTarget,
+  options: Pick<MigrationOptions<unknown, unknown>, 'onProgress' | 'signal'> & { transform?: unknown },
+  names: object,
+): void {
+  if (typeof db?.collection !== 'function' || typeof db.batch !== 'function')
+    throw invalid(`${call} needs an open database`);
   const wrong = options === undefined ? `${call} needs options` : misnamed(call, options, names);
   if (wrong !== undefined) throw invalid(wrong);
   for (const name of ['transform', 'onProgress'] as const) {
-    if (options[name] !== undefined && typeof options[name] !== 'function') throw invalid(`${name} has to be a function`);
+    if (options[name] !== undefined && typeof options[name] !== 'function')
+      throw invalid(`${name} has to be a function`);
   }
-  if (options.signal !== undefined && typeof options.signal?.throwIfAborted !== 'function') throw invalid('signal has to be an AbortSignal');
+  if (options.signal !== undefined && typeof options.signal?.throwIfAborted !== 'function')
+    throw invalid('signal has to be an AbortSignal');
 }
 
 interface State {
@@ -144,20 +160,32 @@ function place({ store, key }: SourceEntry): string {
 }
 
 /** Returns what it adds to the batch. */
-async function put<K, V>(batch: Batch<K, V>, entry: SourceEntry, { transform }: MigrationOptions<K, V>): Promise<readonly [K, V] | undefined> {
-  const pair = transform === undefined ? [entry.key as K, entry.value as V] as const : await transform(entry);
+async function put<K, V>(
+  batch: Batch<K, V>,
+  entry: SourceEntry,
+  { transform }: MigrationOptions<K, V>,
+): Promise<readonly [K, V] | undefined> {
+  const pair = transform === undefined ? ([entry.key as K, entry.value as V] as const) : await transform(entry);
   if (pair === undefined) return undefined;
   try {
     batch.set(pair[0], pair[1]);
   } catch (error) {
     if (!(error instanceof KvError)) throw error;
-    throw new KvError(error.code, `${place(entry)} cannot be stored (${error.message}); convert it or leave it out with transform`, { cause: error });
+    throw new KvError(
+      error.code,
+      `${place(entry)} cannot be stored (${error.message}); convert it or leave it out with transform`,
+      { cause: error },
+    );
   }
   return pair;
 }
 
 function failed(what: string, error: unknown): KvError {
-  return new KvError('KV_IO', `reading IndexedDB failed: ${what}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+  return new KvError(
+    'KV_IO',
+    `reading IndexedDB failed: ${what}: ${error instanceof Error ? error.message : String(error)}`,
+    { cause: error },
+  );
 }
 
 function result<T>(request: IDBRequest<T>, what: string): Promise<T> {
@@ -220,14 +248,20 @@ function namingIndex(error: unknown, written: readonly Written[], indexes: Index
   for (const { entry, key, value } of written) {
     for (const [name, { key: compute, multi = false }] of Object.entries(indexes)) {
       const computed = typeof compute === 'function' ? compute(value, key) : undefined;
-      for (const indexKey of (multi ? (computed ?? []) as readonly Key[] : [computed])) {
-        const bytes = indexKey === undefined ? 0 : keyCodecs.any.encode(indexKey).length + keyCodecs.any.encode(key).length;
-        if (bytes > longest.bytes) longest = { bytes, where: `${place(entry)} cannot be stored in the index ${JSON.stringify(name)}` };
+      for (const indexKey of multi ? ((computed ?? []) as readonly Key[]) : [computed]) {
+        const bytes =
+          indexKey === undefined ? 0 : keyCodecs.any.encode(indexKey).length + keyCodecs.any.encode(key).length;
+        if (bytes > longest.bytes)
+          longest = { bytes, where: `${place(entry)} cannot be stored in the index ${JSON.stringify(name)}` };
       }
     }
   }
   if (longest.bytes === 0) return error;
-  return new KvError(error.code, `${longest.where} (${error.message}); shorten the value or leave the entry out with transform`, { cause: error });
+  return new KvError(
+    error.code,
+    `${longest.where} (${error.message}); shorten the value or leave the entry out with transform`,
+    { cause: error },
+  );
 }
 
 /**
@@ -241,27 +275,41 @@ function namingIndex(error: unknown, written: readonly Written[], indexes: Index
  *
  * Returns how many entries this call processed; 0 if there is no such database.
  */
-export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget, options: IndexedDBMigration<K, V>): Promise<number> {
+export async function migrateIndexedDB<K = Key, V = unknown>(
+  db: MigrationTarget,
+  options: IndexedDBMigration<K, V>,
+): Promise<number> {
   checkCall('migrateIndexedDB', db, options, INDEXED_DB);
   const { name, signal, into, batchSize, indexes = true, indexedDB = globalThis.indexedDB } = options;
   if (typeof name !== 'string') throw invalid('name has to be the name of an IndexedDB database');
-  if (into !== undefined && typeof into !== 'function') throw invalid('into has to be a function that returns a collection');
-  if (batchSize !== undefined && (!Number.isSafeInteger(batchSize) || batchSize < 1)) throw invalid('batchSize has to be a whole number of at least 1');
+  if (into !== undefined && typeof into !== 'function')
+    throw invalid('into has to be a function that returns a collection');
+  if (batchSize !== undefined && (!Number.isSafeInteger(batchSize) || batchSize < 1))
+    throw invalid('batchSize has to be a whole number of at least 1');
   if (typeof indexes !== 'boolean') throw invalid('indexes has to be a boolean');
-  if (options.stores !== undefined && (typeof options.stores === 'string' || typeof options.stores?.[Symbol.iterator] !== 'function')) {
+  if (
+    options.stores !== undefined &&
+    (typeof options.stores === 'string' || typeof options.stores?.[Symbol.iterator] !== 'function')
+  ) {
     throw invalid('stores have to be an array of names');
   }
-  if (indexedDB === undefined) throw new KvError('KV_UNSUPPORTED', 'there is no IndexedDB here; pass one with the option indexedDB');
+  if (indexedDB === undefined)
+    throw new KvError('KV_UNSUPPORTED', 'there is no IndexedDB here; pass one with the option indexedDB');
   if (typeof indexedDB?.open !== 'function') throw invalid('indexedDB has to be an IDBFactory');
   signal?.throwIfAborted();
   const source = await openSource(indexedDB, name);
   if (source === undefined) return 0;
   try {
-    const stores = [...options.stores ?? source.objectStoreNames];
+    const stores = [...(options.stores ?? source.objectStoreNames)];
     const states = statesOf(db);
-    const found = (await states.getMany(stores.map((store) => ['indexedDB', name, store]))).map((state) => state ?? NOTHING);
+    const found = (await states.getMany(stores.map((store) => ['indexedDB', name, store]))).map(
+      (state) => state ?? NOTHING,
+    );
     const unknown = stores.find((store) => !source.objectStoreNames.contains(store));
-    if (unknown !== undefined) throw invalid(`the IndexedDB database ${JSON.stringify(name)} has no object store ${JSON.stringify(unknown)}, but ${[...source.objectStoreNames].map((store) => JSON.stringify(store)).join(', ')}`);
+    if (unknown !== undefined)
+      throw invalid(
+        `the IndexedDB database ${JSON.stringify(name)} has no object store ${JSON.stringify(unknown)}, but ${[...source.objectStoreNames].map((store) => JSON.stringify(store)).join(', ')}`,
+      );
     const counts = await Promise.all(stores.map((store) => result(objectsOf(source, store).count(), store)));
     const total = counts.reduce((sum, count) => sum + count, 0);
     const before = found.reduce((sum, { done }) => sum + done, 0);
@@ -271,12 +319,18 @@ export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget
       if (state.isComplete) continue;
       const declared = into === undefined && indexes ? sourceIndexes(source, store) : {};
       // The keys of an object store are keys of the default codec, whatever the caller's types say.
-      const target = into === undefined ? db.collection<K, V>(store, { indexes: declared as CollectionOptions<K, V>['indexes'] }) : into(store);
-      for (let limit = batchSize ?? FIRST_ENTRIES; !state.isComplete;) {
+      const target =
+        into === undefined
+          ? db.collection<K, V>(store, { indexes: declared as CollectionOptions<K, V>['indexes'] })
+          : into(store);
+      for (let limit = batchSize ?? FIRST_ENTRIES; !state.isComplete; ) {
         signal?.throwIfAborted();
         const range = state.last === undefined ? null : IDBKeyRange.lowerBound(state.last, true);
         const objects = objectsOf(source, store);
-        const [keys, values] = await Promise.all([result(objects.getAllKeys(range, limit), store), result(objects.getAll(range, limit), store)]) as [Key[], unknown[]];
+        const [keys, values] = (await Promise.all([
+          result(objects.getAllKeys(range, limit), store),
+          result(objects.getAll(range, limit), store),
+        ])) as [Key[], unknown[]];
         let [at, bytes] = [0, 0];
         do {
           const begin = at;
@@ -290,14 +344,20 @@ export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget
           }
           bytes += entries.byteLength;
           const last = keys[at - 1] ?? state.last;
-          state = { done: state.done + at - begin, isComplete: at === keys.length && at < limit, ...last !== undefined && { last } };
+          state = {
+            done: state.done + at - begin,
+            isComplete: at === keys.length && at < limit,
+            ...(last !== undefined && { last }),
+          };
           batch.collection(states).set(['indexedDB', name, store], state);
           signal?.throwIfAborted();
-          await batch.commit().catch((error: unknown) => { throw namingIndex(error, written, declared); });
+          await batch.commit().catch((error: unknown) => {
+            throw namingIndex(error, written, declared);
+          });
           copied += at - begin;
           options.onProgress?.({ done: before + copied, total });
         } while (at < keys.length);
-        limit = batchSize ?? Math.max(1, Math.min(MAX_ENTRIES, Math.floor(BATCH_BYTES * at / Math.max(1, bytes))));
+        limit = batchSize ?? Math.max(1, Math.min(MAX_ENTRIES, Math.floor((BATCH_BYTES * at) / Math.max(1, bytes))));
       }
     }
     return copied;
@@ -317,15 +377,23 @@ export async function migrateLocalStorage<K = string, V = string>(
   options: LocalStorageMigration<K, V> = {},
 ): Promise<number> {
   checkCall('migrateLocalStorage', db, options, LOCAL_STORAGE);
-  const { prefix = '', signal, storage = globalThis.localStorage, into = db.collection<K, V>('localStorage') } = options;
+  const {
+    prefix = '',
+    signal,
+    storage = globalThis.localStorage,
+    into = db.collection<K, V>('localStorage'),
+  } = options;
   if (typeof prefix !== 'string') throw invalid('prefix has to be a string');
-  if (storage === undefined) throw new KvError('KV_UNSUPPORTED', 'there is no localStorage here; pass one with the option storage');
+  if (storage === undefined)
+    throw new KvError('KV_UNSUPPORTED', 'there is no localStorage here; pass one with the option storage');
   if (typeof storage?.getItem !== 'function') throw invalid('storage has to be a Storage, as localStorage is');
   signal?.throwIfAborted();
   const states = statesOf(db);
   const place: Key = ['localStorage', prefix];
   if (await states.has(place)) return 0;
-  const keys = Array.from({ length: storage.length }, (_, index) => storage.key(index)).filter((key) => key?.startsWith(prefix)) as string[];
+  const keys = Array.from({ length: storage.length }, (_, index) => storage.key(index)).filter((key) =>
+    key?.startsWith(prefix),
+  ) as string[];
   const entries = keys.map((key): SourceEntry => ({ store: '', key, value: storage.getItem(key) }));
   const batch = db.batch();
   const target = batch.collection(into);

@@ -49,9 +49,12 @@ async function run(code: string, use: (opened: Opened) => Promise<void> = async 
     source.close();
     const file = join(DIRECTORY, `${runs}.mjs`);
     const quoted = JSON.stringify(name);
-    const start = head.replace("open('app')", `open(${JSON.stringify(path)})`).replace("Dexie('app')", `Dexie(${quoted})`).replace("name: 'app'", `name: ${quoted}`);
+    const start = head
+      .replace("open('app')", `open(${JSON.stringify(path)})`)
+      .replace("Dexie('app')", `Dexie(${quoted})`)
+      .replace("name: 'app'", `name: ${quoted}`);
     writeFileSync(file, `${start}\nexport { db, dexie, friends };\n${code}`);
-    const opened = await import(pathToFileURL(file).href) as Opened;
+    const opened = (await import(pathToFileURL(file).href)) as Opened;
     await use(opened);
     opened.dexie.close();
     await opened.db.close();
@@ -61,12 +64,19 @@ async function run(code: string, use: (opened: Opened) => Promise<void> = async 
 /** The rows of a section's first table whose cells are both code. */
 function rowsOf(section: string): (readonly [string, string])[] {
   const text = PAGE.split(`\n## ${section}\n`)[1]?.split('\n## ')[0] ?? '';
-  return [...text.matchAll(/^\| `([^`]+)` \| `([^`]+)` \|$/gm)].map(([, theirs, mine]) => [theirs as string, mine as string] as const);
+  return [...text.matchAll(/^\| `([^`]+)` \| `([^`]+)` \|$/gm)].map(
+    ([, theirs, mine]) => [theirs as string, mine as string] as const,
+  );
 }
 
 /** Evaluates the code of a cell. */
-function evaluate(code: string, { db, friends }: { db?: Database; friends: Table | Collection<number, unknown> }): unknown {
-  return (new Function('friends', 'db', 'Dexie', 'KEEP', 'DELETE', `return (${code})`) as (...args: unknown[]) => unknown)(friends, db, Dexie, KEEP, DELETE);
+function evaluate(
+  code: string,
+  { db, friends }: { db?: Database; friends: Table | Collection<number, unknown> },
+): unknown {
+  return (
+    new Function('friends', 'db', 'Dexie', 'KEEP', 'DELETE', `return (${code})`) as (...args: unknown[]) => unknown
+  )(friends, db, Dexie, KEEP, DELETE);
 }
 
 test('the page has the rows and blocks that are run', () => {
@@ -76,27 +86,36 @@ test('the page has the rows and blocks that are run', () => {
 });
 
 for (const section of ['Read', 'Indexes']) {
-  test(`both columns of "${section}" have the same results`, () => run('', async ({ dexie, friends }) => {
-    for (const [theirs, mine] of rowsOf(section)) {
-      const expected = await evaluate(theirs, { friends: dexie.table('friends') });
-      assert.deepEqual(await evaluate(mine, { friends }), expected, mine);
-      const isMissing = mine.includes('nobody');
-      assert.ok(isMissing ? expected === undefined : typeof expected === 'object' ? Object.keys(expected as object).length > 0 : expected, theirs);
-    }
-  }));
+  test(`both columns of "${section}" have the same results`, () =>
+    run('', async ({ dexie, friends }) => {
+      for (const [theirs, mine] of rowsOf(section)) {
+        const expected = await evaluate(theirs, { friends: dexie.table('friends') });
+        assert.deepEqual(await evaluate(mine, { friends }), expected, mine);
+        const isMissing = mine.includes('nobody');
+        assert.ok(
+          isMissing
+            ? expected === undefined
+            : typeof expected === 'object'
+              ? Object.keys(expected as object).length > 0
+              : expected,
+          theirs,
+        );
+      }
+    }));
 }
 
 for (const [theirs, mine] of rowsOf('Write')) {
-  test(`the same entries are there after ${mine}`, () => run('', async ({ dexie, db, friends }) => {
-    const table = dexie.table('friends');
-    const before = await table.toArray() as unknown[];
-    await evaluate(theirs, { friends: table });
-    await evaluate(mine, { db, friends });
-    const expected = await table.toArray() as unknown[];
-    assert.notDeepEqual(expected, before);
-    assert.deepEqual(await friends.values().toArray(), expected);
-    assert.deepEqual(await friends.keys().toArray(), await table.toCollection().primaryKeys());
-  }));
+  test(`the same entries are there after ${mine}`, () =>
+    run('', async ({ dexie, db, friends }) => {
+      const table = dexie.table('friends');
+      const before = (await table.toArray()) as unknown[];
+      await evaluate(theirs, { friends: table });
+      await evaluate(mine, { db, friends });
+      const expected = (await table.toArray()) as unknown[];
+      assert.notDeepEqual(expected, before);
+      assert.deepEqual(await friends.values().toArray(), expected);
+      assert.deepEqual(await friends.keys().toArray(), await table.toCollection().primaryKeys());
+    }));
 }
 
 for (const block of blocks) {

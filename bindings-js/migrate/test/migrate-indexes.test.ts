@@ -22,7 +22,12 @@ test('each index has the order and the contents that Dexie has, and keeps them w
       assert.deepEqual(first.wrong, []);
       assert.ok(first.compared > 500, `${first.compared} index entries`);
       // The same declaration serves new entries.
-      const later = peopleOf(60, chance(seed + 100)).map((person, at) => ({ ...person, email: `later ${at}`, phones: [-at - 1], id: at * 3 + 1 }));
+      const later = peopleOf(60, chance(seed + 100)).map((person, at) => ({
+        ...person,
+        email: `later ${at}`,
+        phones: [-at - 1],
+        id: at * 3 + 1,
+      }));
       await table.bulkPut(later);
       await people.setMany(later.map((person) => [person.id, person]));
       await table.bulkDelete([5, 6, 7]);
@@ -40,31 +45,51 @@ test('an interrupted migration ends with the same indexes', async () => {
   const table = await fillPeople(dexie, 100, chance(9));
   await withMemory({}, async (db) => {
     const stop = new AbortController();
-    const options = { name: dexie.name, batchSize: 30, onProgress: ({ done }: { done: number }) => void (done === 60 && stop.abort(new Error('enough'))) };
+    const options = {
+      name: dexie.name,
+      batchSize: 30,
+      onProgress: ({ done }: { done: number }) => void (done === 60 && stop.abort(new Error('enough'))),
+    };
     await assert.rejects(migrateIndexedDB(db, { ...options, signal: stop.signal }), /enough/);
     assert.equal(await migrateIndexedDB(db, options), 40);
-    assert.deepEqual((await compareIndexes(table, db.collection('people', { indexes: dexieIndexes(PEOPLE) }))).wrong, []);
+    assert.deepEqual(
+      (await compareIndexes(table, db.collection('people', { indexes: dexieIndexes(PEOPLE) }))).wrong,
+      [],
+    );
   });
   dexie.close();
 });
 
 test('keys of each kind stay keys, and indexes follow transformed values', async () => {
   const dexie = dexieOf('kinds of keys');
-  dexie.version(1).stores({ outside: ',name', counted: '++,name', inside: 'id,name', compound: '[a+b],name', guid: 'key.id,name' });
+  dexie
+    .version(1)
+    .stores({ outside: ',name', counted: '++,name', inside: 'id,name', compound: '[a+b],name', guid: 'key.id,name' });
   await dexie.table('outside').bulkAdd([{ name: 'b' }, { name: 'a' }], ['x', 'y']);
   await dexie.table('counted').bulkAdd([{ name: 'b' }, { name: 'a' }]);
   await dexie.table('inside').add({ id: 'i', name: 'n' });
   await dexie.table('compound').add({ a: 1, b: 'z', name: 'n' });
   await dexie.table('guid').add({ key: { id: 7 }, name: 'n' });
   await withMemory({}, async (db) => {
-    const transform = ({ key, value }: { key: Key; value: unknown }) => [key, { ...value as object, name: (value as { name: string }).name.toUpperCase() }] as const;
+    const transform = ({ key, value }: { key: Key; value: unknown }) =>
+      [key, { ...(value as object), name: (value as { name: string }).name.toUpperCase() }] as const;
     await migrateIndexedDB(db, { name: dexie.name, transform });
     const namesOf = async (store: string): Promise<unknown[]> => {
-      const entries = await db.collection(store, { indexes: dexieIndexes('id, name') }).index('name').entries().toArray();
+      const entries = await db
+        .collection(store, { indexes: dexieIndexes('id, name') })
+        .index('name')
+        .entries()
+        .toArray();
       return entries.map(({ indexKey, key }) => [indexKey, key]);
     };
-    assert.deepEqual(await namesOf('outside'), [['A', 'y'], ['B', 'x']]);
-    assert.deepEqual(await namesOf('counted'), [['A', 2], ['B', 1]]);
+    assert.deepEqual(await namesOf('outside'), [
+      ['A', 'y'],
+      ['B', 'x'],
+    ]);
+    assert.deepEqual(await namesOf('counted'), [
+      ['A', 2],
+      ['B', 1],
+    ]);
     assert.deepEqual(await namesOf('inside'), [['N', 'i']]);
     assert.deepEqual(await namesOf('compound'), [['N', [1, 'z']]]);
     assert.deepEqual(await namesOf('guid'), [['N', 7]]);
@@ -76,7 +101,8 @@ test('a program that leaves an index out cannot write, unless the migration has 
   const dexie = dexieOf('left out');
   dexie.version(1).stores({ notes: '++id, author, *tags' });
   await dexie.table('notes').add({ author: 'Ada', tags: ['a'] });
-  const write = (db: Database, schema: string): Promise<void> => db.collection<number, object>('notes', { indexes: dexieIndexes(schema) }).set(2, { author: 'Eve' });
+  const write = (db: Database, schema: string): Promise<void> =>
+    db.collection<number, object>('notes', { indexes: dexieIndexes(schema) }).set(2, { author: 'Eve' });
   await withMemory({}, async (db) => {
     await migrateIndexedDB(db, { name: 'left out' });
     await rejects(db.collection<number, object>('notes').set(2, { author: 'Eve' }), 'KV_INDEX_MISMATCH');
@@ -89,7 +115,9 @@ test('a program that leaves an index out cannot write, unless the migration has 
     await db.collection<number, object>('notes').set(2, { author: 'Eve' });
   });
   await withMemory({}, async (db) => {
-    const notes = db.collection('notes', { indexes: { mine: { key: (value: unknown) => (value as { author: string }).author } } });
+    const notes = db.collection('notes', {
+      indexes: { mine: { key: (value: unknown) => (value as { author: string }).author } },
+    });
     await migrateIndexedDB(db, { name: 'left out', into: () => notes });
     assert.equal(await notes.index('mine').count({ eq: 'Ada' }), 1);
     await rejects(migrateIndexedDB(db, { name: 'left out', indexes: 1 as never }), 'KV_INVALID_ARGUMENT');
@@ -102,8 +130,12 @@ test('an entry whose index key cannot be stored ends the migration, which names 
   dexie.version(1).stores({ notes: '++id, text' });
   await dexie.table('notes').bulkAdd([{ text: 'short' }, { text: 'x'.repeat(5000) }]);
   await withMemory({}, async (db) => {
-    await assert.rejects(migrateIndexedDB(db, { name: 'long keys' }), { code: 'KV_KEY_TOO_LARGE', message: /notes: 2 cannot be stored in the index "text".*5012 bytes/ });
-    const shorten = ({ key, value }: { key: Key; value: unknown }) => [key, { text: (value as { text: string }).text.slice(0, 9) }] as const;
+    await assert.rejects(migrateIndexedDB(db, { name: 'long keys' }), {
+      code: 'KV_KEY_TOO_LARGE',
+      message: /notes: 2 cannot be stored in the index "text".*5012 bytes/,
+    });
+    const shorten = ({ key, value }: { key: Key; value: unknown }) =>
+      [key, { text: (value as { text: string }).text.slice(0, 9) }] as const;
     assert.equal(await migrateIndexedDB(db, { name: 'long keys', transform: shorten }), 2);
   });
   dexie.close();
@@ -114,18 +146,33 @@ test('an array with holes is no key, and its neighbours are', async () => {
   dexie.version(1).stores({ notes: '++id, *tags, one' });
   const table = dexie.table<unknown, Key>('notes');
   const holes = new Array(2);
-  await table.bulkAdd([{ tags: [holes, 'a'], one: holes }, { tags: [, 'b'], one: [holes] }, { tags: holes, one: ['c'] }]);
+  await table.bulkAdd([
+    { tags: [holes, 'a'], one: holes },
+    { tags: [, 'b'], one: [holes] },
+    { tags: holes, one: ['c'] },
+  ]);
   await withMemory({}, async (db) => {
     await migrateIndexedDB(db, { name: 'holes' });
     const notes = db.collection<Key, unknown>('notes', { indexes: dexieIndexes('++id, *tags, one') });
     assert.deepEqual(await compareIndexes(table, notes), { wrong: [], compared: 3 });
-    assert.deepEqual((await notes.index('tags').entries().toArray()).map(({ indexKey }) => indexKey), ['a', 'b']);
+    assert.deepEqual(
+      (await notes.index('tags').entries().toArray()).map(({ indexKey }) => indexKey),
+      ['a', 'b'],
+    );
   });
   dexie.close();
 });
 
 test('schemas are read as Dexie reads them', async () => {
-  const schemas = ['', 'id', '++', '&id, name', ' ++id , name , *tags , &email , &*phones , [a+b] , [a.b+c] , a.b.c ', 'id, $x, _y, ä', '[a+b], *c'];
+  const schemas = [
+    '',
+    'id',
+    '++',
+    '&id, name',
+    ' ++id , name , *tags , &email , &*phones , [a+b] , [a.b+c] , a.b.c ',
+    'id, $x, _y, ä',
+    '[a+b], *c',
+  ];
   for (const [at, schema] of schemas.entries()) {
     const dexie = dexieOf(`schema ${at}`);
     dexie.version(1).stores({ table: schema });
@@ -133,7 +180,10 @@ test('schemas are read as Dexie reads them', async () => {
     const objects = dexie.backendDB().transaction('table').objectStore('table');
     const theirs = indexesOf([...objects.indexNames].map((name) => objects.index(name)));
     const mine = dexieIndexes(schema);
-    const shapeOf = (indexes: typeof mine): unknown => Object.entries(indexes).map(([name, { multi = false, unique }]) => ({ name, multi, unique })).sort((a, b) => (a.name < b.name ? -1 : 1));
+    const shapeOf = (indexes: typeof mine): unknown =>
+      Object.entries(indexes)
+        .map(([name, { multi = false, unique }]) => ({ name, multi, unique }))
+        .sort((a, b) => (a.name < b.name ? -1 : 1));
     assert.deepEqual(shapeOf(mine), shapeOf(theirs), schema);
     dexie.close();
   }
@@ -141,10 +191,31 @@ test('schemas are read as Dexie reads them', async () => {
 });
 
 test('what is no index is refused', () => {
-  for (const schema of ['id, name, name', 'id, ++count', 'id, ', 'id, a b', 'id, [a+ b]', 'id, *[a+b]', 'id, [a', 'id, 1a', 'id, a..b', undefined]) {
+  for (const schema of [
+    'id, name, name',
+    'id, ++count',
+    'id, ',
+    'id, a b',
+    'id, [a+ b]',
+    'id, *[a+b]',
+    'id, [a',
+    'id, 1a',
+    'id, a..b',
+    undefined,
+  ]) {
     assert.throws(() => dexieIndexes(schema as string), code('KV_INVALID_ARGUMENT'), schema);
   }
-  for (const indexes of [undefined, 'name', 5, [undefined], [{}], [{ name: 'a' }], [{ name: '', keyPath: 'a' }], [{ name: 'a', keyPath: [] }], [{ name: 'a', keyPath: ['a', 1] }]]) {
+  for (const indexes of [
+    undefined,
+    'name',
+    5,
+    [undefined],
+    [{}],
+    [{ name: 'a' }],
+    [{ name: '', keyPath: 'a' }],
+    [{ name: 'a', keyPath: [] }],
+    [{ name: 'a', keyPath: ['a', 1] }],
+  ]) {
     assert.throws(() => indexesOf(indexes as never), code('KV_INVALID_ARGUMENT'));
   }
 });

@@ -25,7 +25,10 @@ export class Api {
 
   /** Sends a request of the API and returns the reply, or the failure that the server reports. */
   async tryCall<T>(request: string, body: unknown): Promise<T | { readonly error: ApiFailure }> {
-    const reply = await this.#request(this.subject(request), body === undefined ? undefined : new TextEncoder().encode(JSON.stringify(body)));
+    const reply = await this.#request(
+      this.subject(request),
+      body === undefined ? undefined : new TextEncoder().encode(JSON.stringify(body)),
+    );
     return reply.json<T | { readonly error: ApiFailure }>();
   }
 
@@ -40,7 +43,11 @@ export class Api {
   }
 
   /** Publishes to a stream, and returns what the server says once the message is in it, or why it is not. */
-  async publish(subject: string, data: Uint8Array, headers: Readonly<Record<string, string>>): Promise<PublishReply | { readonly error: ApiFailure }> {
+  async publish(
+    subject: string,
+    data: Uint8Array,
+    headers: Readonly<Record<string, string>>,
+  ): Promise<PublishReply | { readonly error: ApiFailure }> {
     const reply = (await this.#request(subject, data, headers)).json<PublishReply & { readonly error?: ApiFailure }>();
     return reply.error === undefined ? { seq: reply.seq } : { error: reply.error };
   }
@@ -60,7 +67,8 @@ export class Api {
         ...(Object.keys(fields).length === 0 ? {} : { headers }),
       });
     } catch (error) {
-      if (hasCause(error, errors.TimeoutError) || hasCause(error, errors.NoRespondersError)) this.connection.leaveServer(connection);
+      if (hasCause(error, errors.TimeoutError) || hasCause(error, errors.NoRespondersError))
+        this.connection.leaveServer(connection);
       throw error;
     }
   }

@@ -51,7 +51,9 @@ function keyOf(seed: string, what: string): KeyPair {
   try {
     return fromSeed(new TextEncoder().encode(seed));
   } catch (error) {
-    throw new KvError('KV_INVALID_ARGUMENT', `${what} has to be the seed of a key, as createAuthority makes them`, { cause: error });
+    throw new KvError('KV_INVALID_ARGUMENT', `${what} has to be the seed of a key, as createAuthority makes them`, {
+      cause: error,
+    });
   }
 }
 
@@ -74,26 +76,57 @@ const localSubject = (subject: string): string => subject.replace(/^\$JS\.API/, 
  */
 export async function accountsConfig(authority: Authority): Promise<string> {
   const operator = keyOf(authority.operator, 'operator');
-  const [system, streams, devices] = [keyOf(authority.system, 'system'), keyOf(authority.streams, 'streams'), keyOf(authority.devices, 'devices')];
+  const [system, streams, devices] = [
+    keyOf(authority.system, 'system'),
+    keyOf(authority.streams, 'streams'),
+    keyOf(authority.devices, 'devices'),
+  ];
   const sign = { signer: operator, algorithm: Algorithms.v2 };
   // What a token does not name is 0.
   const limits = { subs: -1, data: -1, payload: -1, imports: -1, exports: -1, wildcards: true, conn: -1, leaf: -1 };
   const accounts = [
     [system, await encodeAccount('SYSTEM', system, { limits } as Parameters<typeof encodeAccount>[2], sign)],
-    [streams, await encodeAccount('STREAMS', streams, {
-      limits: { ...limits, mem_storage: -1, disk_storage: -1, streams: -1, consumer: -1 },
-      exports: [
-        ...SERVICES.map((service) => ({ name: service.name, subject: service.subject, type: 'service' as const, ...('isMany' in service ? { response_type: 'Stream' as const } : {}) })),
-        { name: 'live', subject: `${LIVE}>`, type: 'stream' as const },
-      ],
-    } as Parameters<typeof encodeAccount>[2], sign)],
-    [devices, await encodeAccount('DEVICES', devices, {
-      limits,
-      imports: [
-        ...SERVICES.map(({ name, subject }) => ({ name, subject, local_subject: localSubject(subject), account: streams.getPublicKey(), type: 'service' as const })),
-        { name: 'live', subject: `${LIVE}>`, account: streams.getPublicKey(), type: 'stream' as const },
-      ],
-    } as Parameters<typeof encodeAccount>[2], sign)],
+    [
+      streams,
+      await encodeAccount(
+        'STREAMS',
+        streams,
+        {
+          limits: { ...limits, mem_storage: -1, disk_storage: -1, streams: -1, consumer: -1 },
+          exports: [
+            ...SERVICES.map((service) => ({
+              name: service.name,
+              subject: service.subject,
+              type: 'service' as const,
+              ...('isMany' in service ? { response_type: 'Stream' as const } : {}),
+            })),
+            { name: 'live', subject: `${LIVE}>`, type: 'stream' as const },
+          ],
+        } as Parameters<typeof encodeAccount>[2],
+        sign,
+      ),
+    ],
+    [
+      devices,
+      await encodeAccount(
+        'DEVICES',
+        devices,
+        {
+          limits,
+          imports: [
+            ...SERVICES.map(({ name, subject }) => ({
+              name,
+              subject,
+              local_subject: localSubject(subject),
+              account: streams.getPublicKey(),
+              type: 'service' as const,
+            })),
+            { name: 'live', subject: `${LIVE}>`, account: streams.getPublicKey(), type: 'stream' as const },
+          ],
+        } as Parameters<typeof encodeAccount>[2],
+        sign,
+      ),
+    ],
   ] as const;
   return [
     `operator: ${await encodeOperator('mangrove', operator, {}, sign)}`,
@@ -107,7 +140,13 @@ export async function accountsConfig(authority: Authority): Promise<string> {
 }
 
 /** Credentials of a server that creates the streams: they open all databases. */
-export async function adminCredentials({ signer, expiresIn }: { readonly signer: string; readonly expiresIn: number }): Promise<NatsCredentials> {
+export async function adminCredentials({
+  signer,
+  expiresIn,
+}: {
+  readonly signer: string;
+  readonly expiresIn: number;
+}): Promise<NatsCredentials> {
   return credentialsFor('administration', undefined, keyOf(signer, 'signer'), {}, expiresIn);
 }
 
@@ -119,25 +158,44 @@ export async function deviceCredentials(options: DeviceCredentialsOptions): Prom
   const { signer, expiresIn, canCompact = false, publicKey } = options;
   const names = namesOf(options);
   const [stream, manifests] = [streamOf(names.shard), manifestsOf(names.shard)];
-  return credentialsFor(`${names.database} ${names.device}`, publicKey, keyOf(signer, 'signer'), {
-    pub: {
-      allow: [
-        names.own,
-        names.confirm,
-        `${DEVICE_API}.CONSUMER.CREATE.${stream}.*.${names.all}`,
-        `${DEVICE_API}.CONSUMER.MSG.NEXT.${stream}.*`,
-        `${DEVICE_API}.CONSUMER.DELETE.${stream}.*`,
-        `${DEVICE_API}.DIRECT.GET.${manifests}.${names.manifest}`,
-        ...(canCompact ? [names.floor, names.manifest, `${DEVICE_API}.STREAM.PURGE.${stream}`] : []),
-      ],
+  return credentialsFor(
+    `${names.database} ${names.device}`,
+    publicKey,
+    keyOf(signer, 'signer'),
+    {
+      pub: {
+        allow: [
+          names.own,
+          names.confirm,
+          `${DEVICE_API}.CONSUMER.CREATE.${stream}.*.${names.all}`,
+          `${DEVICE_API}.CONSUMER.MSG.NEXT.${stream}.*`,
+          `${DEVICE_API}.CONSUMER.DELETE.${stream}.*`,
+          `${DEVICE_API}.DIRECT.GET.${manifests}.${names.manifest}`,
+          ...(canCompact ? [names.floor, names.manifest, `${DEVICE_API}.STREAM.PURGE.${stream}`] : []),
+        ],
+      },
+      sub: { allow: [`${names.inbox}.>`, `${LIVE}${names.records}`] },
     },
-    sub: { allow: [`${names.inbox}.>`, `${LIVE}${names.records}`] },
-  }, expiresIn);
+    expiresIn,
+  );
 }
 
-async function credentialsFor(name: string, publicKey: string | undefined, signer: KeyPair, permissions: object, expiresIn: number): Promise<NatsCredentials> {
-  if (!Number.isFinite(expiresIn) || expiresIn < 1) throw new KvError('KV_INVALID_ARGUMENT', `expiresIn has to be a number of seconds, at least 1, not ${expiresIn}`);
+async function credentialsFor(
+  name: string,
+  publicKey: string | undefined,
+  signer: KeyPair,
+  permissions: object,
+  expiresIn: number,
+): Promise<NatsCredentials> {
+  if (!Number.isFinite(expiresIn) || expiresIn < 1)
+    throw new KvError('KV_INVALID_ARGUMENT', `expiresIn has to be a number of seconds, at least 1, not ${expiresIn}`);
   const user = createUser();
-  const jwt = await encodeUser(name, publicKey ?? user, signer, permissions as Parameters<typeof encodeUser>[3], { exp: Math.floor(Date.now() / 1000 + expiresIn) } as Parameters<typeof encodeUser>[4]);
+  const jwt = await encodeUser(
+    name,
+    publicKey ?? user,
+    signer,
+    permissions as Parameters<typeof encodeUser>[3],
+    { exp: Math.floor(Date.now() / 1000 + expiresIn) } as Parameters<typeof encodeUser>[4],
+  );
   return { jwt, seed: publicKey === undefined ? text(user.getSeed()) : '' };
 }

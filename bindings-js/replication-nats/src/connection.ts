@@ -52,7 +52,9 @@ export function isAtLeast(version: string, wanted: string): boolean {
 
 function authenticatorOf(credentials: NatsCredentials): Authenticator {
   if ('jwt' in credentials) return jwtAuthenticator(credentials.jwt, new TextEncoder().encode(credentials.seed));
-  return 'token' in credentials ? tokenAuthenticator(credentials.token) : usernamePasswordAuthenticator(credentials.user, credentials.password);
+  return 'token' in credentials
+    ? tokenAuthenticator(credentials.token)
+    : usernamePasswordAuthenticator(credentials.user, credentials.password);
 }
 
 /** Settles with a promise, but rejects after a time; what was started then goes on. */
@@ -93,11 +95,14 @@ export class Connection {
     if (this.#current === undefined) {
       const opening = this.#open();
       this.#current = opening;
-      opening.then((connection) => {
-        if (this.#current === opening) this.#opened = connection;
-      }, () => {
-        if (this.#current === opening) this.#current = undefined;
-      });
+      opening.then(
+        (connection) => {
+          if (this.#current === opening) this.#opened = connection;
+        },
+        () => {
+          if (this.#current === opening) this.#current = undefined;
+        },
+      );
     }
     // What gets the credentials is the application's, and may take any time.
     return this.#opened === undefined ? inTime(this.#current, this.timeout, 'connecting to the log') : this.#current;
@@ -174,7 +179,10 @@ export class Connection {
   async #open(): Promise<NatsConnection> {
     const { servers, credentials, connect = wsconnect, timeout, name, inbox } = this.#settings;
     if (connect === wsconnect && typeof WebSocket === 'undefined') {
-      throw new KvError('KV_UNSUPPORTED', 'this runtime has no WebSocket, as Node before 22: pass `connect` of @nats-io/transport-node to natsLog');
+      throw new KvError(
+        'KV_UNSUPPORTED',
+        'this runtime has no WebSocket, as Node before 22: pass `connect` of @nats-io/transport-node to natsLog',
+      );
     }
     let connection: NatsConnection;
     try {
@@ -216,7 +224,9 @@ export class Connection {
     const version = connection.info?.version ?? 'of unknown version';
     if (isAtLeast(version, MIN_SERVER)) return;
     void connection.close().catch(() => undefined);
-    throw logRefused(`nats-server ${version} at ${connection.getServer()} is refused, because older versions can lose acknowledged records: run ${MIN_SERVER} or later`);
+    throw logRefused(
+      `nats-server ${version} at ${connection.getServer()} is refused, because older versions can lose acknowledged records: run ${MIN_SERVER} or later`,
+    );
   }
 
   async #follow(connection: NatsConnection): Promise<void> {
@@ -237,14 +247,20 @@ export class Connection {
   }
 
   async #forget(connection: NatsConnection): Promise<void> {
-    if (await this.#current?.catch(() => undefined) !== connection) return;
+    if ((await this.#current?.catch(() => undefined)) !== connection) return;
     this.#replace();
     this.follow();
   }
 
   async #keepUp(): Promise<void> {
     for (let wait = 500; this.#isWanted; wait = Math.min(wait * 2, 30_000)) {
-      if (await this.get().then(() => true, () => false)) return;
+      if (
+        await this.get().then(
+          () => true,
+          () => false,
+        )
+      )
+        return;
       await new Promise((resolve) => setTimeout(resolve, wait * (0.5 + Math.random() / 2)));
     }
   }

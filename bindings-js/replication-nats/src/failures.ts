@@ -22,7 +22,8 @@ const NO_PEERS = 10005;
 export function apiError({ code, err_code: number, description }: ApiFailure, what: string): KvError {
   const message = `${what}: the server reports "${description}" (${number})`;
   if (number === WRONG_LAST_SEQUENCE || number === WRONG_LAST_SEQUENCE_UNKNOWN) return logConflict(message);
-  if (number === STREAM_NOT_FOUND) return logRefused(`${message}; create the streams with createStreams of @mangrove-kv/replication-nats/admin`);
+  if (number === STREAM_NOT_FOUND)
+    return logRefused(`${message}; create the streams with createStreams of @mangrove-kv/replication-nats/admin`);
   if (number === STORE_FAILED || number === NO_PEERS || code >= 500) return logUnavailable(message);
   return logRefused(message);
 }
@@ -41,10 +42,21 @@ export function toLogError(error: unknown, what: string): KvError {
   if (error instanceof KvError) return error;
   const is = (type: abstract new (...args: never[]) => unknown): boolean => hasCause(error, type);
   const text = error instanceof Error ? error.message : String(error);
-  if (is(errors.PermissionViolationError)) return logRefused(`${what}: the server permits this device no such access (${text}); check the permissions of its credentials`, error);
+  if (is(errors.PermissionViolationError))
+    return logRefused(
+      `${what}: the server permits this device no such access (${text}); check the permissions of its credentials`,
+      error,
+    );
   if (is(errors.AuthorizationError) || is(errors.UserAuthenticationExpiredError)) {
-    return logRefused(`${what}: the server refuses the credentials (${text}); get new ones and start replication again`, error);
+    return logRefused(
+      `${what}: the server refuses the credentials (${text}); get new ones and start replication again`,
+      error,
+    );
   }
-  if (is(errors.NoRespondersError)) return logUnavailable(`${what}: nobody answers; the stream has no leader now, or the servers have no streams that this account may use`, error);
+  if (is(errors.NoRespondersError))
+    return logUnavailable(
+      `${what}: nobody answers; the stream has no leader now, or the servers have no streams that this account may use`,
+      error,
+    );
   return logUnavailable(`${what}: ${text}`, error);
 }

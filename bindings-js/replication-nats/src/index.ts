@@ -48,6 +48,7 @@ export interface NatsLogOptions {
  * Throws `KV_INVALID_ARGUMENT` for an unusable name of a database or a device.
  */
 export function natsLog(options: NatsLogOptions): RemoteLog {
-  if (options?.servers === undefined || options.servers.length === 0) throw new KvError('KV_INVALID_ARGUMENT', 'natsLog needs the addresses of servers');
+  if (options?.servers === undefined || options.servers.length === 0)
+    throw new KvError('KV_INVALID_ARGUMENT', 'natsLog needs the addresses of servers');
   return new NatsLog(options);
 }

@@ -49,7 +49,12 @@ interface Own {
 }
 
 /** The server has checked that the device may write to the subject. */
-const toRecord = ({ position, serverTime, subject, data }: LogMessage): LoggedRecord => ({ position, serverTime, sender: senderOf(subject), record: data });
+const toRecord = ({ position, serverTime, subject, data }: LogMessage): LoggedRecord => ({
+  position,
+  serverTime,
+  sender: senderOf(subject),
+  record: data,
+});
 
 export class NatsLog implements RemoteLog {
   readonly #names: Names;
@@ -77,16 +82,29 @@ export class NatsLog implements RemoteLog {
   }
 
   append(record: Uint8Array, { idempotencyKey, expect, signal }: AppendOptions): Promise<Position> {
-    if (!KEY.test(idempotencyKey)) return Promise.reject(new KvError('KV_INVALID_ARGUMENT', `idempotencyKey has to be 1 to 200 printable characters of ASCII without spaces, not ${JSON.stringify(idempotencyKey)}`));
-    if (record.length > MAX_RECORD) return Promise.reject(logRefused(`a record of ${record.length} bytes is refused: at most ${MAX_RECORD} fit into a message`));
+    if (!KEY.test(idempotencyKey))
+      return Promise.reject(
+        new KvError(
+          'KV_INVALID_ARGUMENT',
+          `idempotencyKey has to be 1 to 200 printable characters of ASCII without spaces, not ${JSON.stringify(idempotencyKey)}`,
+        ),
+      );
+    if (record.length > MAX_RECORD)
+      return Promise.reject(
+        logRefused(`a record of ${record.length} bytes is refused: at most ${MAX_RECORD} fit into a message`),
+      );
     return abortable(() => {
       // One at a time: each one names the one before it.
-      const appended = this.#tail.then(() => {
-        signal?.throwIfAborted();
-        return expect === undefined ? this.#appendAnywhere(record, idempotencyKey) : this.#appendAfter(record, idempotencyKey, expect);
-      }).catch((error: unknown) => {
-        throw signal?.aborted === true ? signal.reason : toLogError(error, 'appending to the log');
-      });
+      const appended = this.#tail
+        .then(() => {
+          signal?.throwIfAborted();
+          return expect === undefined
+            ? this.#appendAnywhere(record, idempotencyKey)
+            : this.#appendAfter(record, idempotencyKey, expect);
+        })
+        .catch((error: unknown) => {
+          throw signal?.aborted === true ? signal.reason : toLogError(error, 'appending to the log');
+        });
       this.#tail = appended.catch(() => undefined);
       return appended;
     }, signal);
@@ -97,7 +115,7 @@ export class NatsLog implements RemoteLog {
    * subject, a failed condition on that subject shows what became of a repeated append.
    */
   async #appendAnywhere(record: Uint8Array, key: string): Promise<Position> {
-    for (const end = this.#deadline(); ;) {
+    for (const end = this.#deadline(); ; ) {
       if (isRepeated(key, this.#own.key)) {
         const found = await this.#find(key);
         if (found !== undefined) {
@@ -105,7 +123,10 @@ export class NatsLog implements RemoteLog {
           return found.position;
         }
       }
-      const reply = await this.#api.publish(this.#names.own, record, { [KEY_HEADER]: key, [EXPECTED]: String(this.#own.position) });
+      const reply = await this.#api.publish(this.#names.own, record, {
+        [KEY_HEADER]: key,
+        [EXPECTED]: String(this.#own.position),
+      });
       if (!('error' in reply)) {
         this.#own = { position: reply.seq, key };
         return reply.seq;
@@ -121,22 +142,28 @@ export class NatsLog implements RemoteLog {
   async #appendAfter(record: Uint8Array, key: string, expect: Position): Promise<Position> {
     let after = expect;
     let expected = expect;
-    for (const end = this.#deadline(); ;) {
+    for (const end = this.#deadline(); ; ) {
       const reply = await this.#api.publish(this.#names.own, record, {
-        [KEY_HEADER]: key, [EXPECTED]: String(expected), [EXPECTED_OF]: this.#names.records, [AFTER]: String(after),
+        [KEY_HEADER]: key,
+        [EXPECTED]: String(expected),
+        [EXPECTED_OF]: this.#names.records,
+        [AFTER]: String(after),
       });
       if (!('error' in reply)) {
         this.#own = { position: reply.seq, key };
         // The server does not compare with records of other devices that are on their way into the
         // stream. If one of them came first, then all readers ignore this one.
-        if (reply.seq > after + 1 && (await this.#recordsBetween(after, reply.seq)).length > 1) throw this.#conflict(expect);
+        if (reply.seq > after + 1 && (await this.#recordsBetween(after, reply.seq)).length > 1)
+          throw this.#conflict(expect);
         return reply.seq;
       }
       const last = await this.#lastOrWait(reply.error, end);
       if (last === undefined) continue;
       if (last > after) {
         const found = await this.#recordsBetween(after, last);
-        const mine = found.find((message) => keyOf(message) === key && isValid(message, found[found.indexOf(message) - 1]?.position ?? after));
+        const mine = found.find(
+          (message) => keyOf(message) === key && isValid(message, found[found.indexOf(message) - 1]?.position ?? after),
+        );
         if (mine !== undefined) {
           this.#checkBytes(mine, record, key);
           return mine.position;
@@ -145,7 +172,7 @@ export class NatsLog implements RemoteLog {
         // Records that all readers ignore are in between.
         after = last;
         expected = last;
-      } else if (last < expected && await floorOf(this.#api, this.#names) >= expect) {
+      } else if (last < expected && (await floorOf(this.#api, this.#names)) >= expect) {
         // The record that it comes after is purged.
         expected = last;
       } else {
@@ -156,14 +183,16 @@ export class NatsLog implements RemoteLog {
 
   async read(after: Position, limit: number, signal?: AbortSignal): Promise<readonly LoggedRecord[]> {
     return abortable(() => {
-      const read = this.#reading.then(() => {
-        signal?.throwIfAborted();
-        return this.#read(after, limit);
-      }).catch((error: unknown) => {
-        this.#cursor?.reader.close();
-        this.#cursor = undefined;
-        throw signal?.aborted === true ? signal.reason : toLogError(error, 'reading the log');
-      });
+      const read = this.#reading
+        .then(() => {
+          signal?.throwIfAborted();
+          return this.#read(after, limit);
+        })
+        .catch((error: unknown) => {
+          this.#cursor?.reader.close();
+          this.#cursor = undefined;
+          throw signal?.aborted === true ? signal.reason : toLogError(error, 'reading the log');
+        });
       this.#reading = read.catch(() => undefined);
       return read;
     }, signal);
@@ -185,7 +214,8 @@ export class NatsLog implements RemoteLog {
 
   #take(message: LogMessage, after: Position, cursor: Cursor, records: LoggedRecord[]): void {
     cursor.seen = message.position;
-    if (message.subject === this.#names.own && message.position > this.#own.position) this.#own = { position: message.position, key: keyOf(message) };
+    if (message.subject === this.#names.own && message.position > this.#own.position)
+      this.#own = { position: message.position, key: keyOf(message) };
     const kind = kindOf(message.subject);
     if (kind === 'floor') {
       const floor = floorIn(message);
@@ -243,16 +273,19 @@ export class NatsLog implements RemoteLog {
     let subscribedTo: unknown;
     let unsubscribe: () => void = () => undefined;
     const unwatch = this.#connection.watch(() => {
-      void this.#connection.get().then(async (connection) => {
-        if (isEnded) return;
-        // It keeps its subscriptions when it reconnects; another connection has none.
-        if (connection !== subscribedTo) {
-          subscribedTo = connection;
-          unsubscribe = await subscribe();
-          if (isEnded) unsubscribe();
-        }
-        if (!isEnded) listener(true);
-      }).catch(() => undefined);
+      void this.#connection
+        .get()
+        .then(async (connection) => {
+          if (isEnded) return;
+          // It keeps its subscriptions when it reconnects; another connection has none.
+          if (connection !== subscribedTo) {
+            subscribedTo = connection;
+            unsubscribe = await subscribe();
+            if (isEnded) unsubscribe();
+          }
+          if (!isEnded) listener(true);
+        })
+        .catch(() => undefined);
     });
     this.#connection.follow();
     return () => {
@@ -264,7 +297,7 @@ export class NatsLog implements RemoteLog {
 
   async manifest(): Promise<Manifest | undefined> {
     try {
-      for (const end = this.#deadline(); ;) {
+      for (const end = this.#deadline(); ; ) {
         const found = await this.#manifestOfServer();
         if ((found?.revision ?? 0) >= this.#revision) {
           this.#revision = found?.revision ?? 0;
@@ -293,7 +326,7 @@ export class NatsLog implements RemoteLog {
 
   async replaceManifest(previous: Position, next: Uint8Array): Promise<Position> {
     try {
-      for (const end = this.#deadline(); ;) {
+      for (const end = this.#deadline(); ; ) {
         const reply = await this.#api.publish(this.#names.manifest, next, { [EXPECTED]: String(previous) });
         if (!('error' in reply)) {
           this.#revision = reply.seq;
@@ -319,7 +352,11 @@ export class NatsLog implements RemoteLog {
       // The floor marker goes first: every reader meets it before or after the gap that the purge leaves.
       const reply = await this.#api.publish(this.#names.floor, new TextEncoder().encode(String(upTo)), {});
       if ('error' in reply) throw apiError(reply.error, 'marking a purge');
-      await this.#api.call(`STREAM.PURGE.${this.#names.stream}`, { filter: this.#names.all, seq: upTo + 1 }, 'purging the log');
+      await this.#api.call(
+        `STREAM.PURGE.${this.#names.stream}`,
+        { filter: this.#names.all, seq: upTo + 1 },
+        'purging the log',
+      );
     } catch (error) {
       throw toLogError(error, 'purging the log');
     }
@@ -347,13 +384,18 @@ export class NatsLog implements RemoteLog {
   }
 
   async #recordsBetween(after: Position, last: Position): Promise<LogMessage[]> {
-    return (await scan(this.#api, this.#names, after + 1, last)).filter((message) => kindOf(message.subject) === 'record');
+    return (await scan(this.#api, this.#names, after + 1, last)).filter(
+      (message) => kindOf(message.subject) === 'record',
+    );
   }
 
   /** Looks for a record of this device that readers do not ignore. */
   async #find(key: string): Promise<LogMessage | undefined> {
     const { position, key: newest } = this.#own;
-    const found = newest === key ? await scan(this.#api, this.#names, position, position) : await scan(this.#api, this.#names, 1, position, this.#names.own);
+    const found =
+      newest === key
+        ? await scan(this.#api, this.#names, position, position)
+        : await scan(this.#api, this.#names, 1, position, this.#names.own);
     for (const message of found.filter((one) => keyOf(one) === key)) {
       const after = message.header(AFTER);
       if (after === '' || (await this.#recordsBetween(Number(after), message.position)).length === 1) return message;
@@ -362,15 +404,20 @@ export class NatsLog implements RemoteLog {
   }
 
   #checkBytes(found: LogMessage, record: Uint8Array, key: string): void {
-    if (!isSame(found.data, record)) throw logConflict(`position ${found.position} of the log has another record with the idempotency key ${key}`);
+    if (!isSame(found.data, record))
+      throw logConflict(`position ${found.position} of the log has another record with the idempotency key ${key}`);
   }
 
   #conflict(expect: Position): KvError {
-    return logConflict(`position ${expect} is not that of the newest record of the log any more: read on and try again`);
+    return logConflict(
+      `position ${expect} is not that of the newest record of the log any more: read on and try again`,
+    );
   }
 
   #truncated(after: Position, floor: Position): KvError {
-    return logTruncated(`the log is purged up to position ${floor}, so it cannot be read after ${after}: continue from a snapshot`);
+    return logTruncated(
+      `the log is purged up to position ${floor}, so it cannot be read after ${after}: continue from a snapshot`,
+    );
   }
 }
 
@@ -407,6 +454,8 @@ function abortable<T>(start: () => Promise<T>, signal: AbortSignal | undefined):
   return new Promise<T>((resolve, reject) => {
     const abort = (): void => reject(signal.reason);
     signal.addEventListener('abort', abort, { once: true });
-    start().then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+    start()
+      .then(resolve, reject)
+      .finally(() => signal.removeEventListener('abort', abort));
   });
 }

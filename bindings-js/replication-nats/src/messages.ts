@@ -14,7 +14,8 @@ const CONFIRMATION = new Uint8Array([1]);
 /** Milliseconds between two looks at a server that lags behind. */
 export const LAG = 50;
 
-export const pause = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
+export const pause = (milliseconds: number): Promise<void> =>
+  new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 /**
  * Writes a message that only confirms, and returns its position. A server that was cut off from the
@@ -32,11 +33,17 @@ export async function confirm(api: Api, names: Names): Promise<Position> {
 }
 
 /** The messages from a position on up to another one, which has to be in the log. */
-export async function scan(api: Api, names: Names, first: Position, last: Position, filter = names.all): Promise<LogMessage[]> {
+export async function scan(
+  api: Api,
+  names: Names,
+  first: Position,
+  last: Position,
+  filter = names.all,
+): Promise<LogMessage[]> {
   const reader = await Reader.open(api, names, filter, { at: first });
   try {
     const found: LogMessage[] = [];
-    for (let end = performance.now() + api.connection.timeout; ;) {
+    for (let end = performance.now() + api.connection.timeout; ; ) {
       const { messages, isEnd } = await reader.next(256);
       for (const message of messages) {
         if (message.position > last) return found;
@@ -44,7 +51,8 @@ export async function scan(api: Api, names: Names, first: Position, last: Positi
         if (message.position === last) return found;
       }
       if (!isEnd) continue;
-      if (performance.now() > end) throw logUnavailable(`the server that was asked for position ${last} of the log lags behind`);
+      if (performance.now() > end)
+        throw logUnavailable(`the server that was asked for position ${last} of the log lags behind`);
       await pause(LAG);
     }
   } finally {
@@ -56,7 +64,9 @@ export async function scan(api: Api, names: Names, first: Position, last: Positi
 export async function recordAt(api: Api, names: Names, position: Position): Promise<LogMessage | undefined> {
   const reader = await Reader.open(api, names, names.all, { at: position });
   try {
-    const { messages: [first] } = await reader.next(1);
+    const {
+      messages: [first],
+    } = await reader.next(1);
     if (first?.position === position) return kindOf(first.subject) === 'record' ? first : undefined;
     const confirmed = await confirm(api, names);
     if (position > confirmed) return undefined;
@@ -71,7 +81,7 @@ export async function recordAt(api: Api, names: Names, position: Position): Prom
 /** Up to which position the log is purged, as of now. */
 export async function floorOf(api: Api, names: Names): Promise<Position> {
   const confirmed = await confirm(api, names);
-  for (let end = performance.now() + api.connection.timeout; ;) {
+  for (let end = performance.now() + api.connection.timeout; ; ) {
     const reader = await Reader.open(api, names, names.extras, 'last per subject');
     try {
       let floor = 0;

@@ -38,19 +38,25 @@ export interface Names {
 
 /** A name as one token of a subject: bytes of UTF-8 that are no letter, digit, `-` or `_` become `=` and two hex digits. */
 export function subjectToken(name: string): string {
-  if (typeof name !== 'string' || name === '') throw new KvError('KV_INVALID_ARGUMENT', 'database has to be the name of a database, which is not empty');
+  if (typeof name !== 'string' || name === '')
+    throw new KvError('KV_INVALID_ARGUMENT', 'database has to be the name of a database, which is not empty');
   let token = '';
   for (const byte of new TextEncoder().encode(name)) {
     const char = String.fromCharCode(byte);
     token += PLAIN_BYTE.test(char) ? char : `=${byte.toString(16).padStart(2, '0')}`;
   }
-  if (token.length > MAX_TOKEN) throw new KvError('KV_INVALID_ARGUMENT', `the database's name takes ${token.length} bytes in a subject, and at most ${MAX_TOKEN} are allowed: ${name}`);
+  if (token.length > MAX_TOKEN)
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `the database's name takes ${token.length} bytes in a subject, and at most ${MAX_TOKEN} are allowed: ${name}`,
+    );
   return token;
 }
 
 /** FNV-1a of the token. It says where existing databases are, so it never changes. */
 export function shardOf(token: string, shards: number): number {
-  if (!Number.isInteger(shards) || shards < 1 || shards > 4096) throw new KvError('KV_INVALID_ARGUMENT', `shards has to be a whole number from 1 to 4096, not ${shards}`);
+  if (!Number.isInteger(shards) || shards < 1 || shards > 4096)
+    throw new KvError('KV_INVALID_ARGUMENT', `shards has to be a whole number from 1 to 4096, not ${shards}`);
   let hash = 0x811c9dc5;
   for (let at = 0; at < token.length; at++) hash = Math.imul(hash ^ token.charCodeAt(at), 0x01000193) >>> 0;
   return hash % shards;
@@ -59,16 +65,29 @@ export function shardOf(token: string, shards: number): number {
 export const streamOf = (shard: number): string => `OPLOG${shard}`;
 export const manifestsOf = (shard: number): string => `MANIFEST${shard}`;
 
-export function namesOf({ database: name, device, shards = 1 }: { readonly database: string; readonly device: string; readonly shards?: number | undefined }): Names {
+export function namesOf({
+  database: name,
+  device,
+  shards = 1,
+}: {
+  readonly database: string;
+  readonly device: string;
+  readonly shards?: number | undefined;
+}): Names {
   if (typeof device !== 'string' || !DEVICE.test(device)) {
-    throw new KvError('KV_INVALID_ARGUMENT', `device has to be 1 to 64 letters, digits, "-" and "_", not ${JSON.stringify(device)}`);
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `device has to be 1 to 64 letters, digits, "-" and "_", not ${JSON.stringify(device)}`,
+    );
   }
   const database = subjectToken(name);
   const shard = shardOf(database, shards);
   const root = `oplog.${shard}.${database}`;
   const own = `${root}.${device}`;
   return {
-    shard, database, device,
+    shard,
+    database,
+    device,
     stream: streamOf(shard),
     manifests: manifestsOf(shard),
     own,

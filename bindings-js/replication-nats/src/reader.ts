@@ -31,7 +31,9 @@ export interface Chunk {
 export type Start = { readonly at: Position } | 'last per subject';
 
 /** Parses `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer sequence>.<ns>.<pending>`, which may have a domain and an account before the stream. */
-function parse(message: Msg): { readonly sequence: number; readonly position: Position; readonly serverTime: number } | undefined {
+function parse(
+  message: Msg,
+): { readonly sequence: number; readonly position: Position; readonly serverTime: number } | undefined {
   const tokens = message.reply?.split('.') ?? [];
   if (tokens[0] !== '$JS' || tokens[1] !== 'ACK') return undefined;
   const from = tokens.length >= 11 ? 6 : 4;
@@ -55,17 +57,29 @@ export class Reader {
 
   static async open(api: Api, { stream, inbox }: Names, filter: string, start: Start): Promise<Reader> {
     const name = randomName();
-    const policy = start === 'last per subject'
-      ? { deliver_policy: 'last_per_subject' }
-      : { deliver_policy: 'by_start_sequence', opt_start_seq: Math.max(start.at, 1) };
-    await api.call(`CONSUMER.CREATE.${stream}.${name}.${filter}`, {
-      stream_name: stream,
-      action: 'create',
-      config: {
-        name, filter_subject: filter, ...policy,
-        ack_policy: 'none', replay_policy: 'instant', mem_storage: true, num_replicas: 1, inactive_threshold: IDLE_TIME * 1e6, max_waiting: 2,
+    const policy =
+      start === 'last per subject'
+        ? { deliver_policy: 'last_per_subject' }
+        : { deliver_policy: 'by_start_sequence', opt_start_seq: Math.max(start.at, 1) };
+    await api.call(
+      `CONSUMER.CREATE.${stream}.${name}.${filter}`,
+      {
+        stream_name: stream,
+        action: 'create',
+        config: {
+          name,
+          filter_subject: filter,
+          ...policy,
+          ack_policy: 'none',
+          replay_policy: 'instant',
+          mem_storage: true,
+          num_replicas: 1,
+          inactive_threshold: IDLE_TIME * 1e6,
+          max_waiting: 2,
+        },
       },
-    }, 'opening a consumer of the log');
+      'opening a consumer of the log',
+    );
     return new Reader(api, stream, name, inbox);
   }
 
@@ -74,11 +88,12 @@ export class Reader {
    * messages on the way here: then another reader has to be opened.
    */
   async next(limit: number): Promise<Chunk> {
-    for (const end = performance.now() + this.#api.connection.timeout; ;) {
+    for (const end = performance.now() + this.#api.connection.timeout; ; ) {
       const chunk = await this.#request(limit);
       if (chunk !== undefined) return chunk;
       // Other servers learn of a new consumer a moment later.
-      if (this.#sequence > 0 || performance.now() > end) throw logUnavailable('reading the log: the server has lost the consumer');
+      if (this.#sequence > 0 || performance.now() > end)
+        throw logUnavailable('reading the log: the server has lost the consumer');
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
   }
@@ -95,7 +110,8 @@ export class Reader {
           clearTimeout(timer);
           reject(logUnavailable(`reading the log: ${why}`));
         };
-        const wait = (): ReturnType<typeof setTimeout> => setTimeout(lost, this.#api.connection.timeout, 'the server does not answer');
+        const wait = (): ReturnType<typeof setTimeout> =>
+          setTimeout(lost, this.#api.connection.timeout, 'the server does not answer');
         let timer = wait();
         const end = (isEnd: boolean): void => {
           clearTimeout(timer);
@@ -122,7 +138,11 @@ export class Reader {
             }
             const place = parse(message);
             if (place === undefined || place.sequence !== this.#sequence + 1) {
-              lost(place === undefined ? `a message has the reply ${message.reply}` : `message ${place.sequence} came after ${this.#sequence}`);
+              lost(
+                place === undefined
+                  ? `a message has the reply ${message.reply}`
+                  : `message ${place.sequence} came after ${this.#sequence}`,
+              );
               return;
             }
             this.#sequence = place.sequence;
@@ -138,7 +158,11 @@ export class Reader {
             else timer = wait();
           },
         });
-        connection.publish(this.#api.subject(`CONSUMER.MSG.NEXT.${this.#stream}.${this.#name}`), JSON.stringify({ batch: limit, no_wait: true, max_bytes: MAX_BYTES }), { reply: inbox });
+        connection.publish(
+          this.#api.subject(`CONSUMER.MSG.NEXT.${this.#stream}.${this.#name}`),
+          JSON.stringify({ batch: limit, no_wait: true, max_bytes: MAX_BYTES }),
+          { reply: inbox },
+        );
       });
       return chunk;
     } catch (error) {
@@ -150,7 +174,9 @@ export class Reader {
 
   /** Tells the server that nobody will use it any more, which it would find out by itself. */
   close(): void {
-    this.#api.call(`CONSUMER.DELETE.${this.#stream}.${this.#name}`, undefined, 'closing a consumer').catch(() => undefined);
+    this.#api
+      .call(`CONSUMER.DELETE.${this.#stream}.${this.#name}`, undefined, 'closing a consumer')
+      .catch(() => undefined);
   }
 }
 

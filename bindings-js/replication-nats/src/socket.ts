@@ -14,9 +14,12 @@ export async function openSocket(url: string): Promise<{ readonly socket: WebSoc
   let timer: ReturnType<typeof setTimeout> | undefined;
   socket.close = (code, reason) => {
     // Nobody answers a connection that is not open.
-    timer ??= setTimeout(() => {
-      socket.dispatchEvent(Object.assign(new Event('close'), { wasClean: false, code: 1006, reason: '' }));
-    }, socket.readyState === WebSocket.OPEN ? CLOSING_TIME : 0);
+    timer ??= setTimeout(
+      () => {
+        socket.dispatchEvent(Object.assign(new Event('close'), { wasClean: false, code: 1006, reason: '' }));
+      },
+      socket.readyState === WebSocket.OPEN ? CLOSING_TIME : 0,
+    );
     close(code, reason);
   };
   socket.addEventListener('close', () => clearTimeout(timer));

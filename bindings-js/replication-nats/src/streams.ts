@@ -20,7 +20,15 @@ export interface StreamOptions {
 
 /** Names of the fields are JetStream's. */
 function configsOf(shard: number, { replicas, maxBytes = -1 }: StreamOptions): readonly Record<string, unknown>[] {
-  const common = { retention: 'limits', storage: 'file', num_replicas: replicas, allow_direct: true, allow_rollup_hdrs: false, deny_delete: true, max_age: 0 };
+  const common = {
+    retention: 'limits',
+    storage: 'file',
+    num_replicas: replicas,
+    allow_direct: true,
+    allow_rollup_hdrs: false,
+    deny_delete: true,
+    max_age: 0,
+  };
   return [
     {
       ...common,
@@ -28,7 +36,11 @@ function configsOf(shard: number, { replicas, maxBytes = -1 }: StreamOptions): r
       subjects: [`oplog.${shard}.>`],
       discard: 'new',
       max_bytes: maxBytes,
-      republish: { src: `oplog.${shard}.*.*`, dest: `${LIVE}oplog.${shard}.{{wildcard(1)}}.{{wildcard(2)}}`, headers_only: true },
+      republish: {
+        src: `oplog.${shard}.*.*`,
+        dest: `${LIVE}oplog.${shard}.{{wildcard(1)}}.{{wildcard(2)}}`,
+        headers_only: true,
+      },
     },
     { ...common, name: manifestsOf(shard), subjects: [`manifest.${shard}.*`], discard: 'old', max_msgs_per_subject: 1 },
   ];
@@ -37,8 +49,10 @@ function configsOf(shard: number, { replicas, maxBytes = -1 }: StreamOptions): r
 /** Creates the streams, or changes them to what is asked for; waits until the servers can. */
 export async function makeStreams(api: Api, options: StreamOptions): Promise<void> {
   const { shards = 1, replicas } = options;
-  if (![1, 3, 5].includes(replicas)) throw new KvError('KV_INVALID_ARGUMENT', `replicas has to be 1, 3 or 5, not ${replicas}`);
-  for (let shard = 0; shard < shards; shard++) for (const config of configsOf(shard, options)) await makeStream(api, config);
+  if (![1, 3, 5].includes(replicas))
+    throw new KvError('KV_INVALID_ARGUMENT', `replicas has to be 1, 3 or 5, not ${replicas}`);
+  for (let shard = 0; shard < shards; shard++)
+    for (const config of configsOf(shard, options)) await makeStream(api, config);
 }
 
 /** Milliseconds that servers have to elect a leader. */
@@ -47,7 +61,7 @@ const NAME_IN_USE = 10058;
 
 async function makeStream(api: Api, config: Record<string, unknown>): Promise<void> {
   const what = `creating the stream ${String(config['name'])}`;
-  for (let end = performance.now() + START_TIME; ;) {
+  for (let end = performance.now() + START_TIME; ; ) {
     try {
       const reply = await api.tryCall<object>(`STREAM.CREATE.${String(config['name'])}`, config);
       if (!('error' in reply)) return;
@@ -60,7 +74,8 @@ async function makeStream(api: Api, config: Record<string, unknown>): Promise<vo
     } catch (error) {
       const failure = toLogError(error, what);
       // Servers that have just started elect a leader first.
-      if (failure.code !== 'KV_LOG_UNAVAILABLE' || performance.now() > end) throw failure.code === 'KV_LOG_UNAVAILABLE' ? logUnavailable(failure.message, failure) : failure;
+      if (failure.code !== 'KV_LOG_UNAVAILABLE' || performance.now() > end)
+        throw failure.code === 'KV_LOG_UNAVAILABLE' ? logUnavailable(failure.message, failure) : failure;
       await pause(200);
     }
   }

@@ -58,7 +58,10 @@ export class S3Archive implements LogArchive {
   }
 
   /** Segments that were listed, or those after `start`, and what follows them: a listing may lag behind. */
-  async *#segmentsFrom(listed: readonly string[], start: Position): AsyncGenerator<{ readonly after: Position; readonly records: Iterable<LoggedRecord> }> {
+  async *#segmentsFrom(
+    listed: readonly string[],
+    start: Position,
+  ): AsyncGenerator<{ readonly after: Position; readonly records: Iterable<LoggedRecord> }> {
     let last = start;
     for (let at = 0; ; at++) {
       const isListed = at < listed.length;
@@ -79,7 +82,11 @@ export class S3Archive implements LogArchive {
 
   async #segment(name: string, signal?: AbortSignal): Promise<Uint8Array> {
     const bytes = await this.#find(name, signal);
-    if (bytes === undefined) throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${positionIn(name)}: ${name} is missing`);
+    if (bytes === undefined)
+      throw new KvError(
+        'KV_NOT_FOUND',
+        `the archive lacks the records after position ${positionIn(name)}: ${name} is missing`,
+      );
     return bytes;
   }
 
@@ -104,14 +111,17 @@ export class S3Archive implements LogArchive {
    * where the archive ends: it lost its history, or is that of another database; archive it under
    * another prefix. Several archivers do no harm.
    */
-  async archive(log: RemoteLog, { after, signal }: { readonly after?: Position; readonly signal?: AbortSignal } = {}): Promise<Position> {
+  async archive(
+    log: RemoteLog,
+    { after, signal }: { readonly after?: Position; readonly signal?: AbortSignal } = {},
+  ): Promise<Position> {
     if (this.#options.probe !== false) await probeBucket(this.#options);
     const archived = await this.#lastRecord();
     let last = Math.max(archived?.position ?? 0, after ?? 0);
     if (archived?.position === last) await checkHistory(log, archived);
     for (;;) {
       const records: LoggedRecord[] = [];
-      for (let bytes = 0, from = last; bytes < SEGMENT_BYTES;) {
+      for (let bytes = 0, from = last; bytes < SEGMENT_BYTES; ) {
         const more = await log.read(from, BATCH, signal);
         if (more.length === 0) break;
         records.push(...more);
@@ -125,7 +135,8 @@ export class S3Archive implements LogArchive {
         continue;
       }
       // Another archiver was faster. Of creators that race, the winner's object may not be there yet.
-      if (await this.#bucket.has(key)) last = [...this.#recordsIn(key, await this.#segment(key, signal))].at(-1)?.position ?? last;
+      if (await this.#bucket.has(key))
+        last = [...this.#recordsIn(key, await this.#segment(key, signal))].at(-1)?.position ?? last;
     }
   }
 
@@ -135,12 +146,16 @@ export class S3Archive implements LogArchive {
     const object = await this.#bucket.get(name);
     if (object === undefined) return undefined;
     const note = concat([...decodeFrames(this.#bucket.keyOf(name), object.bytes)]);
-    return { position, ...JSON.parse(new TextDecoder().decode(note)) as { readonly serverTime: number; readonly key: string } };
+    return {
+      position,
+      ...(JSON.parse(new TextDecoder().decode(note)) as { readonly serverTime: number; readonly key: string }),
+    };
   }
 
   /** Notes a snapshot. Rejects with `KV_LOG_CONFLICT` if there is another one of the same position. */
   async addSnapshot({ position, serverTime, key }: ArchivedSnapshot): Promise<void> {
-    if (!Number.isSafeInteger(position) || position < 0) throw new KvError('KV_INVALID_ARGUMENT', `position has to be one of the log, not ${position}`);
+    if (!Number.isSafeInteger(position) || position < 0)
+      throw new KvError('KV_INVALID_ARGUMENT', `position has to be one of the log, not ${position}`);
     const name = snapshotName(position);
     const note = new TextEncoder().encode(JSON.stringify({ serverTime, key }));
     if (await this.#bucket.create(name, encodeFrames(this.#bucket.keyOf(name), [note]))) return;
@@ -156,7 +171,13 @@ export class S3Archive implements LogArchive {
    * While the records are read, `KV_NOT_FOUND` says that some of them are missing, and `KV_CORRUPT`
    * which object is damaged and up to which position the archive can be restored nevertheless.
    */
-  async restore({ time = Infinity, position: upTo = Infinity }: { readonly time?: number; readonly position?: Position } = {}): Promise<RestorePlan> {
+  async restore({
+    time = Infinity,
+    position: upTo = Infinity,
+  }: {
+    readonly time?: number;
+    readonly position?: Position;
+  } = {}): Promise<RestorePlan> {
     let snapshot: ArchivedSnapshot | undefined;
     for (const name of (await this.#bucket.list('snapshot/')).reverse()) {
       const position = positionIn(name);
@@ -169,20 +190,35 @@ export class S3Archive implements LogArchive {
     const segments = await this.#bucket.list('segment/');
     const first = segments.filter((name) => positionIn(name) <= start).length - 1;
     if (first < 0 && segments.length > 0 && snapshot === undefined) {
-      throw new KvError('KV_NOT_FOUND', `the archive begins after position ${positionIn(segments[0] as string)} and has no earlier snapshot`);
+      throw new KvError(
+        'KV_NOT_FOUND',
+        `the archive begins after position ${positionIn(segments[0] as string)} and has no earlier snapshot`,
+      );
     }
     const end = { hasMore: false };
-    return { snapshot, snapshots: this.snapshots, records: this.#records(first < 0 ? segments : segments.slice(first), start, time, upTo, end), hasMore: () => end.hasMore };
+    return {
+      snapshot,
+      snapshots: this.snapshots,
+      records: this.#records(first < 0 ? segments : segments.slice(first), start, time, upTo, end),
+      hasMore: () => end.hasMore,
+    };
   }
 
-  async *#records(segments: readonly string[], start: Position, time: number, upTo: Position, end: { hasMore: boolean }): AsyncGenerator<LoggedRecord> {
+  async *#records(
+    segments: readonly string[],
+    start: Position,
+    time: number,
+    upTo: Position,
+    end: { hasMore: boolean },
+  ): AsyncGenerator<LoggedRecord> {
     let last = start;
     for await (const { after, records } of this.#segmentsFrom(segments, start)) {
       if (last >= upTo) {
         end.hasMore = true;
         return;
       }
-      if (after > last) throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${last}, up to ${after}`);
+      if (after > last)
+        throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${last}, up to ${after}`);
       try {
         for (const record of records) {
           // Those of archivers that began after different snapshots overlap.
@@ -203,7 +239,8 @@ export class S3Archive implements LogArchive {
         return;
       }
     }
-    if (upTo !== Infinity && last < upTo) throw new KvError('KV_NOT_FOUND', `the archive ends at position ${last}, before ${upTo}`);
+    if (upTo !== Infinity && last < upTo)
+      throw new KvError('KV_NOT_FOUND', `the archive ends at position ${last}, before ${upTo}`);
   }
 }
 
@@ -218,7 +255,10 @@ async function checkHistory(log: RemoteLog, archived: LoggedRecord): Promise<voi
     if (isTruncated(error)) return;
     throw error;
   }
-  throw new KvError('KV_LOG_CONFLICT', `the log does not have the last archived record, of position ${position}: it lost its history, or is that of another database; archive it under another prefix`);
+  throw new KvError(
+    'KV_LOG_CONFLICT',
+    `the log does not have the last archived record, of position ${position}: it lost its history, or is that of another database; archive it under another prefix`,
+  );
 }
 
 function isSame(a: Uint8Array, b: Uint8Array): boolean {
@@ -233,6 +273,6 @@ function* recordsIn(frames: Iterable<Uint8Array>): Generator<LoggedRecord> {
   for (const frame of frames) {
     const source = new ByteSource(frame);
     const [position, serverTime, sender] = [Number(source.u64()), Number(source.u64()), source.text()];
-    yield { position, serverTime, ...sender !== '' && { sender }, record: source.rest().slice() };
+    yield { position, serverTime, ...(sender !== '' && { sender }), record: source.rest().slice() };
   }
 }

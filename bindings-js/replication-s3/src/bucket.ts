@@ -76,9 +76,15 @@ export class Bucket {
 
   constructor(options: S3Options, folder = '') {
     const { endpoint, bucket, prefix = '' } = options;
-    if (typeof endpoint !== 'string' || !/^https?:\/\//.test(endpoint)) throw new KvError('KV_INVALID_ARGUMENT', `endpoint has to be the address of an S3-compatible service, not ${String(endpoint)}`);
-    if (typeof bucket !== 'string' || bucket === '') throw new KvError('KV_INVALID_ARGUMENT', 'bucket has to be the name of a bucket');
-    if (prefix !== '' && !prefix.endsWith('/')) throw new KvError('KV_INVALID_ARGUMENT', `prefix has to end with "/": ${prefix}`);
+    if (typeof endpoint !== 'string' || !/^https?:\/\//.test(endpoint))
+      throw new KvError(
+        'KV_INVALID_ARGUMENT',
+        `endpoint has to be the address of an S3-compatible service, not ${String(endpoint)}`,
+      );
+    if (typeof bucket !== 'string' || bucket === '')
+      throw new KvError('KV_INVALID_ARGUMENT', 'bucket has to be the name of a bucket');
+    if (prefix !== '' && !prefix.endsWith('/'))
+      throw new KvError('KV_INVALID_ARGUMENT', `prefix has to end with "/": ${prefix}`);
     this.#options = options;
     this.#root = `${endpoint.replace(/\/+$/, '')}/${bucket}`;
     this.#prefix = prefix + folder;
@@ -94,7 +100,11 @@ export class Bucket {
    * did not win; an object that was not created may have been so by an earlier try.
    */
   async create(key: string, bytes: Uint8Array, signal?: AbortSignal): Promise<boolean> {
-    const init = { method: 'PUT', headers: { 'if-none-match': '*', 'content-type': 'application/octet-stream' }, body: bytes as Uint8Array<ArrayBuffer> };
+    const init = {
+      method: 'PUT',
+      headers: { 'if-none-match': '*', 'content-type': 'application/octet-stream' },
+      body: bytes as Uint8Array<ArrayBuffer>,
+    };
     // AWS answers 409 to creators that race; which of them wins is seen by reading.
     return (await this.#send('creating', key, init, signal, NOT_CREATED)).isOk;
   }
@@ -119,12 +129,16 @@ export class Bucket {
 
   /** Keys with a prefix, in order, a thousand at a time. A hint: a listing may lag behind. */
   async *pages(prefix: string): AsyncGenerator<readonly string[]> {
-    for (let token: string | undefined; ;) {
+    for (let token: string | undefined; ; ) {
       const query = new URLSearchParams({ 'list-type': '2', 'encoding-type': 'url', prefix: this.#prefix + prefix });
       if (token !== undefined) query.set('continuation-token', token);
       const text = textOf((await this.#send('listing', `?${query}`, { method: 'GET' }, undefined)).bytes);
-      yield [...text.matchAll(/<Key>([^<]*)<\/Key>/g)].map(([, key = '']) => decodeURIComponent(key.replaceAll('+', ' ')).slice(this.#prefix.length));
-      token = /<IsTruncated>\s*true/.test(text) ? /<NextContinuationToken>([^<]*)</.exec(text)?.[1]?.replaceAll('&amp;', '&') : undefined;
+      yield [...text.matchAll(/<Key>([^<]*)<\/Key>/g)].map(([, key = '']) =>
+        decodeURIComponent(key.replaceAll('+', ' ')).slice(this.#prefix.length),
+      );
+      token = /<IsTruncated>\s*true/.test(text)
+        ? /<NextContinuationToken>([^<]*)</.exec(text)?.[1]?.replaceAll('&amp;', '&')
+        : undefined;
       if (token === undefined) return;
     }
   }
@@ -135,18 +149,27 @@ export class Bucket {
     return keys;
   }
 
-  async #send(what: string, key: string, init: Init, signal: AbortSignal | undefined, expected: ReadonlySet<number> = new Set()): Promise<Answer> {
+  async #send(
+    what: string,
+    key: string,
+    init: Init,
+    signal: AbortSignal | undefined,
+    expected: ReadonlySet<number> = new Set(),
+  ): Promise<Answer> {
     const { credentials, bucket } = this.#options;
     const skew = this.#skew;
     let answer = await this.#ask(what, key, init, skew, signal);
-    if (answer.status === 403 && this.#isSkewed(answer, skew)) answer = await this.#ask(what, key, init, this.#skew, signal);
+    if (answer.status === 403 && this.#isSkewed(answer, skew))
+      answer = await this.#ask(what, key, init, this.#skew, signal);
     const { status } = answer;
     if (answer.isOk || expected.has(status)) return answer;
     const code = /<Code>([^<]*)</.exec(textOf(answer.bytes))?.[1] ?? '';
     const message = `${what} ${key} in the bucket ${bucket}: the server answers ${status} ${code}`;
-    const isTransient = status >= 500 && status !== 501 || RETRYABLE.has(status)
+    const isTransient =
+      (status >= 500 && status !== 501) ||
+      RETRYABLE.has(status) ||
       // The application can have newer ones next time.
-      || (typeof credentials === 'function' && EXPIRED.has(code));
+      (typeof credentials === 'function' && EXPIRED.has(code));
     throw isTransient ? logUnavailable(message) : logRefused(message);
   }
 
@@ -159,16 +182,39 @@ export class Bucket {
   }
 
   async #ask(what: string, key: string, init: Init, skew: number, signal: AbortSignal | undefined): Promise<Answer> {
-    const { credentials, bucket, region = 'us-east-1', timeout = 30_000, fetch: send = (request) => fetch(request) } = this.#options;
-    const url = key.startsWith('?') ? `${this.#root}${key}` : `${this.#root}/${this.keyOf(key).split('/').map(encodeURIComponent).join('/')}`;
+    const {
+      credentials,
+      bucket,
+      region = 'us-east-1',
+      timeout = 30_000,
+      fetch: send = (request) => fetch(request),
+    } = this.#options;
+    const url = key.startsWith('?')
+      ? `${this.#root}${key}`
+      : `${this.#root}/${this.keyOf(key).split('/').map(encodeURIComponent).join('/')}`;
     const patience = new Patience(timeout, signal);
     try {
-      const keys = await patience.wait('no credentials', typeof credentials === 'function' ? credentials() : credentials);
-      const client = new AwsClient({ accessKeyId: keys.accessKeyId, secretAccessKey: keys.secretAccessKey, ...(keys.sessionToken === undefined ? {} : { sessionToken: keys.sessionToken }), service: 's3', region, retries: 0 });
+      const keys = await patience.wait(
+        'no credentials',
+        typeof credentials === 'function' ? credentials() : credentials,
+      );
+      const client = new AwsClient({
+        accessKeyId: keys.accessKeyId,
+        secretAccessKey: keys.secretAccessKey,
+        ...(keys.sessionToken === undefined ? {} : { sessionToken: keys.sessionToken }),
+        service: 's3',
+        region,
+        retries: 0,
+      });
       const datetime = new Date(Date.now() + skew).toISOString().replace(/[-:]|\.\d+/g, '');
       const request = await client.sign(url, { ...init, signal: patience.signal, aws: { datetime } });
       const response = await patience.wait('no answer', send(request), (init.body?.length ?? 0) / BYTES_PER_MS);
-      return { isOk: response.ok, status: response.status, headers: response.headers, bytes: await readBody(response, patience) };
+      return {
+        isOk: response.ok,
+        status: response.status,
+        headers: response.headers,
+        bytes: await readBody(response, patience),
+      };
     } catch (error) {
       if (signal?.aborted === true) throw signal.reason;
       throw logUnavailable(`${what} ${key} in the bucket ${bucket}: ${reasonOf(error)}`, error);

@@ -33,8 +33,12 @@ export interface FencedWriter {
  */
 export async function takeOver(log: RemoteLog, options: TakeOverOptions): Promise<FencedWriter> {
   const { after = 0, fence, idempotencyKey, onRecords, signal } = options;
-  for (let position = after; ;) {
-    for (let records = await log.read(position, 500, signal); records.length > 0; records = await log.read(position, 500, signal)) {
+  for (let position = after; ; ) {
+    for (
+      let records = await log.read(position, 500, signal);
+      records.length > 0;
+      records = await log.read(position, 500, signal)
+    ) {
       await onRecords?.(records);
       position = (records.at(-1) as LoggedRecord).position;
     }

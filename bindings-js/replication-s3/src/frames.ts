@@ -44,7 +44,8 @@ export function encodeFrames(name: string, contents: readonly Uint8Array[]): Uin
 export function* decodeFrames(name: string, bytes: Uint8Array, key = name): Generator<Uint8Array> {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   let [at, crc, count] = [0, 0, -1];
-  const damaged = (what: string): KvError => new KvError('KV_CORRUPT', `${key} is damaged at byte ${at}: ${what}; put a good copy of it in its place`);
+  const damaged = (what: string): KvError =>
+    new KvError('KV_CORRUPT', `${key} is damaged at byte ${at}: ${what}; put a good copy of it in its place`);
   for (let kind = 0; kind !== END; count++) {
     if (at + HEAD > bytes.length) throw damaged('it is cut off');
     const end = at + HEAD + view.getUint32(at + 1);
@@ -55,7 +56,8 @@ export function* decodeFrames(name: string, bytes: Uint8Array, key = name): Gene
     kind = bytes[at] as number;
     if ((count === -1) !== (kind === FIRST)) throw damaged('its frames are not in order');
     if (kind === FIRST) {
-      if (content[0] !== VERSION) throw logRefused(`${key} has version ${content[0]}, which this driver does not know: update mangrove-kv`);
+      if (content[0] !== VERSION)
+        throw logRefused(`${key} has version ${content[0]}, which this driver does not know: update mangrove-kv`);
       const written = text.decode(content.subarray(1));
       if (written !== name) throw damaged(`it is ${written}, under another name`);
     } else if (kind === CONTENT) {

@@ -31,7 +31,8 @@ interface Slot {
   readonly serverTime: number;
 }
 
-const floorOf = (purge: Revision | undefined): Position => (purge === undefined ? 0 : Number(new TextDecoder().decode(purge.bytes)));
+const floorOf = (purge: Revision | undefined): Position =>
+  purge === undefined ? 0 : Number(new TextDecoder().decode(purge.bytes));
 
 /** A key `<device>:<sequence>` and where it is in the log. */
 interface Keyed {
@@ -80,8 +81,17 @@ export class S3Log implements RemoteLog {
   }
 
   append(record: Uint8Array, { idempotencyKey: key, expect, signal }: AppendOptions): Promise<Position> {
-    if (!KEY.test(key)) return Promise.reject(new KvError('KV_INVALID_ARGUMENT', `idempotencyKey has to be 1 to 200 printable characters of ASCII without spaces, not ${JSON.stringify(key)}`));
-    if (record.length > MAX_RECORD) return Promise.reject(logRefused(`a record of ${record.length} bytes is refused: at most ${MAX_RECORD} are allowed`));
+    if (!KEY.test(key))
+      return Promise.reject(
+        new KvError(
+          'KV_INVALID_ARGUMENT',
+          `idempotencyKey has to be 1 to 200 printable characters of ASCII without spaces, not ${JSON.stringify(key)}`,
+        ),
+      );
+    if (record.length > MAX_RECORD)
+      return Promise.reject(
+        logRefused(`a record of ${record.length} bytes is refused: at most ${MAX_RECORD} are allowed`),
+      );
     const appended = this.#tail.then(async () => {
       signal?.throwIfAborted();
       await this.#open();
@@ -91,20 +101,29 @@ export class S3Log implements RemoteLog {
     return appended;
   }
 
-  async #append(record: Uint8Array, key: string, expect: Position | undefined, signal: AbortSignal | undefined): Promise<Position> {
+  async #append(
+    record: Uint8Array,
+    key: string,
+    expect: Position | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<Position> {
     const body = encode(key, record);
     for (let tries = 0; tries < 1000; tries++) {
       if (this.#known?.to !== this.#head || (expect ?? 0) > this.#head) await this.#catchUp();
       const earlier = await this.#find(key);
       if (earlier !== undefined) {
         const slot = await this.#slot(earlier);
-        if (slot === undefined || !isSame(slot.record, record)) throw logConflict(`position ${earlier} of the log has another record with the idempotency key ${key}`);
+        if (slot === undefined || !isSame(slot.record, record))
+          throw logConflict(`position ${earlier} of the log has another record with the idempotency key ${key}`);
         return earlier;
       }
-      if (expect !== undefined && expect !== this.#head) throw logConflict(`position ${expect} is not that of the newest record of the log, which is ${this.#head}: read on and try again`);
+      if (expect !== undefined && expect !== this.#head)
+        throw logConflict(
+          `position ${expect} is not that of the newest record of the log, which is ${this.#head}: read on and try again`,
+        );
       const position = this.#head + 1;
       if (position > LAST) throw logRefused('the log is full');
-      if (!await this.#bucket.create(slotOf(position), body, signal)) {
+      if (!(await this.#bucket.create(slotOf(position), body, signal))) {
         // Raced, or an earlier try without an answer: the slot says which. The winner creates its next
         // record after one more request; a writer that made several before its next try would lose each race.
         const width = Math.min(PARALLEL, 4 ** tries);
@@ -113,7 +132,7 @@ export class S3Log implements RemoteLog {
         await this.#catchUp();
         continue;
       }
-      if (await this.#floor() >= position) {
+      if ((await this.#floor()) >= position) {
         // A writer that slept through a purge finds a slot free again.
         await this.#bucket.delete(slotOf(position));
         this.#forget();
@@ -134,7 +153,7 @@ export class S3Log implements RemoteLog {
       }
       const { to } = this.#known;
       if ((await this.#slots(to, PARALLEL)).length > 0) continue;
-      if (await this.#floor() <= to) {
+      if ((await this.#floor()) <= to) {
         this.#head = to;
         return;
       }
@@ -172,7 +191,10 @@ export class S3Log implements RemoteLog {
     const found: Slot[] = [];
     // One request shows whether there is anything.
     for (let width = first; found.length < limit; width = Math.min(PARALLEL, width * 4)) {
-      const wanted = Array.from({ length: Math.min(width, limit - found.length) }, (_, at) => after + found.length + 1 + at);
+      const wanted = Array.from(
+        { length: Math.min(width, limit - found.length) },
+        (_, at) => after + found.length + 1 + at,
+      );
       const slots = await inParallel(PARALLEL, wanted, (position) => this.#slot(position, signal));
       const end = slots.indexOf(undefined);
       for (const slot of end < 0 ? slots : slots.slice(0, end)) {
@@ -189,11 +211,20 @@ export class S3Log implements RemoteLog {
     const object = await this.#bucket.get(key, signal);
     if (object === undefined) return undefined;
     const serverTime = timeOf(object, (why) => {
-      throw logRefused(`reading ${key} in the bucket ${this.#options.bucket}: ${why}; use a service that sends it (docs/REPLICATION-SERVERS.md)`);
+      throw logRefused(
+        `reading ${key} in the bucket ${this.#options.bucket}: ${why}; use a service that sends it (docs/REPLICATION-SERVERS.md)`,
+      );
     });
     const [version, length = 0] = object.bytes;
-    if (version !== VERSION) throw logRefused(`position ${position} of the log has version ${version}, and this driver knows version ${VERSION}: update mangrove-kv`);
-    return { key: new TextDecoder().decode(object.bytes.subarray(2, 2 + length)), record: object.bytes.slice(2 + length), serverTime };
+    if (version !== VERSION)
+      throw logRefused(
+        `position ${position} of the log has version ${version}, and this driver knows version ${VERSION}: update mangrove-kv`,
+      );
+    return {
+      key: new TextDecoder().decode(object.bytes.subarray(2, 2 + length)),
+      record: object.bytes.slice(2 + length),
+      serverTime,
+    };
   }
 
   async read(after: Position, limit: number, signal?: AbortSignal): Promise<readonly LoggedRecord[]> {
@@ -227,13 +258,17 @@ export class S3Log implements RemoteLog {
     this.#timer ??= setInterval(() => {
       if (isAsking) return;
       isAsking = true;
-      void this.#bucket.has(slotOf(Math.max(seen, this.#head) + 1)).then((hasMore) => {
-        if (!hasMore) return;
-        seen = Math.max(seen, this.#head) + 1;
-        for (const waker of [...this.#wakers]) waker();
-      }).catch(() => undefined).finally(() => {
-        isAsking = false;
-      });
+      void this.#bucket
+        .has(slotOf(Math.max(seen, this.#head) + 1))
+        .then((hasMore) => {
+          if (!hasMore) return;
+          seen = Math.max(seen, this.#head) + 1;
+          for (const waker of [...this.#wakers]) waker();
+        })
+        .catch(() => undefined)
+        .finally(() => {
+          isAsking = false;
+        });
     }, this.#options.pollInterval ?? 5000);
     return () => {
       this.#wakers.delete(call);
@@ -257,7 +292,7 @@ export class S3Log implements RemoteLog {
     const current = (await this.#manifests.newest())?.revision ?? 0;
     const revision = previous + 1;
     // Revisions are never deleted, so a number is never free twice.
-    if (current === previous && await this.#manifests.create(revision, next)) return revision;
+    if (current === previous && (await this.#manifests.create(revision, next))) return revision;
     const found = await this.#manifests.read(revision);
     // An answer may have been lost.
     if (found !== undefined && isSame(found, next)) return revision;
@@ -268,12 +303,16 @@ export class S3Log implements RemoteLog {
     await this.#open();
     if (upTo < 1) return;
     if (upTo > this.#head) await this.#catchUp();
-    if (upTo > this.#head) throw new KvError('KV_INVALID_ARGUMENT', `the log ends at position ${this.#head}, so it cannot be purged up to ${upTo}`);
+    if (upTo > this.#head)
+      throw new KvError(
+        'KV_INVALID_ARGUMENT',
+        `the log ends at position ${this.#head}, so it cannot be purged up to ${upTo}`,
+      );
     // Before the records: a reader or writer that misses one finds out why.
     const limit = new TextEncoder().encode(String(upTo));
-    for (let isNoted = false; !isNoted;) {
+    for (let isNoted = false; !isNoted; ) {
       const newest = await this.#purges.newest();
-      isNoted = floorOf(newest) >= upTo || await this.#purges.create((newest?.revision ?? 0) + 1, limit);
+      isNoted = floorOf(newest) >= upTo || (await this.#purges.create((newest?.revision ?? 0) + 1, limit));
     }
     for await (const page of this.#bucket.pages('log/')) {
       await this.#bucket.deleteAll(page.filter((key) => numberIn(key) <= upTo));
@@ -287,7 +326,9 @@ export class S3Log implements RemoteLog {
   }
 
   #truncated(after: Position, floor: Position): KvError {
-    return logTruncated(`the log is purged up to position ${floor}, so it cannot be read after ${after}: continue from a snapshot`);
+    return logTruncated(
+      `the log is purged up to position ${floor}, so it cannot be read after ${after}: continue from a snapshot`,
+    );
   }
 
   /** Up to where the log is purged. */

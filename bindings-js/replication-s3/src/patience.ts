@@ -11,7 +11,9 @@ export class Patience {
   /** Waits at most so long at a time, and no longer than until the signal is aborted. */
   constructor(milliseconds: number, given: AbortSignal | undefined) {
     this.#milliseconds = milliseconds;
-    this.#ended = new Promise((_, reject) => this.signal.addEventListener('abort', () => reject(this.signal.reason), { once: true }));
+    this.#ended = new Promise((_, reject) =>
+      this.signal.addEventListener('abort', () => reject(this.signal.reason), { once: true }),
+    );
     // Nobody may be waiting.
     this.#ended.catch(() => undefined);
     const abort = (): void => this.#limit.abort(given?.reason);

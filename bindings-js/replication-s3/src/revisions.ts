@@ -24,7 +24,7 @@ export class Revisions {
     const known = this.#newest?.revision ?? 0;
     let [there, step] = [known, 1];
     for (; await this.#has(there + step); step *= 2) there += step;
-    for (let missing = there + step; missing - there > 1;) {
+    for (let missing = there + step; missing - there > 1; ) {
       const middle = Math.floor((there + missing) / 2);
       if (await this.#has(middle)) there = middle;
       else missing = middle;

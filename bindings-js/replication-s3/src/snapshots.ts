@@ -38,10 +38,13 @@ export class S3Snapshots implements SnapshotStore {
       await bytes.cancel();
       throw taken();
     }
-    const name = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+    const name = [...crypto.getRandomValues(new Uint8Array(16))]
+      .map((byte) => byte.toString(16).padStart(2, '0'))
+      .join('');
     let count = 0;
     const putPart = async (part: Uint8Array): Promise<void> => {
-      if (!await this.#create(partOf(name, count), part, signal)) throw logUnavailable(`part ${count} of the snapshot ${key} was not taken: put it again`);
+      if (!(await this.#create(partOf(name, count), part, signal)))
+        throw logUnavailable(`part ${count} of the snapshot ${key} was not taken: put it again`);
       count++;
     };
     let isNamed = false;
@@ -64,7 +67,10 @@ export class S3Snapshots implements SnapshotStore {
       if (!isNamed) throw taken();
     } catch (error) {
       // Without an answer, the object may name these parts.
-      if (!isNamed) await this.#bucket.deleteAll(Array.from({ length: count + 1 }, (_, at) => partOf(name, at))).catch(() => undefined);
+      if (!isNamed)
+        await this.#bucket
+          .deleteAll(Array.from({ length: count + 1 }, (_, at) => partOf(name, at)))
+          .catch(() => undefined);
       throw error;
     }
   }
@@ -76,19 +82,23 @@ export class S3Snapshots implements SnapshotStore {
     const read = (part: string): Promise<Uint8Array | undefined> => this.#read(part, signal);
     const found = partsIn(head, key);
     let at = 0;
-    return new ReadableStream<Uint8Array>({
-      async pull(controller) {
-        if (at === (found?.count ?? 1)) {
-          controller.close();
-          return;
-        }
-        const bytes = found === undefined ? head.subarray(1) : await read(partOf(found.name, at));
-        if (bytes === undefined) throw logRefused(`part ${at} of the snapshot ${key} is missing: it was deleted meanwhile`);
-        at++;
-        if (bytes.length > 0) controller.enqueue(bytes);
-        else controller.close();
+    return new ReadableStream<Uint8Array>(
+      {
+        async pull(controller) {
+          if (at === (found?.count ?? 1)) {
+            controller.close();
+            return;
+          }
+          const bytes = found === undefined ? head.subarray(1) : await read(partOf(found.name, at));
+          if (bytes === undefined)
+            throw logRefused(`part ${at} of the snapshot ${key} is missing: it was deleted meanwhile`);
+          at++;
+          if (bytes.length > 0) controller.enqueue(bytes);
+          else controller.close();
+        },
       },
-    }, { highWaterMark: 1 });
+      { highWaterMark: 1 },
+    );
   }
 
   async list(prefix: string): Promise<readonly string[]> {
@@ -105,7 +115,8 @@ export class S3Snapshots implements SnapshotStore {
     if (head === undefined) return;
     await this.#bucket.delete(`object/${key}`);
     const found = partsIn(head, key);
-    if (found !== undefined) await this.#bucket.deleteAll(Array.from({ length: found.count }, (_, at) => partOf(found.name, at)));
+    if (found !== undefined)
+      await this.#bucket.deleteAll(Array.from({ length: found.count }, (_, at) => partOf(found.name, at)));
   }
 
   #create(name: string, content: Uint8Array, signal?: AbortSignal): Promise<boolean> {
@@ -129,18 +140,26 @@ export class S3Snapshots implements SnapshotStore {
 
 function partsIn(head: Uint8Array, key: string): { readonly name: string; readonly count: number } | undefined {
   if (head[0] === INLINE) return undefined;
-  if (head[0] !== PARTS) throw logRefused(`the snapshot ${key} has version ${head[0]}, which this driver does not know: update mangrove-kv`);
+  if (head[0] !== PARTS)
+    throw logRefused(`the snapshot ${key} has version ${head[0]}, which this driver does not know: update mangrove-kv`);
   return JSON.parse(new TextDecoder().decode(head.subarray(1))) as { readonly name: string; readonly count: number };
 }
 
 function checkKey(key: string): void {
   if (typeof key !== 'string' || key.length > 500 || !KEY.test(key)) {
-    throw new KvError('KV_INVALID_ARGUMENT', `the key of a snapshot has to be of letters, digits, ".", "_", "=", "-" and "/" between them, not ${JSON.stringify(key)}`);
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `the key of a snapshot has to be of letters, digits, ".", "_", "=", "-" and "/" between them, not ${JSON.stringify(key)}`,
+    );
   }
 }
 
 /** A stream in parts of one size, of which only the last may be smaller. */
-async function* parts(stream: ReadableStream<Uint8Array>, size: number, signal: AbortSignal | undefined): AsyncGenerator<Uint8Array> {
+async function* parts(
+  stream: ReadableStream<Uint8Array>,
+  size: number,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Uint8Array> {
   const reader = stream.getReader();
   let isDone = false;
   try {
@@ -150,7 +169,7 @@ async function* parts(stream: ReadableStream<Uint8Array>, size: number, signal: 
       signal?.throwIfAborted();
       const { done, value } = await reader.read();
       if (done) break;
-      for (let at = 0; at < value.length;) {
+      for (let at = 0; at < value.length; ) {
         const taken = value.subarray(at, at + size - used);
         buffer.set(taken, used);
         used += taken.length;

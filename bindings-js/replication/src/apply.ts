@@ -87,7 +87,8 @@ export class MissingBlobs extends Error {
 }
 
 /** Large values that a record refers to. */
-export const blobsIn = ({ transactions }: RecordBody): BlobOp[] => transactions.flatMap(({ ops }) => ops.filter((op) => op.type === 'blob') as BlobOp[]);
+export const blobsIn = ({ transactions }: RecordBody): BlobOp[] =>
+  transactions.flatMap(({ ops }) => ops.filter((op) => op.type === 'blob') as BlobOp[]);
 
 /** A collection that a record names, unless its declaration means nothing. */
 function tableOf(tables: Tables, state: ReplicaState, { declared }: RecordBody, name: string): Table | undefined {
@@ -126,17 +127,35 @@ interface Pass {
 }
 
 /** Applies records that follow the cursor. One commit: all of it or nothing, and once. */
-export async function applyRecords(tx: Transaction, tables: Tables, before: ReplicaState, records: readonly ReadRecord[], options: ApplyOptions): Promise<{ readonly state: ReplicaState; readonly result: Applied }> {
+export async function applyRecords(
+  tx: Transaction,
+  tables: Tables,
+  before: ReplicaState,
+  records: readonly ReadRecord[],
+  options: ApplyOptions,
+): Promise<{ readonly state: ReplicaState; readonly result: Applied }> {
   const { isGapAccepted = false, blobs = new Map<string, Bytes>(), unusable } = options;
   const model = new Model(tx, tables, before, blobs);
   const [applied, outbox] = [tx.collection(tables.applied), tx.collection(tables.outbox)];
-  const pass: Pass = { state: before, isRenumbered: false, fencedBy: undefined, diverged: undefined, conflicts: [], refused: [], voided: [], gaps: [] };
+  const pass: Pass = {
+    state: before,
+    isRenumbered: false,
+    fencedBy: undefined,
+    diverged: undefined,
+    conflicts: [],
+    refused: [],
+    voided: [],
+    gaps: [],
+  };
   const lasts = new Map<string, AppliedRow>();
-  await model.loadDue(records.reduce((time, { serverTime }) => Math.max(time, serverTime), before.time), before);
+  await model.loadDue(
+    records.reduce((time, { serverTime }) => Math.max(time, serverTime), before.time),
+    before,
+  );
   for (const [index, record] of records.entries()) {
     await tables.pace.rest();
     const device = toHex(record.device);
-    const known = lasts.get(device) ?? await applied.get(device) ?? NOTHING_APPLIED;
+    const known = lasts.get(device) ?? (await applied.get(device)) ?? NOTHING_APPLIED;
     const [last] = known;
     const { position, serverTime, crc } = record;
     const previous = pass.state.cursor.position;
@@ -150,12 +169,22 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Repl
       continue;
     }
     if (position <= previous) {
-      pass.refused.push(new KvError('KV_CORRUPT', `the log has a record at position ${position} behind position ${previous}; it has no effect`));
+      pass.refused.push(
+        new KvError(
+          'KV_CORRUPT',
+          `the log has a record at position ${position} behind position ${previous}; it has no effect`,
+        ),
+      );
       continue;
     }
     const refused = pass.refused.length;
     if (known[2] !== undefined && record.sender !== undefined && record.sender !== known[2]) {
-      pass.refused.push(new KvError('KV_CORRUPT', `the record at position ${position} has no effect: ${record.sender} has sent it under the id ${device}, which is that of ${known[2]}`));
+      pass.refused.push(
+        new KvError(
+          'KV_CORRUPT',
+          `the record at position ${position} has no effect: ${record.sender} has sent it under the id ${device}, which is that of ${known[2]}`,
+        ),
+      );
       pass.state = await setAside(tx, tables, moved, record, pass.refused.at(-1) as KvError);
       if (device !== pass.state.device) continue;
       // A copy of this file uses the id under other credentials, and it was faster.
@@ -166,7 +195,11 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Repl
     const before = record.seq - record.back;
     if (before > last && pass.state.aside === undefined) {
       if (!isGapAccepted) {
-        throw new KvError('KV_REPLICATION_GAP', `the log has record ${record.seq} of device ${device} at position ${position}, but not record ${before} before it; records are missing`, { retryable: true });
+        throw new KvError(
+          'KV_REPLICATION_GAP',
+          `the log has record ${record.seq} of device ${device} at position ${position}, but not record ${before} before it; records are missing`,
+          { retryable: true },
+        );
       }
       pass.gaps.push({ device, from: last + 1, to: before });
     }
@@ -183,13 +216,27 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Repl
     if (record.flags & CHECK && body !== undefined && !isMine) compare(model, pass, previous, position, body);
     pass.state = advance(model, pass.state, timeOf({ serverTime, isSealed: record.isSealed, body }));
     if (body !== undefined) {
-      const whole = { position, serverTime, flags: record.flags, device: record.device, body, previous, isSealed: record.isSealed, isMine };
+      const whole = {
+        position,
+        serverTime,
+        flags: record.flags,
+        device: record.device,
+        body,
+        previous,
+        isSealed: record.isSealed,
+        isMine,
+      };
       if (record.flags & REPAIR) await confirmRepaired(tx, tables, pass.state, body);
       if (!isInPlace(whole)) await refuse(tx, tables, pass, whole, ticket);
-      else if ((record.flags & CHECK) === 0) await foldWhole(model, tables, pass, whole, index, blobs, unusable?.get(position));
+      else if ((record.flags & CHECK) === 0)
+        await foldWhole(model, tables, pass, whole, index, blobs, unusable?.get(position));
     }
     for (const error of pass.refused.slice(refused)) {
-      if (isMine && error.code === 'KV_VERSION_UNSUPPORTED') throw new KvError(error.code, `this version of the package does not understand record ${record.seq}, which a newer one has sent from this database: use that one`);
+      if (isMine && error.code === 'KV_VERSION_UNSUPPORTED')
+        throw new KvError(
+          error.code,
+          `this version of the package does not understand record ${record.seq}, which a newer one has sent from this database: use that one`,
+        );
       pass.state = await setAside(tx, tables, pass.state, record, error);
     }
     if (isMine) await confirm(tx, tables, pass, record, ticket, isCut === true);
@@ -197,15 +244,29 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Repl
   tables.defer(applied.setMany([...lasts]));
   const conflicts: RawConflict[] = [];
   // Entries are still what this device wrote.
-  for (const { row, theirs } of pass.conflicts) conflicts.push({ collection: row.table.name, key: row.key, mine: await model.entryOf(row), theirs });
+  for (const { row, theirs } of pass.conflicts)
+    conflicts.push({ collection: row.table.name, key: row.key, mine: await model.entryOf(row), theirs });
   const { isRenumbered, gaps, refused, voided, diverged, fencedBy } = pass;
-  return { state: await model.save(pass.state), result: { conflicts, isRenumbered, gaps, refused, voided, diverged, fencedBy } };
+  return {
+    state: await model.save(pass.state),
+    result: { conflicts, isRenumbered, gaps, refused, voided, diverged, fencedBy },
+  };
 }
 
-async function foldWhole(model: Model, tables: Tables, pass: Pass, record: FoldedRecord, index: number, blobs: Map<string, Bytes>, unusable: KvError | undefined): Promise<void> {
+async function foldWhole(
+  model: Model,
+  tables: Tables,
+  pass: Pass,
+  record: FoldedRecord,
+  index: number,
+  blobs: Map<string, Bytes>,
+  unusable: KvError | undefined,
+): Promise<void> {
   const { body, isMine } = record;
   await loadWritten(model, tables, pass.state, body);
-  const needed = blobsIn(body).filter((op) => !blobs.has(toHexBytes(op.hash)) && isNeeded(model, tables, pass.state, body, op, isMine));
+  const needed = blobsIn(body).filter(
+    (op) => !blobs.has(toHexBytes(op.hash)) && isNeeded(model, tables, pass.state, body, op, isMine),
+  );
   const missing: BlobOp[] = [];
   for (const op of needed) {
     const value = isMine ? await ownValue(model, tables, pass.state, body, op) : undefined;
@@ -244,12 +305,24 @@ function compare(model: Model, pass: Pass, previous: number, position: number, b
 }
 
 /** The servers have taken a record that had to follow another one than it does. */
-async function refuse(tx: Transaction, tables: Tables, pass: Pass, { position, device, previous }: FoldedRecord, ticket: number | undefined): Promise<void> {
-  pass.refused.push(new KvError('KV_CORRUPT', `the record at position ${position} of device ${toHex(device)} has no effect: it follows position ${previous}, which its writer had not read. The servers should have refused it`));
+async function refuse(
+  tx: Transaction,
+  tables: Tables,
+  pass: Pass,
+  { position, device, previous }: FoldedRecord,
+  ticket: number | undefined,
+): Promise<void> {
+  pass.refused.push(
+    new KvError(
+      'KV_CORRUPT',
+      `the record at position ${position} of device ${toHex(device)} has no effect: it follows position ${previous}, which its writer had not read. The servers should have refused it`,
+    ),
+  );
   if (ticket === undefined) return;
   pass.voided.push(ticket);
   const offered = tx.collection(tables.offered);
-  for (const [id, row] of await offered.entries().toArray()) if (row.ticket === ticket) await offered.set(id, { ...row, isRefused: true });
+  for (const [id, row] of await offered.entries().toArray())
+    if (row.ticket === ticket) await offered.set(id, { ...row, isRefused: true });
 }
 
 /**
@@ -257,22 +330,35 @@ async function refuse(tx: Transaction, tables: Tables, pass: Pass, { position, d
  * later start has its large values, that one reads the log again; until then nobody may take this device's
  * base for what the log says.
  */
-async function setAside(tx: Transaction, tables: Tables, state: ReplicaState, { position, raw }: ReadRecord, { code, message }: KvError): Promise<ReplicaState> {
+async function setAside(
+  tx: Transaction,
+  tables: Tables,
+  state: ReplicaState,
+  { position, raw }: ReadRecord,
+  { code, message }: KvError,
+): Promise<ReplicaState> {
   const rows = tx.collection(tables.aside);
   await rows.set(position, { code, message, record: raw });
-  if (await rows.size > MAX_ASIDE) await rows.deleteMany(await rows.keys({ limit: 1 }).toArray());
+  if ((await rows.size) > MAX_ASIDE) await rows.deleteMany(await rows.keys({ limit: 1 }).toArray());
   if (code === 'KV_NOT_FOUND') return { ...state, aside: INCOMPLETE };
   return code === 'KV_VERSION_UNSUPPORTED' ? { ...state, aside: state.aside ?? UNDERSTANDING } : state;
 }
 
 /** A record of this device has come back: it leaves the outbox. What the log has lost before it is to be sent again. */
-async function confirm(tx: Transaction, tables: Tables, pass: Pass, record: ReadRecord, ticket: number, isCut: boolean): Promise<void> {
+async function confirm(
+  tx: Transaction,
+  tables: Tables,
+  pass: Pass,
+  record: ReadRecord,
+  ticket: number,
+  isCut: boolean,
+): Promise<void> {
   const outbox = tx.collection(tables.outbox);
   // Parts stay until all of them are there: if one is lost, all of them are sent again.
   const { index, left } = partOf(record);
   const first = ticket - index;
   if (left === 0 && !isCut) await outbox.clear({ gte: first, lte: ticket });
-  const [oldest] = await outbox.first() ?? [ticket];
+  const [oldest] = (await outbox.first()) ?? [ticket];
   const last = isCut ? ticket : first - 1;
   if (oldest > last) return;
   pass.state = await renumber(tx, tables, pass.state, oldest, last);
@@ -280,17 +366,32 @@ async function confirm(tx: Transaction, tables: Tables, pass: Pass, record: Read
 }
 
 /** A strict record that was in the log until that lost it, and that another device has put back: it has its effect. */
-async function confirmRepaired(tx: Transaction, tables: Tables, { device, formers }: ReplicaState, { transactions }: RecordBody): Promise<void> {
+async function confirmRepaired(
+  tx: Transaction,
+  tables: Tables,
+  { device, formers }: ReplicaState,
+  { transactions }: RecordBody,
+): Promise<void> {
   const outbox = tx.collection(tables.outbox);
-  const [ticket, bytes] = await outbox.first() ?? [];
+  const [ticket, bytes] = (await outbox.first()) ?? [];
   if (ticket === undefined || bytes === undefined || decodeOutbox(bytes).expect === undefined) return;
   const isMine = (id: bigint): boolean => [device, ...formers.map((former) => former.device)].includes(toHex(id));
-  const isBack = transactions.some(({ ops }) => ops.some((op) => op.type !== 'clear' && op.stamp?.isStrict === true && op.stamp.n === ticket && isMine(op.stamp.device)));
+  const isBack = transactions.some(({ ops }) =>
+    ops.some(
+      (op) => op.type !== 'clear' && op.stamp?.isStrict === true && op.stamp.n === ticket && isMine(op.stamp.device),
+    ),
+  );
   if (isBack) await outbox.delete(ticket);
 }
 
 /** The device that wrote a value has it as its entry, until it writes another one. */
-async function ownValue(model: Model, tables: Tables, state: ReplicaState, body: RecordBody, op: BlobOp): Promise<Bytes | undefined> {
+async function ownValue(
+  model: Model,
+  tables: Tables,
+  state: ReplicaState,
+  body: RecordBody,
+  op: BlobOp,
+): Promise<Bytes | undefined> {
   const table = tableOf(tables, state, body, op.collection);
   const row = table && model.row(table, op.key);
   const entry = row?.pending?.n === body.n ? await model.entryOf(row) : null;
@@ -298,10 +399,23 @@ async function ownValue(model: Model, tables: Tables, state: ReplicaState, body:
 }
 
 /** Whether a value has to be kept, or become the entry. */
-function isNeeded(model: Model, tables: Tables, state: ReplicaState, body: RecordBody, op: BlobOp, isMine: boolean): boolean {
+function isNeeded(
+  model: Model,
+  tables: Tables,
+  state: ReplicaState,
+  body: RecordBody,
+  op: BlobOp,
+  isMine: boolean,
+): boolean {
   const table = tableOf(tables, state, body, op.collection);
   if (table === undefined) return false;
-  return !isMine || op.expiresAt !== 0 || table.data === undefined || state.history !== state.settled || model.row(table, op.key).pending?.n !== body.n;
+  return (
+    !isMine ||
+    op.expiresAt !== 0 ||
+    table.data === undefined ||
+    state.history !== state.settled ||
+    model.row(table, op.key).pending?.n !== body.n
+  );
 }
 
 /** This program would take the bytes of others for something else, and they its own. */
@@ -325,11 +439,19 @@ function readPart(bytes: Bytes, time: number): Bytes | undefined {
 /** Parts stay until the last one comes. Those whose writer is gone are forgotten. */
 async function forgetParts(tx: Transaction, tables: Tables, time: number): Promise<void> {
   const chunks = tx.collection(tables.chunks);
-  for (const [at, bytes] of await chunks.entries().toArray()) if (readPart(bytes, time) === undefined) await chunks.delete(at);
+  for (const [at, bytes] of await chunks.entries().toArray())
+    if (readPart(bytes, time) === undefined) await chunks.delete(at);
 }
 
 /** What a record says, or completes; no body: more parts follow, the record `isCut` because one is missing, or it means nothing. */
-async function bodyOf(tx: Transaction, tables: Tables, state: ReplicaState, device: string, record: ReadRecord, refused: KvError[]): Promise<{ readonly body?: RecordBody; readonly isCut?: true }> {
+async function bodyOf(
+  tx: Transaction,
+  tables: Tables,
+  state: ReplicaState,
+  device: string,
+  record: ReadRecord,
+  refused: KvError[],
+): Promise<{ readonly body?: RecordBody; readonly isCut?: true }> {
   const chunks = tx.collection(tables.chunks);
   // What the servers say of a sealed part nothing but the whole body could confirm.
   const time = record.isSealed ? state.time : Math.max(state.time, record.serverTime);
@@ -356,7 +478,12 @@ async function bodyOf(tx: Transaction, tables: Tables, state: ReplicaState, devi
   } catch (error) {
     const { code, message } = error as KvError;
     if (code !== 'KV_CORRUPT' && code !== 'KV_KEY_TOO_LARGE' && code !== 'KV_VERSION_UNSUPPORTED') throw error;
-    refused.push(new KvError(code, `the record at position ${record.position}, number ${record.seq} of device ${device}, has no effect here: ${message}`));
+    refused.push(
+      new KvError(
+        code,
+        `the record at position ${record.position}, number ${record.seq} of device ${device}, has no effect here: ${message}`,
+      ),
+    );
     return {};
   }
 }
@@ -366,7 +493,10 @@ async function checkKeys(tables: Tables, { transactions }: RecordBody): Promise<
   for (const { ops } of transactions) {
     for (const op of ops) {
       if (op.type === 'clear' || op.key.length <= maxBytes) continue;
-      throw new KvError('KV_KEY_TOO_LARGE', `a key of ${op.key.length} bytes in collection ${JSON.stringify(op.collection)}, and this database takes ${maxBytes}; a larger \`nodeBytes\` takes longer ones`);
+      throw new KvError(
+        'KV_KEY_TOO_LARGE',
+        `a key of ${op.key.length} bytes in collection ${JSON.stringify(op.collection)}, and this database takes ${maxBytes}; a larger \`nodeBytes\` takes longer ones`,
+      );
     }
   }
 }

@@ -126,7 +126,8 @@ export class ByteSource {
     for (let scale = 1; ; scale *= 0x80) {
       const byte = this.u8();
       value += (byte & 0x7f) * scale;
-      if (!Number.isSafeInteger(value)) throw new KvError('KV_CORRUPT', 'a number in a replication record is out of range');
+      if (!Number.isSafeInteger(value))
+        throw new KvError('KV_CORRUPT', 'a number in a replication record is out of range');
       if (byte < 0x80) return value;
     }
   }
@@ -177,7 +178,8 @@ const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, index) => {
 /** CRC-32C of bytes, or of what has the checksum `before` and these bytes after it. */
 export function crc32c(bytes: Uint8Array, before = 0): number {
   let crc = ~before;
-  for (let at = 0; at < bytes.length; at++) crc = (crc >>> 8) ^ (CRC_TABLE[(crc ^ (bytes[at] as number)) & 0xff] as number);
+  for (let at = 0; at < bytes.length; at++)
+    crc = (crc >>> 8) ^ (CRC_TABLE[(crc ^ (bytes[at] as number)) & 0xff] as number);
   return (crc ^ 0xffff_ffff) >>> 0;
 }
 
@@ -195,5 +197,7 @@ export function concat(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
 export const toHex = (id: bigint): string => id.toString(16).padStart(16, '0');
 export const fromHex = (text: string): bigint => BigInt(`0x${text}`);
 
-export const toHexBytes = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
-export const fromHexBytes = (text: string): Uint8Array<ArrayBuffer> => Uint8Array.from({ length: text.length / 2 }, (_, at) => Number.parseInt(text.slice(2 * at, 2 * at + 2), 16));
+export const toHexBytes = (bytes: Uint8Array): string =>
+  Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+export const fromHexBytes = (text: string): Uint8Array<ArrayBuffer> =>
+  Uint8Array.from({ length: text.length / 2 }, (_, at) => Number.parseInt(text.slice(2 * at, 2 * at + 2), 16));

@@ -72,7 +72,11 @@ class Capture {
   }
 
   set(row: Row, value: NonNullable<BaseValue>): void {
-    this.#add(row.table, { type: 'set', collection: row.table.name, key: row.key, value: value.value, expiresAt: value.expiresAt }, row.key.length + value.value.length);
+    this.#add(
+      row.table,
+      { type: 'set', collection: row.table.name, key: row.key, value: value.value, expiresAt: value.expiresAt },
+      row.key.length + value.value.length,
+    );
     row.capture(this.n, value);
   }
 
@@ -90,7 +94,8 @@ class Capture {
       isEffective = true;
       // A clear leaves no tombstone where nothing is: an own record that the log has lost may come again behind
       // it, and others put back what was there before a loss.
-      if (row.former !== undefined || (row.pending !== undefined && row.pending.n !== this.n)) this.#add(table, { type: 'delete', collection: table.name, key: row.key }, row.key.length);
+      if (row.former !== undefined || (row.pending !== undefined && row.pending.n !== this.n))
+        this.#add(table, { type: 'delete', collection: table.name, key: row.key }, row.key.length);
       row.capture(this.n, null);
     }
     if (isEffective) this.#add(table, { type: 'clear', collection: table.name, lower, upper }, 0);
@@ -107,7 +112,13 @@ class Capture {
   /** Puts the record into the outbox. */
   async save(tx: Transaction, state: ReplicaState, blobs: BlobMaker | undefined): Promise<ReplicaState> {
     if (this.isEmpty) return state;
-    const nextTicket = await putRecord(tx, this.#tables, 0, { n: this.n, declared: this.#declared, transactions: this.#transactions }, blobs);
+    const nextTicket = await putRecord(
+      tx,
+      this.#tables,
+      0,
+      { n: this.n, declared: this.#declared, transactions: this.#transactions },
+      blobs,
+    );
     return { ...state, nextTicket, hlc: toHex(this.hlc) };
   }
 }
@@ -118,7 +129,12 @@ function isThere({ pending, former, isLive }: Row): boolean {
 }
 
 /** Reads the rows that commits write. */
-async function loadWritten(model: Model, tables: Tables, state: ReplicaState, commits: readonly LocalCommit[]): Promise<void> {
+async function loadWritten(
+  model: Model,
+  tables: Tables,
+  state: ReplicaState,
+  commits: readonly LocalCommit[],
+): Promise<void> {
   const points: { table: Table; key: Bytes }[] = [];
   for (const commit of commits) {
     if (commit.isOwn) continue;
@@ -139,7 +155,7 @@ async function loadWritten(model: Model, tables: Tables, state: ReplicaState, co
 /** A clock that was ahead is right again: what it has removed too early comes back. */
 async function revive(model: Model, state: ReplicaState, now: number, until: number): Promise<void> {
   for (const row of await model.loadExpiring(now, until, state)) {
-    if (row.isLive && row.pending === undefined && await model.versionOf(row) === undefined) row.revive();
+    if (row.isLive && row.pending === undefined && (await model.versionOf(row)) === undefined) row.revive();
   }
 }
 
@@ -147,17 +163,33 @@ async function revive(model: Model, state: ReplicaState, now: number, until: num
  * A clear of a range conflicts with writes to the keys that were there. One of replication that adds a key may
  * have its snapshot before the clear and its place behind it: then the clear has not removed that.
  */
-async function writtenBehind(model: Model, table: Table, lower: KeyBound, upper: KeyBound, version: number, commits: readonly LocalCommit[]): Promise<ReadonlySet<Row>> {
+async function writtenBehind(
+  model: Model,
+  table: Table,
+  lower: KeyBound,
+  upper: KeyBound,
+  version: number,
+  commits: readonly LocalCommit[],
+): Promise<ReadonlySet<Row>> {
   const found = new Set<Row>();
-  if (table.data === undefined || !commits.some((other) => other.isOwn === true && other.version > version)) return found;
+  if (table.data === undefined || !commits.some((other) => other.isOwn === true && other.version > version))
+    return found;
   for (const row of model.within(table, lower, upper)) {
-    if (!row.isStrict && row.pending === undefined && row.isLive && (await model.versionOf(row) ?? 0) > version) found.add(row);
+    if (!row.isStrict && row.pending === undefined && row.isLive && ((await model.versionOf(row)) ?? 0) > version)
+      found.add(row);
   }
   return found;
 }
 
 /** Puts commits into the outbox, in one record or more. What went past replication in mode "strict" is undone. */
-export async function captureCommits(tx: Transaction, tables: Tables, before: ReplicaState, commits: readonly LocalCommit[], now: number, blobs: BlobMaker | undefined): Promise<Captured> {
+export async function captureCommits(
+  tx: Transaction,
+  tables: Tables,
+  before: ReplicaState,
+  commits: readonly LocalCommit[],
+  now: number,
+  blobs: BlobMaker | undefined,
+): Promise<Captured> {
   const model = new Model(tx, tables, before);
   await loadWritten(model, tables, before, commits);
   const violations: KvError[] = [];
@@ -182,7 +214,8 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Re
     let violated: { table: Table; key: Bytes | undefined } | undefined;
     for (const change of commit.changes) {
       if (tables.pace.isDue) await tables.pace.rest();
-      if (change.type === 'rename' && (tables.byName.has(change.collection) || tables.byName.has(change.to))) isRescanNeeded = true;
+      if (change.type === 'rename' && (tables.byName.has(change.collection) || tables.byName.has(change.to)))
+        isRescanNeeded = true;
       const table = tables.capturing(state, change.collection);
       if (table === undefined || change.type === 'rename') continue;
       if (change.type === 'set' || change.type === 'delete') {
@@ -201,7 +234,8 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Re
         continue;
       }
       const { lower, upper } = toBounds(change.type === 'clear' ? change.range : {});
-      if (table.modes.has('merge')) capture.clear(table, lower, upper, await writtenBehind(model, table, lower, upper, commit.version, commits));
+      if (table.modes.has('merge'))
+        capture.clear(table, lower, upper, await writtenBehind(model, table, lower, upper, commit.version, commits));
       for (const row of table.data === undefined ? [] : model.within(table, lower, upper)) {
         if (!row.isStrict) continue;
         if (isThere(row)) violated = { table, key: undefined };
@@ -215,7 +249,13 @@ export async function captureCommits(tx: Transaction, tables: Tables, before: Re
     capture = new Capture(tables, model, state, now);
   }
   state = await capture.save(tx, state, blobs);
-  if (state !== before || violations.length > 0 || removedUntil !== before.removedUntil || drained - before.drained > NOTED_COMMITS) state = { ...await model.save(state), drained, drainedBase, removedUntil };
+  if (
+    state !== before ||
+    violations.length > 0 ||
+    removedUntil !== before.removedUntil ||
+    drained - before.drained > NOTED_COMMITS
+  )
+    state = { ...(await model.save(state)), drained, drainedBase, removedUntil };
   return { state, count, drained, base: drainedBase, violations, isRescanNeeded };
 }
 
@@ -231,7 +271,15 @@ export interface Found {
 }
 
 /** Puts what a comparison found into the outbox; in strict mode it is undone. */
-export async function captureFound(tx: Transaction, tables: Tables, before: ReplicaState, found: readonly Found[], base: number, now: number, blobs: BlobMaker | undefined): Promise<{ readonly state: ReplicaState; readonly violations: readonly KvError[] }> {
+export async function captureFound(
+  tx: Transaction,
+  tables: Tables,
+  before: ReplicaState,
+  found: readonly Found[],
+  base: number,
+  now: number,
+  blobs: BlobMaker | undefined,
+): Promise<{ readonly state: ReplicaState; readonly violations: readonly KvError[] }> {
   const model = new Model(tx, tables, before);
   await model.load(found);
   const capture = new Capture(tables, model, before, now);
@@ -241,7 +289,10 @@ export async function captureFound(tx: Transaction, tables: Tables, before: Repl
     if (what === 'lost') row.restore();
     else if (row.isStrict) {
       if (isFirst && row.base === undefined && value !== null) {
-        throw new KvError('KV_REPLICATION_MODE', `collection ${JSON.stringify(table.name)} has entries from before it was replicated, such as ${describe(table, key)}; in mode "strict" all have to be written by replication.transaction: move them to another collection first`);
+        throw new KvError(
+          'KV_REPLICATION_MODE',
+          `collection ${JSON.stringify(table.name)} has entries from before it was replicated, such as ${describe(table, key)}; in mode "strict" all have to be written by replication.transaction: move them to another collection first`,
+        );
       }
       row.restore();
       violations.push(modeError(table, key));
@@ -263,5 +314,8 @@ function describe(table: Table, key: Bytes): string {
 
 function modeError(table: Table, key: Bytes | undefined): KvError {
   const what = key === undefined ? 'a range' : describe(table, key);
-  return new KvError('KV_REPLICATION_MODE', `${what} of collection ${JSON.stringify(table.name)} was written without replication.transaction, which its mode "strict" requires; the write was undone`);
+  return new KvError(
+    'KV_REPLICATION_MODE',
+    `${what} of collection ${JSON.stringify(table.name)} was written without replication.transaction, which its mode "strict" requires; the write was undone`,
+  );
 }

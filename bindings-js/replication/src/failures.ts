@@ -4,7 +4,9 @@ import type { PlainError } from 'mangrove-kv/internal';
 
 export function toKvError(error: unknown): KvError {
   if ((error as Partial<KvError> | undefined)?.name === 'KvError') return error as KvError;
-  return new KvError('KV_IO', `replication failed: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+  return new KvError('KV_IO', `replication failed: ${error instanceof Error ? error.message : String(error)}`, {
+    cause: error,
+  });
 }
 
 /** In the form that crosses tabs. */

@@ -46,7 +46,11 @@ export interface FoldedRecord {
  * The time of a record, by which entries expire. The servers of sealed records cannot hasten it, nor
  * can a device whose clock is ahead.
  */
-export function timeOf({ serverTime, isSealed, body }: Pick<FoldedRecord, 'serverTime' | 'isSealed'> & { readonly body: RecordBody | undefined }): number {
+export function timeOf({
+  serverTime,
+  isSealed,
+  body,
+}: Pick<FoldedRecord, 'serverTime' | 'isSealed'> & { readonly body: RecordBody | undefined }): number {
   if (!isSealed) return serverTime;
   const written = body?.transactions.reduce((latest, { hlc }) => Math.max(latest, toMs(hlc)), 0) ?? 0;
   return Math.min(serverTime, written + MAX_AHEAD_MS);
@@ -131,16 +135,37 @@ export function fold(view: View, state: ReplicaState, record: FoldedRecord, mine
     const isGone = value !== null && value.expiresAt !== 0 && value.expiresAt <= state.time;
     // What is read once more was told before.
     const isTold = row.table.data === undefined || (!row.isMaterial && position <= state.readBefore);
-    const isLost = before !== undefined && mine.has(before.stamp.device) && !isMine && !isRepair && row.pending === undefined && !isTold && write.base < before.stamp.position;
+    const isLost =
+      before !== undefined &&
+      mine.has(before.stamp.device) &&
+      !isMine &&
+      !isRepair &&
+      row.pending === undefined &&
+      !isTold &&
+      write.base < before.stamp.position;
     if (isLost && before.stamp.check !== (isGone ? 0 : check)) conflicts.push({ row, theirs: isGone ? null : value });
-    const stamp = { ...winner, position, isDead: value === null || isGone, expiresAt: isGone ? 0 : value?.expiresAt ?? 0, check: isGone ? 0 : check };
+    const stamp = {
+      ...winner,
+      position,
+      isDead: value === null || isGone,
+      expiresAt: isGone ? 0 : (value?.expiresAt ?? 0),
+      check: isGone ? 0 : check,
+    };
     // Over a write of an earlier record the entry has another one, which may lose: the device may have got a new id since.
     row.accept(stamp, isGone ? null : value, isMine && !isRepair && row.pending?.n === n);
   };
 
   const touched = new Set<Row>();
   for (const { base, hlc: h, ops } of transactions) {
-    const common = { h: limited(h), device, n, base: flags & UNBASED ? 0 : base, position, isStrict: mode === 'strict', isRepair };
+    const common = {
+      h: limited(h),
+      device,
+      n,
+      base: flags & UNBASED ? 0 : base,
+      position,
+      isStrict: mode === 'strict',
+      isRepair,
+    };
     for (const op of ops) {
       if (!names.has(op.collection)) continue;
       const table = view.table(op.collection, declared[op.collection] as string);
@@ -170,7 +195,10 @@ export function fold(view: View, state: ReplicaState, record: FoldedRecord, mine
 
 const NO_BYTES = new Uint8Array(0);
 
-function valueOf(view: View, op: Exclude<ReplicationOp, { readonly type: 'clear' }>): { readonly value: BaseValue; readonly check: number } {
+function valueOf(
+  view: View,
+  op: Exclude<ReplicationOp, { readonly type: 'clear' }>,
+): { readonly value: BaseValue; readonly check: number } {
   if (op.type === 'delete') return { value: null, check: 0 };
   if (op.type === 'set') return { value: { value: op.value, expiresAt: op.expiresAt }, check: checkOfBytes(op.value) };
   return { value: { value: view.value(op.hash) ?? NO_BYTES, expiresAt: op.expiresAt }, check: op.check };
@@ -180,7 +208,11 @@ function valueOf(view: View, op: Exclude<ReplicationOp, { readonly type: 'clear'
  * The first record that names a collection decides its codecs and modes. Operations of a device that
  * declares others have no effect: their bytes would mean something else.
  */
-function declare(before: ReplicaState['declared'], given: ReadonlyMap<string, string>, { position, device }: FoldedRecord): { readonly declared: ReplicaState['declared']; readonly refused: KvError[]; readonly names: ReadonlySet<string> } {
+function declare(
+  before: ReplicaState['declared'],
+  given: ReadonlyMap<string, string>,
+  { position, device }: FoldedRecord,
+): { readonly declared: ReplicaState['declared']; readonly refused: KvError[]; readonly names: ReadonlySet<string> } {
   const refused: KvError[] = [];
   const names = new Set<string>();
   let declared = before;
@@ -191,8 +223,16 @@ function declare(before: ReplicaState['declared'], given: ReadonlyMap<string, st
       names.add(name);
     } else if (known === declaration) names.add(name);
     else {
-      const what = known === undefined ? `has a name that is too long, or is declared by ${declaration.length} bytes that mean nothing (at most ${MAX_DECLARATION})` : `is declared as ${declaration}, and the log has it as ${known}`;
-      refused.push(new KvError('KV_REPLICATION_MODE', `collection ${JSON.stringify(name)} ${what}: the operations on it in the record at position ${position} of device ${device.toString(16)} have no effect; open it with the same codecs and modes on all devices`));
+      const what =
+        known === undefined
+          ? `has a name that is too long, or is declared by ${declaration.length} bytes that mean nothing (at most ${MAX_DECLARATION})`
+          : `is declared as ${declaration}, and the log has it as ${known}`;
+      refused.push(
+        new KvError(
+          'KV_REPLICATION_MODE',
+          `collection ${JSON.stringify(name)} ${what}: the operations on it in the record at position ${position} of device ${device.toString(16)} have no effect; open it with the same codecs and modes on all devices`,
+        ),
+      );
     }
   }
   return { declared, refused, names };

@@ -78,7 +78,7 @@ export class Incoming {
       if ((await this.#local.recall()).rejoin !== undefined) await conclude(this.#context);
       if (connections !== this.#link.connections) return true;
       this.#link.isCaughtUp = this.#isAtEnd = true;
-      if (await this.#local.pending() === 0) {
+      if ((await this.#local.pending()) === 0) {
         this.#unseen = 0;
         this.#link.acknowledged.clear();
       } else if (this.#link.sent > 0) await this.#findLost(cursor.position);
@@ -98,7 +98,7 @@ export class Incoming {
       }
     }
     if (records.length === 0) throw failure;
-    for (let after = cursor.position; records.length > 0;) {
+    for (let after = cursor.position; records.length > 0; ) {
       const step = await this.#apply(after, records, signal);
       if (step === undefined) return true;
       for (const { position } of records.slice(0, step.count)) {
@@ -111,7 +111,8 @@ export class Incoming {
       records = records.slice(step.count);
     }
     // Others may write without pause: then no read finds nothing. What ends a rejoin has to be certain.
-    const isEnd = logged.length < READ_RECORDS && failure === undefined && (await this.#local.recall()).rejoin === undefined;
+    const isEnd =
+      logged.length < READ_RECORDS && failure === undefined && (await this.#local.recall()).rejoin === undefined;
     if (isEnd && connections === this.#link.connections) this.#link.isCaughtUp = this.#isAtEnd = true;
     return true;
   }
@@ -125,8 +126,8 @@ export class Incoming {
     this.#unseen++;
     const { outbox, applied } = this.#local.tables;
     // Parts that have come back stay in the outbox until all of them have.
-    const [last] = await applied.get((await this.#local.recall()).device) ?? NOTHING_APPLIED;
-    const [oldest] = await outbox.first({ gt: last }) ?? [];
+    const [last] = (await applied.get((await this.#local.recall()).device)) ?? NOTHING_APPLIED;
+    const [oldest] = (await outbox.first({ gt: last })) ?? [];
     if (oldest === undefined) return;
     const isLong = this.#unseen % (3 * MAX_UNSEEN) === 0;
     if (!isLong && (this.#link.positionOf(oldest) ?? Infinity) > end) {
@@ -143,7 +144,16 @@ export class Incoming {
       const isBack = (ticket: number): boolean => (this.#link.acknowledged.get(ticket) ?? Infinity) > end;
       const kept = isLong ? -1 : rows.findIndex(([ticket]) => isBack(ticket));
       const [to, newest] = rows.at(kept < 0 ? -1 : kept - 1) as readonly [number, Bytes];
-      return { state: await renumber(tx, this.#local.tables, state, first - partOf(row).index, to + partOf(decodeOutbox(newest)).left), result: true };
+      return {
+        state: await renumber(
+          tx,
+          this.#local.tables,
+          state,
+          first - partOf(row).index,
+          to + partOf(decodeOutbox(newest)).left,
+        ),
+        result: true,
+      };
     });
     if (isLost) this.#link.sendAgain();
   }
@@ -154,7 +164,12 @@ export class Incoming {
     if (isRenumbered) this.#link.sendAgain();
     if (conflicts.length > 0) this.#context.events.conflicts(conflicts);
     for (const { device, from, to } of gaps) {
-      this.#context.events.alarm(new KvError('KV_REPLICATION_GAP', `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`));
+      this.#context.events.alarm(
+        new KvError(
+          'KV_REPLICATION_GAP',
+          `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`,
+        ),
+      );
     }
     // Its own one comes again, under an earlier id, when the log is read once more.
     if (fencedBy !== undefined && this.#link.isOwner && fencedBy !== this.#link.fence) this.#link.isFenced = true;
@@ -169,9 +184,24 @@ export class Incoming {
       const isUnknown = code === 'KV_VERSION_UNSUPPORTED';
       if (!isUnknown && code !== 'KV_CORRUPT') throw error;
       // Another server may have it undamaged; a copy is what it is.
-      if (!isUnknown && !this.#isSettled(position, record)) throw this.#options.isCopy ? error : logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
+      if (!isUnknown && !this.#isSettled(position, record))
+        throw this.#options.isCopy
+          ? error
+          : logUnavailable(`the record at position ${position} of the log cannot be read; it is read again`, error);
       alarms.set(position, error as KvError);
-      return { raw: record, unread: error as KvError, position, serverTime, crc: crcOf(record), flags: 0, device: 0n, seq: 0, back: 0, isSealed: false, body: new Uint8Array(0) };
+      return {
+        raw: record,
+        unread: error as KvError,
+        position,
+        serverTime,
+        crc: crcOf(record),
+        flags: 0,
+        device: 0n,
+        seq: 0,
+        back: 0,
+        isSealed: false,
+        body: new Uint8Array(0),
+      };
     }
   }
 
@@ -179,28 +209,41 @@ export class Incoming {
    * Applies records after a position, in one commit: all, or as many as there is memory for their
    * large values. Undefined if the cursor is not there any more: another tab took over.
    */
-  async #apply(after: Position, records: readonly ReadRecord[], signal: AbortSignal | undefined): Promise<{ readonly applied: Applied; readonly count: number; readonly diverged: Position | undefined } | undefined> {
+  async #apply(
+    after: Position,
+    records: readonly ReadRecord[],
+    signal: AbortSignal | undefined,
+  ): Promise<
+    { readonly applied: Applied; readonly count: number; readonly diverged: Position | undefined } | undefined
+  > {
     const { tables } = this.#local;
     const blobs = new Map<string, Bytes>();
     const unusable = new Map<Position, KvError>();
     let batch = records;
-    for (let isGapAccepted = false; ;) {
+    for (let isGapAccepted = false; ; ) {
       try {
         return await this.#context.advance('relaxed', async (tx, state) => {
           if (state.cursor.position !== after) return { state, result: undefined };
-          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, { blobs, unusable, isGapAccepted });
+          const { state: next, result: applied } = await applyRecords(tx, tables, state, batch, {
+            blobs,
+            unusable,
+            isGapAccepted,
+          });
           await this.#keepConflicts(tx, state, applied.conflicts);
           return { state: next, result: { applied, count: batch.length, diverged: state.diverged } };
         });
       } catch (error) {
         if (error instanceof MissingBlobs) {
-          const fetch = (hash: Bytes): Promise<Bytes> => this.#context.wire.fetchBlob(this.#context.snapshots, hash, signal);
+          const fetch = (hash: Bytes): Promise<Bytes> =>
+            this.#context.wire.fetchBlob(this.#context.snapshots, hash, signal);
           // The records before come first: once they are applied, they are not applied again.
-          const count = error.index || await fetchBlobs(await this.#local.state(), batch, error.ops, fetch, blobs).catch((failure: unknown) => {
-            const { position } = batch[0] as ReadRecord;
-            unusable.set(position, this.#unusable(position, failure));
-            return batch.length;
-          });
+          const count =
+            error.index ||
+            (await fetchBlobs(await this.#local.state(), batch, error.ops, fetch, blobs).catch((failure: unknown) => {
+              const { position } = batch[0] as ReadRecord;
+              unusable.set(position, this.#unusable(position, failure));
+              return batch.length;
+            }));
           batch = batch.slice(0, count);
         } else {
           if ((error as Partial<KvError>).code !== 'KV_REPLICATION_GAP' || isGapAccepted) throw error;
@@ -216,13 +259,22 @@ export class Incoming {
   #unusable(position: Position, failure: unknown): KvError {
     const { code, message } = failure as KvError;
     if ((code !== 'KV_NOT_FOUND' && code !== 'KV_CORRUPT') || this.#options.isCopy) throw failure;
-    if (!this.#isLastAttempt(`value at ${position}`)) throw logUnavailable(`a large value of the record at position ${position} cannot be read; it is read again`, failure);
-    return new KvError('KV_NOT_FOUND', `the record at position ${position} has no effect here until its large value can be read: ${message}; put it there and start replication again`);
+    if (!this.#isLastAttempt(`value at ${position}`))
+      throw logUnavailable(
+        `a large value of the record at position ${position} cannot be read; it is read again`,
+        failure,
+      );
+    return new KvError(
+      'KV_NOT_FOUND',
+      `the record at position ${position} has no effect here until its large value can be read: ${message}; put it there and start replication again`,
+    );
   }
 
   async #keepConflicts(tx: Transaction, { serial }: ReplicaState, conflicts: readonly RawConflict[]): Promise<void> {
     if (!this.#options.keepsConflicts || conflicts.length === 0) return;
-    await tx.collection(this.#local.tables.conflicts).setMany(conflicts.map((conflict, index) => [serial * MAX_CONFLICTS + index, conflict] as const));
+    await tx
+      .collection(this.#local.tables.conflicts)
+      .setMany(conflicts.map((conflict, index) => [serial * MAX_CONFLICTS + index, conflict] as const));
   }
 
   /** Whether an unreadable record came often enough, and the same each time: the cursor tells by it whether the log has lost history. */
@@ -242,13 +294,16 @@ export class Incoming {
     const { connections } = this.#link;
     const { cursor } = await this.#local.state();
     if (cursor.position === 0) {
-      if (await readManifest(this.#context.log, this.#context.wire) !== undefined) await this.#loadSnapshot();
+      if ((await readManifest(this.#context.log, this.#context.wire)) !== undefined) await this.#loadSnapshot();
     } else {
       try {
         const there = await this.#context.log.at(cursor.position);
         if (!isRead(cursor, there)) {
           // Another server may have it undamaged.
-          if (there !== undefined && !isIntact(there.record) && !this.#isLastAttempt(`history ${cursor.position}`)) throw logUnavailable(`the record at position ${cursor.position} of the log cannot be read; it is read again`);
+          if (there !== undefined && !isIntact(there.record) && !this.#isLastAttempt(`history ${cursor.position}`))
+            throw logUnavailable(
+              `the record at position ${cursor.position} of the log cannot be read; it is read again`,
+            );
           await this.rejoinLost();
         }
       } catch (error) {
@@ -263,17 +318,25 @@ export class Incoming {
   /** If a check does not agree with this base, the log is read once more: once for each check. `before` is the one before. */
   async #mend({ diverged }: Applied, before: Position | undefined): Promise<boolean> {
     if (diverged === undefined) return false;
-    this.#context.events.alarm(new KvError('KV_REPLICATION_DIVERGED', `this database is not what the device that compacted had at position ${diverged} of the log${before === diverged ? ', although all of it was read once more: that device has something else than the log says' : '; the log is read once more'}`));
+    this.#context.events.alarm(
+      new KvError(
+        'KV_REPLICATION_DIVERGED',
+        `this database is not what the device that compacted had at position ${diverged} of the log${before === diverged ? ', although all of it was read once more: that device has something else than the log says' : '; the log is read once more'}`,
+      ),
+    );
     if (before === diverged || this.#options.isCopy) return false;
     // From its start, if it is there: the newest snapshot may be of the device that is wrong.
-    await this.#rejoin(async (tx, state) => ({ ...await rejoin(this.#local.tables, tx, state, 'reread'), isMending: true }));
+    await this.#rejoin(async (tx, state) => ({
+      ...(await rejoin(this.#local.tables, tx, state, 'reread')),
+      isMending: true,
+    }));
     return true;
   }
 
   /** Reads the log anew after it has lost its history, and puts back what this device, or the newest snapshot, has of it. */
   async rejoinLost(): Promise<void> {
     await this.#rejoin((tx, state) => rejoin(this.#local.tables, tx, state, 'lost'));
-    if (await readManifest(this.#context.log, this.#context.wire) !== undefined) await this.#loadSnapshot();
+    if ((await readManifest(this.#context.log, this.#context.wire)) !== undefined) await this.#loadSnapshot();
   }
 
   async #rejoin(work: (tx: Transaction, state: ReplicaState) => Promise<ReplicaState>): Promise<void> {
@@ -286,9 +349,17 @@ export class Incoming {
 
   async #loadSnapshot(): Promise<void> {
     const snapshots = this.#context.snapshots;
-    if (snapshots === undefined) throw new KvError('KV_LOG_TRUNCATED', 'the log begins with a snapshot, which the option `snapshots` has to provide');
+    if (snapshots === undefined)
+      throw new KvError(
+        'KV_LOG_TRUNCATED',
+        'the log begins with a snapshot, which the option `snapshots` has to provide',
+      );
     await loadSnapshot({
-      tables: this.#local.tables, log: this.#context.log, store: snapshots, wire: this.#context.wire, isCopy: this.#options.isCopy,
+      tables: this.#local.tables,
+      log: this.#context.log,
+      store: snapshots,
+      wire: this.#context.wire,
+      isCopy: this.#options.isCopy,
       change: (work) => this.#context.advance('relaxed', work),
       keepConflicts: (tx, state, conflicts) => this.#keepConflicts(tx, state, conflicts),
       conflicts: (conflicts) => this.#context.events.conflicts(conflicts),

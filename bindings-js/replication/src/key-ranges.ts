@@ -15,7 +15,10 @@ export function toBounds(range: Bounds<Bytes>): { readonly lower: KeyBound; read
     const { lower, upper } = prefixRange(keyCodecs.bytes, range.prefix as Bytes);
     return { lower: bound(lower, false), upper: bound(upper, true) };
   }
-  return { lower: bound(range.gt ?? range.gte, range.gt !== undefined), upper: bound(range.lt ?? range.lte, range.lt !== undefined) };
+  return {
+    lower: bound(range.gt ?? range.gte, range.gt !== undefined),
+    upper: bound(range.lt ?? range.lte, range.lt !== undefined),
+  };
 }
 
 /** Bounds in the form that ranges take. */
@@ -29,7 +32,10 @@ export function toRange(lower: KeyBound, upper: KeyBound): { gt?: Bytes; gte?: B
 export function isWithin(key: Bytes, lower: KeyBound, upper: KeyBound): boolean {
   const fromLower = lower === undefined ? 1 : compareBytes(key, lower.bytes);
   const toUpper = upper === undefined ? 1 : compareBytes(upper.bytes, key);
-  return (fromLower > 0 || (fromLower === 0 && lower?.isExclusive === false)) && (toUpper > 0 || (toUpper === 0 && upper?.isExclusive === false));
+  return (
+    (fromLower > 0 || (fromLower === 0 && lower?.isExclusive === false)) &&
+    (toUpper > 0 || (toUpper === 0 && upper?.isExclusive === false))
+  );
 }
 
 /** A stable text for a key, for maps. */

@@ -15,7 +15,13 @@ const PARALLEL = 4;
  * Fetches `missing`, which the first record needs, and what those after it need as far as it fits
  * into memory. Returns how many records have what they need: at least the first one.
  */
-export async function fetchBlobs(state: ReplicaState, records: readonly ReadRecord[], missing: readonly BlobOp[], fetch: (hash: Bytes) => Promise<Bytes>, into: Map<string, Bytes>): Promise<number> {
+export async function fetchBlobs(
+  state: ReplicaState,
+  records: readonly ReadRecord[],
+  missing: readonly BlobOp[],
+  fetch: (hash: Bytes) => Promise<Bytes>,
+  into: Map<string, Bytes>,
+): Promise<number> {
   const wanted = new Map<string, { readonly hash: Bytes; readonly index: number }>();
   let [end, bytes] = [records.length, 0];
   for (const [index, record] of records.entries()) {

@@ -31,16 +31,34 @@ export const MAX_BACKOFF_MS = 30_000;
 /** Each record that waits for the log lets the next one gather commits for longer; of so many records. */
 const MAX_GATHERING = 10;
 /** Failures after which trying again does not help. */
-const FINAL: ReadonlySet<string> = new Set(['KV_CLOSED', 'KV_REPLICATION_FENCED', 'KV_REPLICATION_MODE', 'KV_VERSION_UNSUPPORTED', 'KV_VERSION_CHANGED', 'KV_INVALID_ARGUMENT', 'KV_READ_ONLY', 'KV_CODEC_MISMATCH', 'KV_INDEX_MISMATCH']);
+const FINAL: ReadonlySet<string> = new Set([
+  'KV_CLOSED',
+  'KV_REPLICATION_FENCED',
+  'KV_REPLICATION_MODE',
+  'KV_VERSION_UNSUPPORTED',
+  'KV_VERSION_CHANGED',
+  'KV_INVALID_ARGUMENT',
+  'KV_READ_ONLY',
+  'KV_CODEC_MISMATCH',
+  'KV_INDEX_MISMATCH',
+]);
 
 const isFinal = (error: unknown): boolean => FINAL.has((error as Partial<KvError>).code ?? '');
 
 /** A conflict with the values that the application's codecs make of the stored bytes. */
-export function decodeConflict(tables: Tables, { collection, key, mine, theirs }: RawConflict): ReplicationConflict | undefined {
+export function decodeConflict(
+  tables: Tables,
+  { collection, key, mine, theirs }: RawConflict,
+): ReplicationConflict | undefined {
   const table = tables.byName.get(collection);
   if (table === undefined) return undefined;
   const { key: keys, value: values } = table;
-  return { collection, key: keys.decode(key), mine: mine ? values.decode(mine.value) : undefined, theirs: theirs ? values.decode(theirs.value) : undefined };
+  return {
+    collection,
+    key: keys.decode(key),
+    mine: mine ? values.decode(mine.value) : undefined,
+    theirs: theirs ? values.decode(theirs.value) : undefined,
+  };
 }
 
 /** A log whose calls end with replication, also those that would never answer. */
@@ -115,16 +133,20 @@ export class Leader {
     const { snapshots, collections, mode, seal, exclusive, resolve } = options;
     const { signal } = this.#stop;
     const services = { log: logUntil(signal, log), snapshots: snapshots && storeUntil(signal, snapshots) };
-    this.replica = new Replica(db, { ...services, collections, mode, seal, tables, isExclusive: exclusive, keepsConflicts: resolve !== undefined }, {
-      conflicts: (conflicts) => {
-        events.conflicts(conflicts);
-        this.#conflicted.ring();
+    this.replica = new Replica(
+      db,
+      { ...services, collections, mode, seal, tables, isExclusive: exclusive, keepsConflicts: resolve !== undefined },
+      {
+        conflicts: (conflicts) => {
+          events.conflicts(conflicts);
+          this.#conflicted.ring();
+        },
+        alarm: (error) => events.alarm(error),
+        repaired: (records) => events.repaired(records),
+        diverged: (divergences) => events.diverged(divergences),
+        changed: () => this.#outgoing.ring(),
       },
-      alarm: (error) => events.alarm(error),
-      repaired: (records) => events.repaired(records),
-      diverged: (divergences) => events.diverged(divergences),
-      changed: () => this.#outgoing.ring(),
-    });
+    );
     const begun = this.#begin();
     this.started = begun.then(() => this.#start());
     this.started.catch(() => undefined);
@@ -152,7 +174,8 @@ export class Leader {
   end(reason: KvError): void {
     this.replica.stop();
     if (!this.#isStopped) this.#stop.abort(reason);
-    for (const bell of [this.#incoming, this.#outgoing, this.#conflicted, this.#gathering, ...this.#pauses]) bell.ring();
+    for (const bell of [this.#incoming, this.#outgoing, this.#conflicted, this.#gathering, ...this.#pauses])
+      bell.ring();
   }
 
   /** There may be something new in the log. */
@@ -182,7 +205,11 @@ export class Leader {
 
   async #run(): Promise<void> {
     const receiving = this.started.then(() => this.#loop(this.#incoming, (onProgress) => this.#receive(onProgress)));
-    const loops = [receiving, this.#loop(this.#outgoing, () => this.#send()), this.#loop(this.#conflicted, () => this.#resolveConflicts())];
+    const loops = [
+      receiving,
+      this.#loop(this.#outgoing, () => this.#send()),
+      this.#loop(this.#conflicted, () => this.#resolveConflicts()),
+    ];
     await Promise.all(loops).catch((error: unknown) => {
       if (this.#isStopped) return;
       this.#failure = toKvError(error);
@@ -284,13 +311,13 @@ export class Leader {
     }
     // What was committed since goes into the next record.
     const isCaptured = this.replica.drained > before;
-    while (!this.#isStopped && !isCaptured && this.replica.isDrainDue && await this.replica.drain());
+    while (!this.#isStopped && !isCaptured && this.replica.isDrainDue && (await this.replica.drain()));
     // Where each commit waits for an answer to the one before, none of them would gain anything.
     const isBurst = this.replica.drained > before + 1;
     const drainedAt = performance.now();
     let isSent = false;
     // Only what the fence has to follow goes out before it.
-    while (!this.#isStopped && this.#isStarted && await this.replica.publish(this.#stop.signal)) isSent = true;
+    while (!this.#isStopped && this.#isStarted && (await this.replica.publish(this.#stop.signal))) isSent = true;
     const pending = await this.replica.pending();
     // While the log cannot be reached, records that wait do not become ever more.
     const waiting = this.replica.isCaughtUp ? 0 : Math.min(pending, MAX_GATHERING);
@@ -304,7 +331,11 @@ export class Leader {
   async #resolveConflicts(): Promise<void> {
     const { resolve } = this.#options;
     if (resolve === undefined) return;
-    for (let next = await this.replica.nextConflict(); next !== undefined && !this.#isStopped; next = await this.replica.nextConflict(next.id)) {
+    for (
+      let next = await this.replica.nextConflict();
+      next !== undefined && !this.#isStopped;
+      next = await this.replica.nextConflict(next.id)
+    ) {
       try {
         const conflict = decodeConflict(this.replica.tables, next.conflict);
         if (conflict !== undefined) await abortable(Promise.resolve(resolve(conflict)), this.#stop.signal);

@@ -23,7 +23,9 @@ export class LocalCommits {
 
   async state(): Promise<ReplicaState> {
     this.#checkRunning();
-    return await this.tables.state.get('state') ?? this.change('relaxed', async (_, state) => ({ state, result: state }));
+    return (
+      (await this.tables.state.get('state')) ?? this.change('relaxed', async (_, state) => ({ state, result: state }))
+    );
   }
 
   /** The state as this replica left it. Another tab that took over may have written a newer one. */
@@ -42,7 +44,10 @@ export class LocalCommits {
   }
 
   /** Commits what `work` writes, and the state that it returns. */
-  change<T>(durability: 'strict' | 'relaxed', work: (tx: Transaction, state: ReplicaState) => Promise<{ readonly state: ReplicaState; readonly result: T }>): Promise<T> {
+  change<T>(
+    durability: 'strict' | 'relaxed',
+    work: (tx: Transaction, state: ReplicaState) => Promise<{ readonly state: ReplicaState; readonly result: T }>,
+  ): Promise<T> {
     return this.run(async () => {
       let next: ReplicaState | undefined;
       this.#state = undefined;

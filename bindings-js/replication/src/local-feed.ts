@@ -68,7 +68,11 @@ export class LocalFeed {
     this.#queue = [];
     this.#failure = undefined;
     this.#read = this.#after = since ?? -1;
-    const options: ReplicationChangesOptions = { ...(since !== undefined && { since }), raw: true, only: STATE_COLLECTION };
+    const options: ReplicationChangesOptions = {
+      ...(since !== undefined && { since }),
+      raw: true,
+      only: STATE_COLLECTION,
+    };
     this.#commits = this.#db.changes(options) as ReplicationCommits<Uint8Array, Uint8Array>;
     this.#pull();
   }
@@ -105,11 +109,15 @@ export class LocalFeed {
     this.#peeks++;
     if (this.#rest !== undefined) this.#readOn();
     try {
-      const newest = version ?? await this.#newest();
+      const newest = version ?? (await this.#newest());
       const commits = this.#commits;
-      const isOver = (): boolean => this.#read >= newest || this.#failure !== undefined || this.#queue.length >= MAX_COMMITS || commits !== this.#commits;
+      const isOver = (): boolean =>
+        this.#read >= newest ||
+        this.#failure !== undefined ||
+        this.#queue.length >= MAX_COMMITS ||
+        commits !== this.#commits;
       // The second report is certainly of what there is after this call.
-      for (const reports = this.#reports + 2; commits !== undefined && !isOver() && this.#reports < reports;) {
+      for (const reports = this.#reports + 2; commits !== undefined && !isOver() && this.#reports < reports; ) {
         commits.look();
         await new Promise<void>((resolve) => this.#onStep.push(resolve));
       }
@@ -118,7 +126,8 @@ export class LocalFeed {
     }
     if (this.#failure !== undefined && this.#queue.length === 0) throw this.#failure;
     // The feed has failed behind what it has, or was stopped, or the database has lost that version.
-    if (version !== undefined && this.#read < version && this.#queue.length < MAX_COMMITS) throw this.#failure ?? new KvError('KV_TRUNCATED_FEED', `the feed ends before version ${version}`);
+    if (version !== undefined && this.#read < version && this.#queue.length < MAX_COMMITS)
+      throw this.#failure ?? new KvError('KV_TRUNCATED_FEED', `the feed ends before version ${version}`);
     return this.#queue;
   }
 
@@ -150,24 +159,27 @@ export class LocalFeed {
   #pull(): void {
     const commits = this.#commits;
     if (commits === undefined) return;
-    commits.next().then((step) => {
-      if (commits !== this.#commits) return;
-      if (step.done) throw new KvError('KV_CLOSED', 'the database was closed');
-      this.#read = Math.max(this.#read, step.value.version);
-      if (step.value.changes.length === 0) this.#reports++;
-      else if (step.value.version > this.#after) {
-        const commit = toLocal(step.value);
-        this.#queue.push(commit);
-        if (!commit.isOwn || this.#queue.length >= MAX_OWN_COMMITS) this.#onCommit();
-        if (!commit.isOwn && this.#peeks === 0 && !isHidden()) return this.#readLater();
-      }
-      this.#stepped();
-      this.#pull();
-    }).catch((error: unknown) => {
-      if (commits !== this.#commits) return;
-      this.#failure = error;
-      this.#stepped();
-      this.#onCommit();
-    });
+    commits
+      .next()
+      .then((step) => {
+        if (commits !== this.#commits) return;
+        if (step.done) throw new KvError('KV_CLOSED', 'the database was closed');
+        this.#read = Math.max(this.#read, step.value.version);
+        if (step.value.changes.length === 0) this.#reports++;
+        else if (step.value.version > this.#after) {
+          const commit = toLocal(step.value);
+          this.#queue.push(commit);
+          if (!commit.isOwn || this.#queue.length >= MAX_OWN_COMMITS) this.#onCommit();
+          if (!commit.isOwn && this.#peeks === 0 && !isHidden()) return this.#readLater();
+        }
+        this.#stepped();
+        this.#pull();
+      })
+      .catch((error: unknown) => {
+        if (commits !== this.#commits) return;
+        this.#failure = error;
+        this.#stepped();
+        this.#onCommit();
+      });
   }
 }

@@ -57,11 +57,13 @@ export class MemoryServer {
   append(record: Uint8Array, { idempotencyKey, expect }: AppendOptions, sender?: MemoryLog): Position {
     const known = this.#keys.get(idempotencyKey);
     if (known !== undefined) return known;
-    if (expect !== undefined && expect !== this.#last) throw logConflict(`the newest record is at ${this.#last}, not at ${expect}`);
+    if (expect !== undefined && expect !== this.#last)
+      throw logConflict(`the newest record is at ${this.#last}, not at ${expect}`);
     const position = ++this.#last;
     this.#keys.set(idempotencyKey, position);
     this.#records.push({ position, serverTime: (this.#faults.serverTime ?? Date.now)(), record: record.slice() });
-    for (const { listener, log } of this.#listeners) if (log !== sender && this.#faults.isWakeLost?.() !== true) queueMicrotask(listener);
+    for (const { listener, log } of this.#listeners)
+      if (log !== sender && this.#faults.isWakeLost?.() !== true) queueMicrotask(listener);
     return position;
   }
 
@@ -136,7 +138,8 @@ export class MemoryLog implements RemoteLog {
   append(record: Uint8Array, options: AppendOptions): Promise<Position> {
     return this.#call('append', () => {
       const position = this.#server.append(record, options, this);
-      if (options.expect === undefined && this.#server.duplicates()) this.#server.append(record, { idempotencyKey: `${options.idempotencyKey} again` }, this);
+      if (options.expect === undefined && this.#server.duplicates())
+        this.#server.append(record, { idempotencyKey: `${options.idempotencyKey} again` }, this);
       return position;
     });
   }

@@ -40,7 +40,12 @@ export class Model implements View {
   readonly #due: { readonly at: Bytes; readonly expiresAt: number }[] = [];
 
   /** `blobs` has large values, by hexadecimal hash. */
-  constructor(tx: Transaction, tables: Tables, { history, settled }: ReplicaState, blobs: ReadonlyMap<string, Bytes> = new Map<string, Bytes>()) {
+  constructor(
+    tx: Transaction,
+    tables: Tables,
+    { history, settled }: ReplicaState,
+    blobs: ReadonlyMap<string, Bytes> = new Map<string, Bytes>(),
+  ) {
     this.#tx = tx;
     this.#tables = tables;
     this.#histories = { current: history, settled };
@@ -59,12 +64,12 @@ export class Model implements View {
   }
 
   /** The loaded rows of a range; all there are after `loadRange`. */
-  * within(table: Table, lower: KeyBound, upper: KeyBound): Iterable<Row> {
+  *within(table: Table, lower: KeyBound, upper: KeyBound): Iterable<Row> {
     for (const row of this.#rows.get(table)?.values() ?? []) if (isWithin(row.key, lower, upper)) yield row;
   }
 
   /** After `loadDue` up to that time. */
-  * due(time: number): Iterable<Row> {
+  *due(time: number): Iterable<Row> {
     for (const row of this.#expiring) {
       const expiresAt = row.stamp?.expiresAt ?? 0;
       if (expiresAt !== 0 && expiresAt <= time) yield row;
@@ -85,7 +90,7 @@ export class Model implements View {
       const id = keyId(key);
       if (this.#rows.get(table)?.has(id) === true) continue;
       let keys = byTable.get(table);
-      if (keys === undefined) byTable.set(table, keys = new Map());
+      if (keys === undefined) byTable.set(table, (keys = new Map()));
       keys.set(id, key);
     }
     for (const [table, keys] of byTable) {
@@ -101,15 +106,17 @@ export class Model implements View {
     const rows = this.#rowsOf(table);
     const from = this.#in(table.rows);
     const found = keys.length < MANY_KEYS ? undefined : await from.hasMany(keys.map(([, key]) => key));
-    await Promise.all(keys.map(async ([id, key], at) => {
-      const bytes = found?.[at] === false ? undefined : await from.get(key);
-      rows.set(id, new Row(table, key, this.#histories, bytes && decodeRow(bytes), this.#expiring));
-    }));
+    await Promise.all(
+      keys.map(async ([id, key], at) => {
+        const bytes = found?.[at] === false ? undefined : await from.get(key);
+        rows.set(id, new Row(table, key, this.#histories, bytes && decodeRow(bytes), this.#expiring));
+      }),
+    );
   }
 
   #rowsOf(table: Table): Map<string, Row> {
     let rows = this.#rows.get(table);
-    if (rows === undefined) this.#rows.set(table, rows = new Map());
+    if (rows === undefined) this.#rows.set(table, (rows = new Map()));
     return rows;
   }
 
@@ -168,7 +175,7 @@ export class Model implements View {
 
   #in(rows: Rows): RowsIn {
     let handle = this.#handles.get(rows);
-    if (handle === undefined) this.#handles.set(rows, handle = this.#tx.collection(rows));
+    if (handle === undefined) this.#handles.set(rows, (handle = this.#tx.collection(rows)));
     return handle;
   }
 
@@ -176,7 +183,8 @@ export class Model implements View {
 
   /** Writes what changed. Returns the state with the digests of it. */
   async save(state: ReplicaState): Promise<ReplicaState> {
-    for (const row of this.#expiring) if (row.mayBeRemoved && row.entry === undefined && await this.versionOf(row) === undefined) row.revive();
+    for (const row of this.#expiring)
+      if (row.mayBeRemoved && row.entry === undefined && (await this.versionOf(row)) === undefined) row.revive();
     await this.write(this.#changes(state.time));
     return { ...state, digests: this.digests(state) };
   }
@@ -185,12 +193,13 @@ export class Model implements View {
   digests(state: ReplicaState): ReplicaState['digests'] {
     const digests: { [name: string]: Digest } = { ...state.digests };
     for (const [{ name }, rows] of this.#rows) {
-      for (const { key, before, base } of rows.values()) if (before !== base) digests[name] = replaceDigest(digests[name], key, before, base);
+      for (const { key, before, base } of rows.values())
+        if (before !== base) digests[name] = replaceDigest(digests[name], key, before, base);
     }
     return digests;
   }
 
-  * #changes(time: number): Iterable<Change> {
+  *#changes(time: number): Iterable<Change> {
     const { expiring } = this.#tables;
     for (const { at, expiresAt } of this.#due) if (expiresAt <= time) yield { rows: expiring, key: at, value: null };
     for (const [table, rows] of this.#rows) {
@@ -229,13 +238,20 @@ export class Model implements View {
   /** Writes rows, whether they were loaded or not. */
   async write(changes: Iterable<Change>): Promise<void> {
     const { pace } = this.#tables;
-    const batches = new Map<Rows, { readonly sets: [Bytes, Bytes][]; readonly deletes: Bytes[]; readonly expiring: (readonly [Bytes, NonNullable<BaseValue>])[] }>();
+    const batches = new Map<
+      Rows,
+      {
+        readonly sets: [Bytes, Bytes][];
+        readonly deletes: Bytes[];
+        readonly expiring: (readonly [Bytes, NonNullable<BaseValue>])[];
+      }
+    >();
     let count = 0;
     for (const { rows: into, key, value } of changes) {
       if (pace.isDue) await pace.rest();
       count++;
       let batch = batches.get(into);
-      if (batch === undefined) batches.set(into, batch = { sets: [], deletes: [], expiring: [] });
+      if (batch === undefined) batches.set(into, (batch = { sets: [], deletes: [], expiring: [] }));
       if (value === null) batch.deletes.push(key);
       else if (value.expiresAt === 0) batch.sets.push([key, value.value]);
       else batch.expiring.push([key, value]);
@@ -247,12 +263,17 @@ export class Model implements View {
       if (this.#tables.isLeavingOut) {
         const table = [...this.#tables.byName.values()].find(({ data, unique }) => data === into && unique.length > 0);
         if (table !== undefined) {
-          await this.#leaveOut(table, [...sets.map(([key, value]) => ({ key, value, expiresAt: 0 })), ...expiring.map(([key, entry]) => ({ key, ...entry }))]);
+          await this.#leaveOut(table, [
+            ...sets.map(([key, value]) => ({ key, value, expiresAt: 0 })),
+            ...expiring.map(([key, entry]) => ({ key, ...entry })),
+          ]);
           continue;
         }
       }
       await this.#inSlices(sets, isDeferred, (slice) => rows.setMany(slice));
-      await this.#inSlices(expiring, isDeferred, (slice) => Promise.all(slice.map(([key, { value, expiresAt }]) => rows.set(key, value, { expireAt: expiresAt }))));
+      await this.#inSlices(expiring, isDeferred, (slice) =>
+        Promise.all(slice.map(([key, { value, expiresAt }]) => rows.set(key, value, { expireAt: expiresAt }))),
+      );
     }
   }
 
@@ -260,9 +281,13 @@ export class Model implements View {
    * Writes entries, but leaves those out of a unique index whose keys belong to other entries. First none of
    * them has any: keys may have gone from one to another.
    */
-  async #leaveOut(table: KnownTable, entries: readonly { readonly key: Bytes; readonly value: Bytes; readonly expiresAt: number }[]): Promise<void> {
+  async #leaveOut(
+    table: KnownTable,
+    entries: readonly { readonly key: Bytes; readonly value: Bytes; readonly expiresAt: number }[],
+  ): Promise<void> {
     const data = this.#tx.collection(table.data);
-    const set = ({ key, value, expiresAt }: (typeof entries)[number]): Promise<void> => data.set(key, value, expiresAt === 0 ? {} : { expireAt: expiresAt });
+    const set = ({ key, value, expiresAt }: (typeof entries)[number]): Promise<void> =>
+      data.set(key, value, expiresAt === 0 ? {} : { expireAt: expiresAt });
     try {
       for (const { apart } of table.unique) for (const { key } of entries) apart.add(keyId(key));
       for (const entry of entries) await set(entry);
@@ -271,7 +296,13 @@ export class Model implements View {
           const keys = keysOf(entry.value, entry.key);
           const counts = await Promise.all(keys.map((eq) => data.index(name).count({ eq })));
           if (counts.every((count) => count === 0)) apart.delete(keyId(entry.key));
-          else this.#tables.leftOut.push(new KvError('KV_UNIQUE', `an entry of collection ${JSON.stringify(table.name)} is left out of the unique index ${JSON.stringify(name)}, where another one has its key ${keys.map(keyText).join(' or ')}: the log has lost its history, and both were written; write one of them anew`));
+          else
+            this.#tables.leftOut.push(
+              new KvError(
+                'KV_UNIQUE',
+                `an entry of collection ${JSON.stringify(table.name)} is left out of the unique index ${JSON.stringify(name)}, where another one has its key ${keys.map(keyText).join(' or ')}: the log has lost its history, and both were written; write one of them anew`,
+              ),
+            );
         }
         await set(entry);
       }
@@ -280,7 +311,11 @@ export class Model implements View {
     }
   }
 
-  async #inSlices<T>(list: readonly T[], isDeferred: boolean, write: (slice: readonly T[]) => Promise<unknown>): Promise<void> {
+  async #inSlices<T>(
+    list: readonly T[],
+    isDeferred: boolean,
+    write: (slice: readonly T[]) => Promise<unknown>,
+  ): Promise<void> {
     if (list.length === 0) return;
     if (isDeferred) return this.#tables.defer(write(list));
     for (let at = 0; at < list.length; at += WRITE_ROWS) {
@@ -293,7 +328,15 @@ export class Model implements View {
 const isCounted = (base: Base | undefined): base is Base => base !== undefined && !base.stamp.isDead;
 
 /** The digest of a collection after a key got another value. */
-export function replaceDigest(digest: Digest = [0, 0], key: Bytes, before: Base | undefined, after: Base | undefined): Digest {
+export function replaceDigest(
+  digest: Digest = [0, 0],
+  key: Bytes,
+  before: Base | undefined,
+  after: Base | undefined,
+): Digest {
   const hash = (base: Base | undefined): number => (isCounted(base) ? hashOf(key, base) : 0);
-  return [digest[0] + Number(isCounted(after)) - Number(isCounted(before)), replaceHash(digest[1], hash(before), hash(after))];
+  return [
+    digest[0] + Number(isCounted(after)) - Number(isCounted(before)),
+    replaceHash(digest[1], hash(before), hash(after)),
+  ];
 }

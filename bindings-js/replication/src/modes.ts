@@ -39,16 +39,28 @@ export class Modes {
   }
 
   /** `mode` is that of keys without a prefix of `prefixes`; of several prefixes the longest decides. */
-  static of(collection: string, codec: KeyCodec<unknown>, mode: ReplicationMode, prefixes: readonly PrefixMode[]): Modes {
+  static of(
+    collection: string,
+    codec: KeyCodec<unknown>,
+    mode: ReplicationMode,
+    prefixes: readonly PrefixMode[],
+  ): Modes {
     const name = JSON.stringify(collection);
     for (const each of [mode, ...prefixes.map((given) => given.mode)]) {
-      if (each !== 'merge' && each !== 'strict') throw new KvError('KV_INVALID_ARGUMENT', `replicate: the mode of ${name} has to be "merge" or "strict"`);
+      if (each !== 'merge' && each !== 'strict')
+        throw new KvError('KV_INVALID_ARGUMENT', `replicate: the mode of ${name} has to be "merge" or "strict"`);
     }
-    const ranges = prefixes.map(({ prefix, mode: own }) => ({ ...prefixRange(codec, prefix as KeyPrefix<unknown>), mode: own }))
+    const ranges = prefixes
+      .map(({ prefix, mode: own }) => ({ ...prefixRange(codec, prefix as KeyPrefix<unknown>), mode: own }))
       .sort((a, b) => compareBytes(b.lower, a.lower) || (isWithin(a.upper, b.upper) ? -1 : 1));
     for (const [at, { lower, upper }] of ranges.entries()) {
       const next = ranges[at + 1];
-      if (next !== undefined && compareBytes(lower, next.lower) === 0 && isWithin(upper, next.upper) && isWithin(next.upper, upper)) {
+      if (
+        next !== undefined &&
+        compareBytes(lower, next.lower) === 0 &&
+        isWithin(upper, next.upper) &&
+        isWithin(next.upper, upper)
+      ) {
         throw new KvError('KV_INVALID_ARGUMENT', `replicate: a prefix of ${name} is named twice in \`prefixModes\``);
       }
     }
@@ -58,18 +70,29 @@ export class Modes {
   /** The modes of a declaration. */
   static parse(declaration: string): Modes {
     const { mode, prefixes = [] } = JSON.parse(declaration) as Declaration;
-    return new Modes(mode, prefixes.map(([lower, upper, own]) => ({ lower: fromHexBytes(lower), upper: upper === null ? undefined : fromHexBytes(upper), mode: own })));
+    return new Modes(
+      mode,
+      prefixes.map(([lower, upper, own]) => ({
+        lower: fromHexBytes(lower),
+        upper: upper === null ? undefined : fromHexBytes(upper),
+        mode: own,
+      })),
+    );
   }
 
   /** What all devices have to agree on: the ids of the codecs, and the modes. */
   declare(key: string, value: string): string {
-    const prefixes = this.#ranges.map(({ lower, upper, mode }) => [toHexBytes(lower), upper === undefined ? null : toHexBytes(upper), mode] as const);
+    const prefixes = this.#ranges.map(
+      ({ lower, upper, mode }) => [toHexBytes(lower), upper === undefined ? null : toHexBytes(upper), mode] as const,
+    );
     const declaration: Declaration = { key, value, mode: this.#mode, ...(prefixes.length > 0 && { prefixes }) };
     return JSON.stringify(declaration);
   }
 
   isStrict(key: Uint8Array): boolean {
-    const range = this.#ranges.find(({ lower, upper }) => compareBytes(lower, key) <= 0 && (upper === undefined || compareBytes(key, upper) < 0));
+    const range = this.#ranges.find(
+      ({ lower, upper }) => compareBytes(lower, key) <= 0 && (upper === undefined || compareBytes(key, upper) < 0),
+    );
     return (range?.mode ?? this.#mode) === 'strict';
   }
 
@@ -94,8 +117,13 @@ export function isDeclaration(text: string): boolean {
   if (text.length > MAX_DECLARATION) return false;
   try {
     const { key, value, mode, prefixes = [] } = JSON.parse(text) as Declaration;
-    return typeof key === 'string' && typeof value === 'string' && isMode(mode) && Array.isArray(prefixes)
-      && prefixes.every(([lower, upper, own]) => isHex(lower) && (upper === null || isHex(upper)) && isMode(own));
+    return (
+      typeof key === 'string' &&
+      typeof value === 'string' &&
+      isMode(mode) &&
+      Array.isArray(prefixes) &&
+      prefixes.every(([lower, upper, own]) => isHex(lower) && (upper === null || isHex(upper)) && isMode(own))
+    );
   } catch {
     return false;
   }

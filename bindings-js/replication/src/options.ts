@@ -83,7 +83,12 @@ export interface ReplicationEventMap {
    * device wrote did not agree with them. The log was read once more, and they are now. Keys are
    * undefined if this program does not know the collection.
    */
-  diverged: Event & { readonly collection: string; readonly entries: number; readonly from: unknown; readonly to: unknown };
+  diverged: Event & {
+    readonly collection: string;
+    readonly entries: number;
+    readonly from: unknown;
+    readonly to: unknown;
+  };
   /** Something is wrong: replication goes on unless the state is "stopped". */
   error: Event & { readonly error: KvError };
 }

@@ -23,19 +23,46 @@ async function withBlobs(tx: Transaction, tables: Tables, op: ReplicationOp, blo
   const { hash, stored } = await blobs(op.value);
   await tx.collection(tables.blobs).set(toHexBytes(hash), stored);
   const { collection, key, value, expiresAt, stamp } = op;
-  return { type: 'blob', collection, key, hash, size: value.length, check: checkOfBytes(value), expiresAt, ...(stamp && { stamp }) };
+  return {
+    type: 'blob',
+    collection,
+    key,
+    hash,
+    size: value.length,
+    check: checkOfBytes(value),
+    expiresAt,
+    ...(stamp && { stamp }),
+  };
 }
 
 /** Puts a record into the outbox, in parts if it is long; returns the next ticket. */
-export async function putRecord(tx: Transaction, tables: Tables, flags: number, { n, declared, transactions: given }: RecordBody, blobs: BlobMaker | undefined): Promise<number> {
-  const transactions = blobs === undefined ? given : await Promise.all(given.map(async (each) => ({
-    ...each, ops: await Promise.all(each.ops.map((op) => withBlobs(tx, tables, op, blobs))),
-  })));
+export async function putRecord(
+  tx: Transaction,
+  tables: Tables,
+  flags: number,
+  { n, declared, transactions: given }: RecordBody,
+  blobs: BlobMaker | undefined,
+): Promise<number> {
+  const transactions =
+    blobs === undefined
+      ? given
+      : await Promise.all(
+          given.map(async (each) => ({
+            ...each,
+            ops: await Promise.all(each.ops.map((op) => withBlobs(tx, tables, op, blobs))),
+          })),
+        );
   return putBody(tx, tables, n, flags, { n, declared, transactions });
 }
 
 /** Puts a body into the outbox under a ticket and, if it is long, those after it; returns the next one. */
-export async function putBody(tx: Transaction, tables: Tables, ticket: number, flags: number, whole: RecordBody): Promise<number> {
+export async function putBody(
+  tx: Transaction,
+  tables: Tables,
+  ticket: number,
+  flags: number,
+  whole: RecordBody,
+): Promise<number> {
   await tables.pace.rest();
   const body = encodeBody(whole);
   await tables.pace.rest();
@@ -45,12 +72,20 @@ export async function putBody(tx: Transaction, tables: Tables, ticket: number, f
     return ticket + 1;
   }
   const parts = chunksOf(body, MAX_BODY_BYTES);
-  await outbox.setMany(parts.map((part, index) => [ticket + index, encodeOutbox({ flags: flags | CHUNK, expect: undefined, body: part })] as const));
+  await outbox.setMany(
+    parts.map(
+      (part, index) => [ticket + index, encodeOutbox({ flags: flags | CHUNK, expect: undefined, body: part })] as const,
+    ),
+  );
   return ticket + parts.length;
 }
 
 /** The ticket of a record if this device wrote it, under its present id or an earlier one. */
-export async function ticketOf(state: ReplicaState, record: { readonly device: bigint; readonly seq: number; readonly body: Bytes }, rowAt: (ticket: number) => Promise<Bytes | undefined>): Promise<number | undefined> {
+export async function ticketOf(
+  state: ReplicaState,
+  record: { readonly device: bigint; readonly seq: number; readonly body: Bytes },
+  rowAt: (ticket: number) => Promise<Bytes | undefined>,
+): Promise<number | undefined> {
   const device = toHex(record.device);
   if (device !== state.device && !state.formers.some((former) => former.device === device)) return undefined;
   const row = await rowAt(record.seq);
@@ -61,7 +96,13 @@ export async function ticketOf(state: ReplicaState, record: { readonly device: b
  * Gives records the log has lost new tickets, behind all others, with all parts of what they belong to:
  * under their old numbers nobody would apply them. Returns the state with the next ticket.
  */
-export async function renumber(tx: Transaction, tables: Tables, state: ReplicaState, first: number, last: number): Promise<ReplicaState> {
+export async function renumber(
+  tx: Transaction,
+  tables: Tables,
+  state: ReplicaState,
+  first: number,
+  last: number,
+): Promise<ReplicaState> {
   const outbox = tx.collection(tables.outbox);
   let { nextTicket } = state;
   const rows = await outbox.entries({ gte: first, lte: last }).toArray();
@@ -73,7 +114,10 @@ export async function renumber(tx: Transaction, tables: Tables, state: ReplicaSt
 }
 
 /** Which part of a body a record has, and how many follow it. */
-export function partOf({ flags, body }: Pick<OutboxRow, 'flags' | 'body'>): { readonly index: number; readonly left: number } {
+export function partOf({ flags, body }: Pick<OutboxRow, 'flags' | 'body'>): {
+  readonly index: number;
+  readonly left: number;
+} {
   return flags & CHUNK ? readChunk(body) : { index: 0, left: 0 };
 }
 
@@ -97,7 +141,10 @@ function chunksOf(body: Bytes, maxBytes: number): Bytes[] {
 }
 
 /** The body of a record or of the parts that it completes, the one before it being `earlier(1)`; undefined: one is missing. */
-export async function wholeBody(record: Pick<OutboxRow, 'flags' | 'body'>, earlier: (back: number) => Promise<Bytes | undefined>): Promise<Bytes | undefined> {
+export async function wholeBody(
+  record: Pick<OutboxRow, 'flags' | 'body'>,
+  earlier: (back: number) => Promise<Bytes | undefined>,
+): Promise<Bytes | undefined> {
   if ((record.flags & CHUNK) === 0) return record.body;
   const { index, part } = readChunk(record.body);
   const parts = [part];

@@ -54,7 +54,11 @@ export class Outgoing {
     this.#sender = sender;
     this.#strict = strict;
     this.#isExclusive = isExclusive;
-    this.#feed = new LocalFeed(db, () => versionOf(db), () => context.events.changed());
+    this.#feed = new LocalFeed(
+      db,
+      () => versionOf(db),
+      () => context.events.changed(),
+    );
   }
 
   /** Goes on after the commit `drained`; negative, or if there `isNew` collections are: with everything that the database has. */
@@ -123,23 +127,31 @@ export class Outgoing {
   async #captured<T>(durability: 'strict' | 'relaxed', work: Work<T>): Promise<T> {
     for (;;) {
       try {
-        return await this.#change(durability, async (tx) => {
-          const version = await tx.baseVersion;
-          const commits = await this.#peek(version);
-          if (commits === undefined) throw new Uncompared();
-          if (commits.length >= MAX_COMMITS) throw new Backlog();
-          return commits.filter((commit) => commit.version <= version);
-        }, work);
+        return await this.#change(
+          durability,
+          async (tx) => {
+            const version = await tx.baseVersion;
+            const commits = await this.#peek(version);
+            if (commits === undefined) throw new Uncompared();
+            if (commits.length >= MAX_COMMITS) throw new Backlog();
+            return commits.filter((commit) => commit.version <= version);
+          },
+          work,
+        );
       } catch (error) {
         if (!(error instanceof Backlog)) throw error;
-        await this.#capture((await this.#peek() ?? []).slice(0, MAX_COMMITS));
+        await this.#capture(((await this.#peek()) ?? []).slice(0, MAX_COMMITS));
       }
     }
   }
 
   /** False if everything has to be compared first. */
   async #capture(commits: readonly LocalCommit[]): Promise<boolean> {
-    return this.#change('strict', async () => commits, async (_, state) => ({ state, result: true })).catch((error: unknown) => {
+    return this.#change(
+      'strict',
+      async () => commits,
+      async (_, state) => ({ state, result: true }),
+    ).catch((error: unknown) => {
       if (!(error instanceof Uncompared)) throw error;
       return false;
     });
@@ -151,13 +163,17 @@ export class Outgoing {
    */
   async #captureFed(): Promise<void> {
     while (this.#isFed) {
-      const commits = await this.#peek() ?? [];
-      this.#isFed = commits.length > 0 && await this.#capture(commits.slice(0, MAX_COMMITS));
+      const commits = (await this.#peek()) ?? [];
+      this.#isFed = commits.length > 0 && (await this.#capture(commits.slice(0, MAX_COMMITS)));
     }
   }
 
   /** Takes commits from the front of the feed, and does more in the same commit. */
-  async #change<T>(durability: 'strict' | 'relaxed', commits: (tx: Transaction) => Promise<readonly LocalCommit[]>, work: Work<T>): Promise<T> {
+  async #change<T>(
+    durability: 'strict' | 'relaxed',
+    commits: (tx: Transaction) => Promise<readonly LocalCommit[]>,
+    work: Work<T>,
+  ): Promise<T> {
     let captured: Captured | undefined;
     let taken: readonly LocalCommit[] = [];
     let base = 0;
@@ -175,7 +191,11 @@ export class Outgoing {
       // What the work changes is not what those commits have met: after a restart they must not be looked at again.
       // What is committed beside the beginning of another history has met nothing of that.
       base = next.rejoin === 'lost' && next.history !== captured.state.history ? 0 : captured.base;
-      return { state: next === from ? state : { ...next, drained: Math.max(captured.drained, this.#version), drainedBase: base }, result: done };
+      return {
+        state:
+          next === from ? state : { ...next, drained: Math.max(captured.drained, this.#version), drainedBase: base },
+        result: done,
+      };
     });
     const { state, count, drained, violations } = captured as unknown as Captured;
     this.#base = base;
@@ -208,14 +228,22 @@ export class Outgoing {
     try {
       const version = await snapshot.version;
       this.#undone = version;
-      const state = await snapshot.collection(tables.state).get('state') as ReplicaState;
+      const state = (await snapshot.collection(tables.state).get('state')) as ReplicaState;
       const base = state.cursor.position;
       const slices = scan(tables, snapshot, state, this.#context.clock());
       let slice = await slices.next();
       for (; slice.done !== true; slice = await slices.next()) {
         const found = slice.value;
         const violations = await this.#local.change('strict', async (tx, before) => {
-          const { state: next, violations: result } = await captureFound(tx, tables, before, found, base, this.#context.clock(), this.#context.blobs);
+          const { state: next, violations: result } = await captureFound(
+            tx,
+            tables,
+            before,
+            found,
+            base,
+            this.#context.clock(),
+            this.#context.blobs,
+          );
           // If it is interrupted the next start compares again: the feed may have what was found.
           return { state: { ...next, drained: Math.min(next.drained, UNCOMPARED) }, result };
         });
@@ -230,10 +258,24 @@ export class Outgoing {
       // From here on their commits are captured. They stay hidden until their entries are there: a start after a death goes on.
       await this.#local.change('strict', async (_, before) => {
         const hidden = [...new Set([...before.hidden, ...added.map(({ name }) => name)])];
-        return { state: { ...before, collections: { ...before.collections, ...known }, hidden, drained: Math.max(version, before.drained), drainedBase: base, removedUntil }, result: undefined };
+        return {
+          state: {
+            ...before,
+            collections: { ...before.collections, ...known },
+            hidden,
+            drained: Math.max(version, before.drained),
+            drainedBase: base,
+            removedUntil,
+          },
+          result: undefined,
+        };
       });
       for (const table of added) await materialize(tables, table, (work) => this.#captured('relaxed', work));
-      if (added.length > 0) await this.#local.change('strict', async (_, before) => ({ state: { ...before, hidden: before.hidden.filter((name) => !tables.byName.has(name)) }, result: undefined }));
+      if (added.length > 0)
+        await this.#local.change('strict', async (_, before) => ({
+          state: { ...before, hidden: before.hidden.filter((name) => !tables.byName.has(name)) },
+          result: undefined,
+        }));
       this.#isRescanNeeded = false;
     } catch (error) {
       // A collection was renamed meanwhile: once more.
@@ -248,10 +290,13 @@ export class Outgoing {
     if (!this.#link.isCaughtUp || !this.#link.isChecked) return false;
     if (this.#link.isFenced) throw fenced();
     const { connections } = this.#link;
-    if (!await this.#strict.finishOpen(signal)) return false;
+    if (!(await this.#strict.finishOpen(signal))) return false;
     // Nothing has a ticket after the one that was sent.
     if ((await this.#local.recall()).nextTicket <= this.#link.sent + 1) return false;
-    const [next, stored] = await Promise.all([this.#local.tables.outbox.first({ gt: this.#link.sent }), this.#local.state()]);
+    const [next, stored] = await Promise.all([
+      this.#local.tables.outbox.first({ gt: this.#link.sent }),
+      this.#local.state(),
+    ]);
     if (next === undefined) return false;
     const [ticket, bytes] = next;
     const row = decodeOutbox(bytes);
@@ -286,8 +331,17 @@ export class Outgoing {
    */
   async isDisturbed(version: number, drained: number): Promise<boolean> {
     const commits = this.#isRescanNeeded ? undefined : await this.#peek(version);
-    return commits === undefined || commits.length >= MAX_COMMITS || this.#undone > drained || commits.some((commit) => commit.version <= version && !commit.isOwn
-      && commit.changes.some((change) => this.#local.tables.isStrictChange(change)));
+    return (
+      commits === undefined ||
+      commits.length >= MAX_COMMITS ||
+      this.#undone > drained ||
+      commits.some(
+        (commit) =>
+          commit.version <= version &&
+          !commit.isOwn &&
+          commit.changes.some((change) => this.#local.tables.isStrictChange(change)),
+      )
+    );
   }
 }
 

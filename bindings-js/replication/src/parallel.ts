@@ -5,9 +5,13 @@ export async function inParallel<T, R>(limit: number, items: readonly T[], run: 
   const work = async (): Promise<void> => {
     for (let at = next++; at < items.length; at = next++) results[at] = await run(items[at] as T);
   };
-  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, () => work().catch((error: unknown) => {
-    next = items.length;
-    throw error;
-  })));
+  await Promise.all(
+    Array.from({ length: Math.min(limit, items.length) }, () =>
+      work().catch((error: unknown) => {
+        next = items.length;
+        throw error;
+      }),
+    ),
+  );
   return results;
 }

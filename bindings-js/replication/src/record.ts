@@ -46,8 +46,24 @@ export interface RecordHeader {
 }
 
 export type ReplicationOp =
-  | { readonly type: 'set'; readonly collection: string; readonly key: Uint8Array; readonly value: Uint8Array; readonly expiresAt: number; readonly stamp?: WriteStamp }
-  | { readonly type: 'blob'; readonly collection: string; readonly key: Uint8Array; readonly hash: Uint8Array; readonly size: number; readonly check: number; readonly expiresAt: number; readonly stamp?: WriteStamp }
+  | {
+      readonly type: 'set';
+      readonly collection: string;
+      readonly key: Uint8Array;
+      readonly value: Uint8Array;
+      readonly expiresAt: number;
+      readonly stamp?: WriteStamp;
+    }
+  | {
+      readonly type: 'blob';
+      readonly collection: string;
+      readonly key: Uint8Array;
+      readonly hash: Uint8Array;
+      readonly size: number;
+      readonly check: number;
+      readonly expiresAt: number;
+      readonly stamp?: WriteStamp;
+    }
   | { readonly type: 'delete'; readonly collection: string; readonly key: Uint8Array; readonly stamp?: WriteStamp }
   | { readonly type: 'clear'; readonly collection: string; readonly lower: KeyBound; readonly upper: KeyBound };
 
@@ -118,7 +134,8 @@ export function encodeBody({ n, declared, transactions, digests }: RecordBody): 
       else if (op.type === 'blob') sink.uv(op.expiresAt).uv(op.size).uv(op.check).raw(op.hash);
     }
   }
-  if (digests !== undefined) for (const [name, [count, sum]] of Object.entries(digests)) sink.text(name).uv(count).uv(sum);
+  if (digests !== undefined)
+    for (const [name, [count, sum]] of Object.entries(digests)) sink.text(name).uv(count).uv(sum);
   return sink.done();
 }
 
@@ -146,11 +163,15 @@ export function decodeBody(body: Uint8Array, flags = 0): RecordBody {
 
 function readOp(source: ByteSource, names: string[], declared: Map<string, string>): ReplicationOp {
   const code = source.u8();
-  const stamp = (code & STAMPED) === 0 ? {} : { stamp: { h: source.u64(), device: source.u64(), n: source.uv(), isStrict: (code & STAMPED_STRICT) !== 0 } };
+  const stamp =
+    (code & STAMPED) === 0
+      ? {}
+      : { stamp: { h: source.u64(), device: source.u64(), n: source.uv(), isStrict: (code & STAMPED_STRICT) !== 0 } };
   const index = source.uv();
-  if (index > names.length) throw new KvError('KV_CORRUPT', 'a replication record refers to a collection that it does not name');
+  if (index > names.length)
+    throw new KvError('KV_CORRUPT', 'a replication record refers to a collection that it does not name');
   const isNew = index === names.length;
-  const collection = names[index] ??= source.text();
+  const collection = (names[index] ??= source.text());
   if (isNew) declared.set(collection, source.text());
   const type = code & ~(STAMPED | STAMPED_STRICT);
   if (type === CLEAR) return { type: 'clear', collection, lower: readBound(source), upper: readBound(source) };
@@ -167,7 +188,10 @@ function readOp(source: ByteSource, names: string[], declared: Map<string, strin
       return { type: 'blob', collection, key, expiresAt, size, check, hash: source.raw(32).slice(), ...stamp };
     }
     default:
-      throw new KvError('KV_VERSION_UNSUPPORTED', `a replication record has operation ${type}, which this version does not know: update the package`);
+      throw new KvError(
+        'KV_VERSION_UNSUPPORTED',
+        `a replication record has operation ${type}, which this version does not know: update the package`,
+      );
   }
 }
 
@@ -186,7 +210,10 @@ export function encodeRecord(header: RecordHeader, body: Uint8Array): Uint8Array
 /** Whether the checksum is right. Records of all versions end with one: a flipped bit is no newer version. */
 export function isIntact(record: Uint8Array): boolean {
   const end = record.length - 4;
-  return record.length >= 16 && new DataView(record.buffer, record.byteOffset + end).getUint32(0) === crc32c(record.subarray(0, end));
+  return (
+    record.length >= 16 &&
+    new DataView(record.buffer, record.byteOffset + end).getUint32(0) === crc32c(record.subarray(0, end))
+  );
 }
 
 /** Checks version and CRC; the body is a view. */
@@ -195,11 +222,18 @@ export function decodeRecord(bytes: Uint8Array): { readonly header: RecordHeader
   if (!isIntact(bytes)) throw new KvError('KV_CORRUPT', 'the checksum of a replication record is wrong');
   const end = bytes.length - 4;
   if (bytes[0] !== RECORD_VERSION) {
-    throw new KvError('KV_VERSION_UNSUPPORTED', `a replication record has version ${bytes[0]}, this package knows ${RECORD_VERSION}: update the package`);
+    throw new KvError(
+      'KV_VERSION_UNSUPPORTED',
+      `a replication record has version ${bytes[0]}, this package knows ${RECORD_VERSION}: update the package`,
+    );
   }
   const source = new ByteSource(bytes.subarray(1, end));
   const flags = source.u8();
-  if (flags > KNOWN_FLAGS) throw new KvError('KV_VERSION_UNSUPPORTED', `a replication record has flags ${flags}, which this version does not know: update the package`);
+  if (flags > KNOWN_FLAGS)
+    throw new KvError(
+      'KV_VERSION_UNSUPPORTED',
+      `a replication record has flags ${flags}, which this version does not know: update the package`,
+    );
   return { header: { flags, device: source.u64(), seq: source.uv(), back: source.uv() }, body: source.rest() };
 }
 

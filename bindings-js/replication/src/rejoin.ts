@@ -26,12 +26,16 @@ export async function checkWitness({ local }: ReplicaContext, state: ReplicaStat
   });
   const witness = (await witnesses.getEntry('witness'))?.version ?? 0;
   return local.change('strict', async (tx, before) => {
-    const next = before.witness === 0 ? { ...before, witness } : { ...withNewId(before, await lastOf(tx, local.tables, before)), witness, drained: UNCOMPARED };
+    const next =
+      before.witness === 0
+        ? { ...before, witness }
+        : { ...withNewId(before, await lastOf(tx, local.tables, before)), witness, drained: UNCOMPARED };
     return { state: next, result: next };
   });
 }
 
-const lastOf = async (tx: Transaction, { applied }: Tables, { device }: ReplicaState): Promise<AppliedRow> => await tx.collection(applied).get(device) ?? NOTHING_APPLIED;
+const lastOf = async (tx: Transaction, { applied }: Tables, { device }: ReplicaState): Promise<AppliedRow> =>
+  (await tx.collection(applied).get(device)) ?? NOTHING_APPLIED;
 
 /**
  * A strict record that was on its way when the history was lost: if the log has it, it comes back as
@@ -53,13 +57,14 @@ async function unbase(tx: Transaction, tables: Tables, state: ReplicaState): Pro
   let isMoved = false;
   const parts: (readonly [ticket: number, row: OutboxRow])[] = [];
   for (const ticket of await outbox.keys().toArray()) {
-    const part = decodeOutbox(await outbox.get(ticket) as Bytes);
+    const part = decodeOutbox((await outbox.get(ticket)) as Bytes);
     parts.push([ticket, { ...part, flags: part.flags | UNBASED }]);
     if (partOf(part).left > 0) continue;
     const rows = parts.splice(0);
     const [, row] = rows.at(-1) as (typeof rows)[number];
     const bytes = await wholeBody(row, async (back) => rows.at(-1 - back)?.[1].body.subarray(8));
-    const body = bytes === undefined ? undefined : await withNamedClears(tx, tables, state, decodeBody(bytes, row.flags));
+    const body =
+      bytes === undefined ? undefined : await withNamedClears(tx, tables, state, decodeBody(bytes, row.flags));
     // It may have more parts now. What is behind it stays behind it.
     isMoved ||= body !== undefined;
     if (!isMoved) for (const [at, each] of rows) await outbox.set(at, encodeOutbox(each));
@@ -73,7 +78,12 @@ async function unbase(tx: Transaction, tables: Tables, state: ReplicaState): Pro
 }
 
 /** A body in which the keys of clears are deleted by name, too; undefined if it has none. */
-async function withNamedClears(tx: Transaction, tables: Tables, state: ReplicaState, body: RecordBody): Promise<RecordBody | undefined> {
+async function withNamedClears(
+  tx: Transaction,
+  tables: Tables,
+  state: ReplicaState,
+  body: RecordBody,
+): Promise<RecordBody | undefined> {
   if (!body.transactions.some(({ ops }) => ops.some(({ type }) => type === 'clear'))) return undefined;
   const model = new Model(tx, tables, state);
   const transactions: SyncTransaction[] = [];
@@ -85,7 +95,8 @@ async function withNamedClears(tx: Transaction, tables: Tables, state: ReplicaSt
       const table = tables.table(op.collection, body.declared.get(op.collection) as string);
       await model.loadRange(table, op.lower, op.upper);
       for (const { key, pending, isLive, former } of model.within(table, op.lower, op.upper)) {
-        if (pending?.n === body.n && pending.check === 0 && (isLive || former?.stamp.isDead === false)) ops.push({ type: 'delete', collection: op.collection, key });
+        if (pending?.n === body.n && pending.check === 0 && (isLive || former?.stamp.isDead === false))
+          ops.push({ type: 'delete', collection: op.collection, key });
       }
     }
     transactions.push({ ...transaction, ops });
@@ -98,7 +109,12 @@ async function withNamedClears(tx: Transaction, tables: Tables, state: ReplicaSt
  * had. The log's time begins there, too: what counts as forgotten is what did when the others read the
  * same records.
  */
-export async function rejoin(tables: Tables, tx: Transaction, state: ReplicaState, kind: 'lost' | 'reread'): Promise<ReplicaState> {
+export async function rejoin(
+  tables: Tables,
+  tx: Transaction,
+  state: ReplicaState,
+  kind: 'lost' | 'reread',
+): Promise<ReplicaState> {
   const last = await lastOf(tx, tables, state);
   await tx.collection(tables.applied).clear();
   await tx.collection(tables.chunks).clear();
@@ -110,8 +126,21 @@ export async function rejoin(tables: Tables, tx: Transaction, state: ReplicaStat
     nextTicket = await unbase(tx, tables, state);
   }
   return {
-    ...withNewId(state, last, kind === 'reread'), nextTicket, history: state.history + 1, readBefore: Math.max(state.readBefore, state.cursor.position), cursor: { position: 0, serverTime: 0, crc: 0 }, drainedBase: 0, time: 0,
-    declared: {}, formerlyDeclared: { ...state.formerlyDeclared, ...state.declared }, aside: undefined, digests: {}, isLoading: false, isMending: false, diverged: kind === 'lost' ? undefined : state.diverged, rejoin: isLost ? 'lost' : 'reread',
+    ...withNewId(state, last, kind === 'reread'),
+    nextTicket,
+    history: state.history + 1,
+    readBefore: Math.max(state.readBefore, state.cursor.position),
+    cursor: { position: 0, serverTime: 0, crc: 0 },
+    drainedBase: 0,
+    time: 0,
+    declared: {},
+    formerlyDeclared: { ...state.formerlyDeclared, ...state.declared },
+    aside: undefined,
+    digests: {},
+    isLoading: false,
+    isMending: false,
+    diverged: kind === 'lost' ? undefined : state.diverged,
+    rejoin: isLost ? 'lost' : 'reread',
   };
 }
 
@@ -149,7 +178,11 @@ export async function conclude({ local, blobs, events, advance }: ReplicaContext
         await model.compare();
         const next = await model.save(state);
         if (ops.length === 0) return { state: next, result: { records: 0, different } };
-        const body = { n: state.nextTicket, declared: new Map([[table.name, table.declaration]]), transactions: [{ base: 0, hlc: fromHex(state.hlc), ops }] };
+        const body = {
+          n: state.nextTicket,
+          declared: new Map([[table.name, table.declaration]]),
+          transactions: [{ base: 0, hlc: fromHex(state.hlc), ops }],
+        };
         const nextTicket = await putRecord(tx, local.tables, REPAIR, body, blobs);
         return { state: { ...next, nextTicket }, result: { records: 1, different } };
       });
@@ -157,14 +190,26 @@ export async function conclude({ local, blobs, events, advance }: ReplicaContext
       different.push(...found.different);
     }
     const [from, to] = [different[0], different.at(-1)];
-    if (from !== undefined && to !== undefined) divergences.push({ collection: table.name, entries: different.length, from, to });
+    if (from !== undefined && to !== undefined)
+      divergences.push({ collection: table.name, entries: different.length, from, to });
   }
   if (begun.isMending && divergences.length > 0) events.diverged(divergences);
-  await local.change('strict', async (_, state) => ({ state: state.history === history ? { ...state, settled: history, rejoin: undefined, isMending: false, formerlyDeclared: {} } : state, result: undefined }));
+  await local.change('strict', async (_, state) => ({
+    state:
+      state.history === history
+        ? { ...state, settled: history, rejoin: undefined, isMending: false, formerlyDeclared: {} }
+        : state,
+    result: undefined,
+  }));
   if (kind === 'lost') events.repaired(records);
 }
 
-async function repairOf(model: Model, table: Table, key: Bytes, { stamp, kept }: Base): Promise<ReplicationOp | undefined> {
+async function repairOf(
+  model: Model,
+  table: Table,
+  key: Bytes,
+  { stamp, kept }: Base,
+): Promise<ReplicationOp | undefined> {
   const { h, device, n, isStrict, isDead, expiresAt } = stamp;
   const named = { collection: table.name, key, stamp: { h, device, n, isStrict } };
   if (isDead) return { type: 'delete', ...named };

@@ -84,16 +84,20 @@ export interface SnapshotStore {
 }
 
 /** Something else was there first: read again and decide. */
-export const logConflict = (message: string, cause?: unknown): KvError => new KvError('KV_LOG_CONFLICT', message, { retryable: true, cause });
+export const logConflict = (message: string, cause?: unknown): KvError =>
+  new KvError('KV_LOG_CONFLICT', message, { retryable: true, cause });
 
 /** Records that were to be read are purged: continue from a snapshot. */
-export const logTruncated = (message: string, cause?: unknown): KvError => new KvError('KV_LOG_TRUNCATED', message, { cause });
+export const logTruncated = (message: string, cause?: unknown): KvError =>
+  new KvError('KV_LOG_TRUNCATED', message, { cause });
 
 /** Whether an error is {@link logTruncated}. */
 export const isTruncated = (error: unknown): boolean => (error as Partial<KvError>).code === 'KV_LOG_TRUNCATED';
 
 /** No answer, or no connection, or the servers have no quorum: repeat later. */
-export const logUnavailable = (message: string, cause?: unknown): KvError => new KvError('KV_LOG_UNAVAILABLE', message, { retryable: true, cause });
+export const logUnavailable = (message: string, cause?: unknown): KvError =>
+  new KvError('KV_LOG_UNAVAILABLE', message, { retryable: true, cause });
 
 /** The servers refuse this client, this record or this bucket: repeating does not help. */
-export const logRefused = (message: string, cause?: unknown): KvError => new KvError('KV_LOG_REFUSED', message, { cause });
+export const logRefused = (message: string, cause?: unknown): KvError =>
+  new KvError('KV_LOG_REFUSED', message, { cause });

@@ -79,7 +79,10 @@ export class Link {
 }
 
 /** A commit's work: returns the state, which is written if it differs. */
-export type Work<T> = (tx: Transaction, state: ReplicaState) => Promise<{ readonly state: ReplicaState; readonly result: T }>;
+export type Work<T> = (
+  tx: Transaction,
+  state: ReplicaState,
+) => Promise<{ readonly state: ReplicaState; readonly result: T }>;
 
 /**
  * Commits what changes the base. What the application has committed before is put into the outbox in

@@ -51,18 +51,35 @@ export class Replica {
   readonly #sending = new Mutex();
 
   constructor(db: Database, options: ReplicaOptions, events: ReplicaEvents) {
-    const { log, snapshots, seal, mode = 'merge', clock = Date.now, isExclusive = false, isCopy = false, keepsConflicts = false } = options;
+    const {
+      log,
+      snapshots,
+      seal,
+      mode = 'merge',
+      clock = Date.now,
+      isExclusive = false,
+      isCopy = false,
+      keepsConflicts = false,
+    } = options;
     this.tables = options.tables ?? new Tables(db, options.collections, mode);
     this.wire = new Wire(seal);
     this.#local = new LocalCommits(this.tables, (error) => events.alarm(error));
     const context: ReplicaContext = {
-      local: this.#local, log, link: this.#link, wire: this.wire, snapshots, events, clock,
+      local: this.#local,
+      log,
+      link: this.#link,
+      wire: this.wire,
+      snapshots,
+      events,
+      clock,
       catchUp: (signal) => this.catchUp(signal),
       advance: (durability, work) => this.#outgoing.advance(durability, work),
-      blobs: snapshots && ((value) => {
-        sender.mayHaveBlobs = true;
-        return this.wire.blob(value);
-      }),
+      blobs:
+        snapshots &&
+        ((value) => {
+          sender.mayHaveBlobs = true;
+          return this.wire.blob(value);
+        }),
     };
     const sender = new Sender(context);
     this.#context = context;
@@ -119,13 +136,20 @@ export class Replica {
   async start(): Promise<void> {
     const { byName } = this.tables;
     const state = await this.#local.change('strict', async (_, before) => {
-      const unknown = Object.keys(before.collections).filter((name) => !byName.has(name) && !before.hidden.includes(name));
+      const unknown = Object.keys(before.collections).filter(
+        (name) => !byName.has(name) && !before.hidden.includes(name),
+      );
       const next = unknown.length === 0 ? before : { ...before, hidden: [...before.hidden, ...unknown] };
       return { state: next, result: next };
     });
-    const isNew = [...byName.keys()].some((name) => !Object.hasOwn(state.collections, name) || state.hidden.includes(name));
+    const isNew = [...byName.keys()].some(
+      (name) => !Object.hasOwn(state.collections, name) || state.hidden.includes(name),
+    );
     if (state.aside !== undefined && state.aside < UNDERSTANDING) {
-      await this.#local.change('strict', async (tx, before) => ({ state: await rejoin(this.tables, tx, before, 'reread'), result: undefined }));
+      await this.#local.change('strict', async (tx, before) => ({
+        state: await rejoin(this.tables, tx, before, 'reread'),
+        result: undefined,
+      }));
     }
     const { drained } = await checkWitness(this.#context, state);
     this.#outgoing.start(drained, isNew);
@@ -149,7 +173,7 @@ export class Replica {
 
   /** Reads and applies all that the log has now. */
   async catchUp(signal?: AbortSignal): Promise<void> {
-    while (await this.pull(signal) && !this.isAtEnd);
+    while ((await this.pull(signal)) && !this.isAtEnd);
   }
 
   /** Reads and applies what the log has, up to a limit; resolves to whether there may be more. */
@@ -192,9 +216,9 @@ export class Replica {
       // What was sent again has other numbers.
       if (end === undefined || renumbered !== this.#link.renumbered) end = (await this.state()).nextTicket;
       renumbered = this.#link.renumbered;
-      while (await this.publish(signal) && this.#link.sent < end - 1);
+      while ((await this.publish(signal)) && this.#link.sent < end - 1);
       await this.catchUp(signal);
-      const [oldest] = await this.tables.outbox.first() ?? [Infinity];
+      const [oldest] = (await this.tables.outbox.first()) ?? [Infinity];
       if (oldest >= end && renumbered === this.#link.renumbered) return;
       // The log has acknowledged what it does not show yet.
       await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
@@ -207,7 +231,12 @@ export class Replica {
     return this.#outgoing.isDisturbed(version, drained);
   }
 
-  offer(flags: number, ops: readonly ReplicationOp[], expect: number, options: { readonly id?: string; readonly signal?: AbortSignal } = {}): Promise<StrictRecord | undefined> {
+  offer(
+    flags: number,
+    ops: readonly ReplicationOp[],
+    expect: number,
+    options: { readonly id?: string; readonly signal?: AbortSignal } = {},
+  ): Promise<StrictRecord | undefined> {
     return this.#sending.run(() => this.#strict.offer(flags, ops, expect, options));
   }
 
@@ -225,11 +254,11 @@ export class Replica {
 
   /** Becomes the only writer: from here on, appends of earlier ones fail. */
   async fence(signal?: AbortSignal): Promise<void> {
-    for (let isIn = false; !isIn;) {
+    for (let isIn = false; !isIn; ) {
       await this.settle(signal);
       const record = await this.offer(FENCE, [], (await this.state()).cursor.position);
       this.#link.fence = record?.hlc;
-      isIn = record !== undefined && await this.outcomeOf(record, signal);
+      isIn = record !== undefined && (await this.outcomeOf(record, signal));
     }
     this.#link.isOwner = true;
   }
@@ -241,21 +270,28 @@ export class Replica {
       const state = await this.state();
       checkFit(state);
       const record = await this.offer(CHECK, [], state.cursor.position);
-      const isIn = record !== undefined && await this.outcomeOf(record, signal).catch((error: unknown) => {
-        // The id is another one now.
-        if ((error as Partial<KvError>).code !== 'KV_CONFLICT') throw error;
-        return false;
-      });
+      const isIn =
+        record !== undefined &&
+        (await this.outcomeOf(record, signal).catch((error: unknown) => {
+          // The id is another one now.
+          if ((error as Partial<KvError>).code !== 'KV_CONFLICT') throw error;
+          return false;
+        }));
       if (isIn) return;
       await new Promise((resolve) => setTimeout(resolve, Math.random() * 2 ** attempt * SETTLE_MS));
     }
-    throw new KvError('KV_LOG_UNAVAILABLE', 'replication.compact: other devices wrote to the log at every attempt; call it when fewer do', { retryable: true });
+    throw new KvError(
+      'KV_LOG_UNAVAILABLE',
+      'replication.compact: other devices wrote to the log at every attempt; call it when fewer do',
+      { retryable: true },
+    );
   }
 
   /** Writes a snapshot of the base, and removes what the log no longer needs. */
   async compact(signal?: AbortSignal): Promise<{ readonly position: number } | undefined> {
     const { snapshots: store, log } = this.#context;
-    if (store === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'replication.compact needs the option `snapshots`');
+    if (store === undefined)
+      throw new KvError('KV_INVALID_ARGUMENT', 'replication.compact needs the option `snapshots`');
     await this.settle(signal);
     if (await isSnapshotOfLost({ log, wire: this.wire })) {
       // Nothing else may have what it has, and this one takes its place.
@@ -264,6 +300,9 @@ export class Replica {
     }
     if (await isCompact({ log, store, wire: this.wire }, await this.state())) return undefined;
     await this.#check(signal);
-    return writeSnapshot({ tables: this.tables, log, store, wire: this.wire, lock: (work) => this.#local.run(work) }, signal);
+    return writeSnapshot(
+      { tables: this.tables, log, store, wire: this.wire, lock: (work) => this.#local.run(work) },
+      signal,
+    );
   }
 }

@@ -1,5 +1,12 @@
 // What an application sees: a database that follows a log, and tells how far it is.
-import { abortable, AbortController, Event, EventTarget as OwnEventTarget, fromPlain, tracerOf } from 'mangrove-kv/internal';
+import {
+  abortable,
+  AbortController,
+  Event,
+  EventTarget as OwnEventTarget,
+  fromPlain,
+  tracerOf,
+} from 'mangrove-kv/internal';
 import { KvError } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 import type { RawConflict } from './apply.ts';
@@ -47,16 +54,23 @@ export class Replication extends EventTarget {
     this.#tracer = tracerOf(db);
     this.#tables = new Tables(db, options.collections, options.mode ?? 'merge');
     if (['opfs', 'indexeddb'].includes(db.persistence)) {
-      this.#tabs = new Tabs(db, {
-        state: (state) => this.#set(state ?? { status: 'waiting' }),
-        notice: (notice) => this.#hear(notice),
-        asked: (verb, args, signal) => this.#lead(verb, args as never, signal),
-        online: () => this.#leader?.retry(),
-        sleep: () => this.#resign(),
-      }, this.#stop.signal);
+      this.#tabs = new Tabs(
+        db,
+        {
+          state: (state) => this.#set(state ?? { status: 'waiting' }),
+          notice: (notice) => this.#hear(notice),
+          asked: (verb, args, signal) => this.#lead(verb, args as never, signal),
+          online: () => this.#leader?.retry(),
+          sleep: () => this.#resign(),
+        },
+        this.#stop.signal,
+      );
       this.#state = { ...this.#state, status: 'waiting' };
     } else if (options.log === undefined) {
-      throw new KvError('KV_INVALID_ARGUMENT', `replicate: the option \`log\` is missing, and no other thread can replicate a database with persistence "${db.persistence}"`);
+      throw new KvError(
+        'KV_INVALID_ARGUMENT',
+        `replicate: the option \`log\` is missing, and no other thread can replicate a database with persistence "${db.persistence}"`,
+      );
     }
     active.add(db);
     this.#traceStatus(this.#state);
@@ -92,13 +106,18 @@ export class Replication extends EventTarget {
           return await runStrict(await host(signal), fn, { ...options, signal }, sent);
         } catch (error) {
           // The record was sent and its outcome is unknown: a caller that retried `fn` could apply it twice.
-          if (sent.open !== undefined && (error as Partial<KvError>).code === 'KV_LOG_REFUSED') throw logUnavailable('the log does not tell the outcome of a transaction', error);
+          if (sent.open !== undefined && (error as Partial<KvError>).code === 'KV_LOG_REFUSED')
+            throw logUnavailable('the log does not tell the outcome of a transaction', error);
           throw error;
         }
       }, options.signal);
     };
     const tabs = this.#tabs;
-    return tabs === undefined ? run(async (signal) => (await this.#started(signal)).replica) : run(async () => hostOf(this.#tables, tabs.id, (verb, args, signal = this.#stop.signal) => this.#call(verb, args, signal)));
+    return tabs === undefined
+      ? run(async (signal) => (await this.#started(signal)).replica)
+      : run(async () =>
+          hostOf(this.#tables, tabs.id, (verb, args, signal = this.#stop.signal) => this.#call(verb, args, signal)),
+        );
   }
 
   /**
@@ -120,7 +139,11 @@ export class Replication extends EventTarget {
    * KV_VERSION_UNSUPPORTED if this device lacks something that the log has; KV_SNAPSHOT_LOST (retryable)
    * if other tabs took over the database's files again and again.
    */
-  compact({ signal }: { readonly signal?: AbortSignal | undefined } = {}): Promise<{ readonly position: Position } | undefined> {
+  compact({
+    signal,
+  }: {
+    readonly signal?: AbortSignal | undefined;
+  } = {}): Promise<{ readonly position: Position } | undefined> {
     return this.#online((stop) => this.#call('compact', [], stop), signal, false);
   }
 
@@ -129,9 +152,15 @@ export class Replication extends EventTarget {
    * reason that was the event `error`: damaged ones, those that mean nothing, and those of a newer
    * version of the package. The newest 256. `record` is as the log has it, to be kept or examined.
    */
-  async aside(): Promise<readonly { readonly position: Position; readonly error: KvError; readonly record: Uint8Array }[]> {
+  async aside(): Promise<
+    readonly { readonly position: Position; readonly error: KvError; readonly record: Uint8Array }[]
+  > {
     const rows = await this.#tables.aside.entries().toArray();
-    return rows.map(([position, { code, message, record }]) => ({ position, error: new KvError(code, message), record }));
+    return rows.map(([position, { code, message, record }]) => ({
+      position,
+      error: new KvError(code, message),
+      record,
+    }));
   }
 
   /**
@@ -145,7 +174,11 @@ export class Replication extends EventTarget {
   }
 
   /** Listens for an event. */
-  override addEventListener<E extends keyof ReplicationEventMap>(type: E, listener: (event: ReplicationEventMap[E]) => void, options?: Parameters<EventTarget['addEventListener']>[2]): void;
+  override addEventListener<E extends keyof ReplicationEventMap>(
+    type: E,
+    listener: (event: ReplicationEventMap[E]) => void,
+    options?: Parameters<EventTarget['addEventListener']>[2],
+  ): void;
   override addEventListener(...listener: Parameters<EventTarget['addEventListener']>): void;
   override addEventListener(...listener: Parameters<EventTarget['addEventListener']>): void {
     super.addEventListener(...listener);
@@ -209,7 +242,14 @@ export class Replication extends EventTarget {
   }
 
   #traceStatus({ status, pending, position, lastError }: ReplicationProgress): void {
-    this.#tracer?.record({ source: 'replication', event: 'status', status, pending, position, ...(lastError && { error: toPlain(lastError) }) });
+    this.#tracer?.record({
+      source: 'replication',
+      event: 'status',
+      status,
+      pending,
+      position,
+      ...(lastError && { error: toPlain(lastError) }),
+    });
   }
 
   get #isStopped(): boolean {
@@ -267,7 +307,9 @@ export class Replication extends EventTarget {
 
   /** Asks the tab that replicates, which may be this one. */
   async #call<V extends Verb>(verb: V, args: Parameters<Verbs[V]>, signal: AbortSignal): Promise<ReturnType<Verbs[V]>> {
-    return this.#leader === undefined && this.#tabs !== undefined ? this.#tabs.ask(verb, args, signal) : this.#lead(verb, args, signal);
+    return this.#leader === undefined && this.#tabs !== undefined
+      ? this.#tabs.ask(verb, args, signal)
+      : this.#lead(verb, args, signal);
   }
 
   async #lead<V extends Verb>(verb: V, args: Parameters<Verbs[V]>, signal: AbortSignal): Promise<ReturnType<Verbs[V]>> {
@@ -282,12 +324,15 @@ export class Replication extends EventTarget {
     try {
       const result = await perform(leader.replica, verb, args, stop.signal);
       // Whoever has waited for it finds what is pending, and the position, in the state.
-      await leader.refresh(leader.replica.isCaughtUp ? { status: 'live', lastError: undefined } : {}).catch(() => undefined);
+      await leader
+        .refresh(leader.replica.isCaughtUp ? { status: 'live', lastError: undefined } : {})
+        .catch(() => undefined);
       return result;
     } catch (error) {
       signal.throwIfAborted();
       // Another tab takes over.
-      if (leader.signal.aborted && !this.#isStopped) throw logUnavailable('this tab has stopped to replicate the database');
+      if (leader.signal.aborted && !this.#isStopped)
+        throw logUnavailable('this tab has stopped to replicate the database');
       throw error;
     } finally {
       for (const each of signals) each.removeEventListener('abort', abort);
@@ -378,7 +423,10 @@ export function replicate<K, V, I>(db: Database<K, V, I>, options: ReplicationOp
   // The default collection's types are of no interest here.
   const plain = db as unknown as Database;
   return new Promise((resolve) => {
-    if (active.has(plain)) throw new KvError('KV_LOCKED', 'this database is being replicated already: close that first', { retryable: true });
+    if (active.has(plain))
+      throw new KvError('KV_LOCKED', 'this database is being replicated already: close that first', {
+        retryable: true,
+      });
     resolve(new Replication(plain, options));
   });
 }

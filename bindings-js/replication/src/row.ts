@@ -107,8 +107,14 @@ function putBase(sink: ByteSink, { stamp, kept }: Base): void {
 export function readBase(source: ByteSource): Base {
   const flags = source.u8();
   const stamp = {
-    isStrict: (flags & STRICT) !== 0, isDead: (flags & DEAD) !== 0,
-    h: source.u64(), device: source.u64(), n: source.uv(), position: source.uv(), expiresAt: source.uv(), check: source.uv(),
+    isStrict: (flags & STRICT) !== 0,
+    isDead: (flags & DEAD) !== 0,
+    h: source.u64(),
+    device: source.u64(),
+    n: source.uv(),
+    position: source.uv(),
+    expiresAt: source.uv(),
+    check: source.uv(),
   };
   return { stamp, kept: flags & HAS_KEPT ? source.raw(source.uv()) : undefined };
 }
@@ -120,11 +126,12 @@ export function hashOf(key: Bytes, { stamp }: Base): number {
   const sink = new ByteSink().bytes(key);
   putBase(sink, { stamp, kept: undefined });
   const crc = sink.checksum();
-  return ((Math.imul(crc ^ (crc >>> 15), 0x85eb_ca6b) >>> 12) * 2 ** 32) + crc;
+  return (Math.imul(crc ^ (crc >>> 15), 0x85eb_ca6b) >>> 12) * 2 ** 32 + crc;
 }
 
 /** The sum without one hash and with another. */
-export const replaceHash = (sum: number, before: number, after: number): number => (((sum - before + HASHES) % HASHES) + after) % HASHES;
+export const replaceHash = (sum: number, before: number, after: number): number =>
+  (((sum - before + HASHES) % HASHES) + after) % HASHES;
 
 /** A row as it is stored. */
 export interface StoredRow {
@@ -140,7 +147,9 @@ export interface StoredRow {
 
 export function encodeRow({ history, base, former, pending, shown }: StoredRow): Bytes {
   const sink = new ByteSink();
-  sink.u8((base ? HAS_BASE : 0) | (former ? HAS_FORMER : 0) | (pending ? HAS_PENDING : 0) | (shown ? STALE : 0)).uv(history);
+  sink
+    .u8((base ? HAS_BASE : 0) | (former ? HAS_FORMER : 0) | (pending ? HAS_PENDING : 0) | (shown ? STALE : 0))
+    .uv(history);
   if (pending) sink.uv(pending.n).uv(pending.check).uv(pending.expiresAt);
   if (shown) sink.uv(shown.check).uv(shown.expiresAt);
   if (base) putBase(sink, base);
@@ -167,7 +176,8 @@ export interface Histories {
   readonly settled: number;
 }
 
-const valueOf = (base: Base | undefined): BaseValue => (base?.kept === undefined || base.stamp.isDead ? null : { value: base.kept, expiresAt: base.stamp.expiresAt });
+const valueOf = (base: Base | undefined): BaseValue =>
+  base?.kept === undefined || base.stamp.isDead ? null : { value: base.kept, expiresAt: base.stamp.expiresAt };
 
 export class Row {
   readonly table: Table;
@@ -204,7 +214,10 @@ export class Row {
     this.#isOutdated = stored !== undefined && !isCurrent;
     this.base = this.before = isCurrent ? stored.base : undefined;
     // Between the histories, an own write that the log had confirmed is the entry.
-    const isFormer = this.#isOutdated && stored?.base !== undefined && (stored.history <= settled || (stored.pending === undefined && stored.shown === undefined));
+    const isFormer =
+      this.#isOutdated &&
+      stored?.base !== undefined &&
+      (stored.history <= settled || (stored.pending === undefined && stored.shown === undefined));
     this.former = isFormer ? stored.base : stored?.former;
     this.pending = stored?.pending;
     this.shown = stored?.shown;
@@ -254,7 +267,12 @@ export class Row {
   /** A snapshot has this base; `isLost`: of a record that the log has no more. */
   load(base: Base, isLost: boolean): void {
     this.isChanged = true;
-    if (!isLost) this.accept(base.stamp, base.stamp.isDead || base.kept === undefined ? null : { value: base.kept, expiresAt: base.stamp.expiresAt }, false);
+    if (!isLost)
+      this.accept(
+        base.stamp,
+        base.stamp.isDead || base.kept === undefined ? null : { value: base.kept, expiresAt: base.stamp.expiresAt },
+        false,
+      );
     else if (this.former === undefined || compareStamps(base.stamp, this.former.stamp) > 0) {
       this.#noteShown();
       this.former = base;
@@ -296,7 +314,9 @@ export class Row {
       return undefined;
     }
     const { stamp, kept } = base;
-    const isSame = stamp.isDead ? pending.check === 0 : pending.check === stamp.check && pending.expiresAt === stamp.expiresAt;
+    const isSame = stamp.isDead
+      ? pending.check === 0
+      : pending.check === stamp.check && pending.expiresAt === stamp.expiresAt;
     // Without the value the base is what the write has replaced, and it would have won.
     const isReplaced = !isSame && (stamp.isDead || kept !== undefined);
     const winner = isReplaced && pending.check !== UNKNOWN && this.table.data !== undefined ? this.value : undefined;
@@ -343,14 +363,22 @@ export class Row {
     if (this.isStale) this.entry = this.value;
     this.shown = undefined;
     const { base } = this;
-    if (base !== undefined && !this.isStrict && base.stamp.expiresAt === 0) this.base = { stamp: base.stamp, kept: undefined };
+    if (base !== undefined && !this.isStrict && base.stamp.expiresAt === 0)
+      this.base = { stamp: base.stamp, kept: undefined };
   }
 
   /** Whether what the log says now is not what it seemed to say. */
   get isDifferent(): boolean {
     const { former, base, shown } = this;
-    if (former === undefined) return shown !== undefined && this.isLive && (shown.check !== base?.stamp.check || shown.expiresAt !== base.stamp.expiresAt);
-    return former.stamp.isDead ? this.isLive : !this.isLive || former.stamp.check !== base?.stamp.check || former.stamp.expiresAt !== base.stamp.expiresAt;
+    if (former === undefined)
+      return (
+        shown !== undefined &&
+        this.isLive &&
+        (shown.check !== base?.stamp.check || shown.expiresAt !== base.stamp.expiresAt)
+      );
+    return former.stamp.isDead
+      ? this.isLive
+      : !this.isLive || former.stamp.check !== base?.stamp.check || former.stamp.expiresAt !== base.stamp.expiresAt;
   }
 
   /**
@@ -379,7 +407,8 @@ export class Row {
     }
     this.entry = this.value;
     this.shown = undefined;
-    if (base !== undefined && !this.isStrict && base.stamp.expiresAt === 0) this.base = { stamp: base.stamp, kept: undefined };
+    if (base !== undefined && !this.isStrict && base.stamp.expiresAt === 0)
+      this.base = { stamp: base.stamp, kept: undefined };
     return undefined;
   }
 

@@ -15,7 +15,12 @@ export const SCAN_SLICE = 500;
  * Compares all entries of a snapshot, in slices. `now` is the device's clock, by which the engine removes what has
  * expired. At the end: up to which time it has removed what the log still has, as in `ReplicaState.removedUntil`.
  */
-export async function* scan(tables: Tables, snapshot: Snapshot, state: ReplicaState, now: number): AsyncGenerator<readonly Found[], number> {
+export async function* scan(
+  tables: Tables,
+  snapshot: Snapshot,
+  state: ReplicaState,
+  now: number,
+): AsyncGenerator<readonly Found[], number> {
   const histories = { current: state.history, settled: state.settled };
   let removedUntil = 0;
   for (const table of tables.byName.values()) {
@@ -25,13 +30,15 @@ export async function* scan(tables: Tables, snapshot: Snapshot, state: ReplicaSt
       const [entry, stored] = await Promise.all([data.getEntry(key), rows.get(key)]);
       const row = new Row(table, key, histories, stored && decodeRow(stored), new Set());
       const value = entry === undefined ? null : { value: entry.value, expiresAt: entry.expiresAt ?? 0 };
-      const isValue = ({ check, expiresAt }: Shown): boolean => checkOf(value) === check && (value?.expiresAt ?? 0) === expiresAt;
+      const isValue = ({ check, expiresAt }: Shown): boolean =>
+        checkOf(value) === check && (value?.expiresAt ?? 0) === expiresAt;
       // What the entry has to be, as far as replication knows. While the log is read once more, an own write may have come back.
       const expected = row.pending ?? row.shown ?? shownOf(row.base ?? row.former);
       if (expected.check === UNKNOWN || isValue(expected) || (isFirst && isValue(shownOf(row.base)))) return undefined;
       if (value !== null || expected.expiresAt === 0) return { table, key, what: 'write', value, isFirst };
       // Expired by this device's clock, or by one that was ahead: the log says when it is over.
-      if (row.pending === undefined && !row.isStale && expected.expiresAt > now) return { table, key, what: 'lost', value, isFirst };
+      if (row.pending === undefined && !row.isStale && expected.expiresAt > now)
+        return { table, key, what: 'lost', value, isFirst };
       removedUntil = Math.max(removedUntil, expected.expiresAt);
       return undefined;
     };
@@ -41,7 +48,9 @@ export async function* scan(tables: Tables, snapshot: Snapshot, state: ReplicaSt
         const slice = await keys.nextMany(SCAN_SLICE);
         if (slice.length === 0) break;
         // What is not there is found among the rows, everything else among the entries.
-        const found = (await Promise.all(slice.map(check))).filter((each) => each !== undefined && (each.value === null) === (from === rows));
+        const found = (await Promise.all(slice.map(check))).filter(
+          (each) => each !== undefined && (each.value === null) === (from === rows),
+        );
         if (found.length > 0) yield found as Found[];
       }
     }
@@ -50,7 +59,13 @@ export async function* scan(tables: Tables, snapshot: Snapshot, state: ReplicaSt
 }
 
 /** Makes entries of what the log has of a collection that this program knows now. */
-export async function materialize(tables: Tables, table: KnownTable, change: (work: (tx: Transaction, state: ReplicaState) => Promise<{ readonly state: ReplicaState; readonly result: void }>) => Promise<void>): Promise<void> {
+export async function materialize(
+  tables: Tables,
+  table: KnownTable,
+  change: (
+    work: (tx: Transaction, state: ReplicaState) => Promise<{ readonly state: ReplicaState; readonly result: void }>,
+  ) => Promise<void>,
+): Promise<void> {
   const keys = table.rows.keys();
   for (;;) {
     // As at the end of a rejoin: unique keys go from one entry to another.

@@ -19,10 +19,19 @@ export class Sender {
   }
 
   /** Sends a record under its ticket, which names the one before it: the log may have lost that. */
-  async append(state: ReplicaState, ticket: number, row: OutboxRow, expect: number | undefined, signal?: AbortSignal): Promise<number> {
+  async append(
+    state: ReplicaState,
+    ticket: number,
+    row: OutboxRow,
+    expect: number | undefined,
+    signal?: AbortSignal,
+  ): Promise<number> {
     await this.#uploadBlobs(signal);
     const { outbox, applied } = this.#local.tables;
-    const [before, [last]] = await Promise.all([outbox.last({ lt: ticket }), applied.get(state.device).then((known) => known ?? NOTHING_APPLIED)]);
+    const [before, [last]] = await Promise.all([
+      outbox.last({ lt: ticket }),
+      applied.get(state.device).then((known) => known ?? NOTHING_APPLIED),
+    ]);
     const back = ticket - Math.max(before?.[0] ?? 0, last);
     const record = await this.#context.wire.pack(row.flags, { device: deviceOf(state), seq: ticket, back }, row.body);
     return this.#context.log.append(record, { idempotencyKey: `${state.device}:${ticket}`, expect, signal });
@@ -31,7 +40,11 @@ export class Sender {
   /** Objects come before the records that refer to them. */
   async #uploadBlobs(signal?: AbortSignal): Promise<void> {
     if (!this.mayHaveBlobs) return;
-    for (let next = await this.#local.tables.blobs.first(); next !== undefined; next = await this.#local.tables.blobs.first()) {
+    for (
+      let next = await this.#local.tables.blobs.first();
+      next !== undefined;
+      next = await this.#local.tables.blobs.first()
+    ) {
       const [hash, bytes] = next;
       await this.#context.snapshots?.put(blobKey(hash), toStream(bytes), signal).catch((error: unknown) => {
         // The same content is there already: keys are hashes.
@@ -44,7 +57,7 @@ export class Sender {
     }
     // While no commit is under way that would add one.
     await this.#local.run(async () => {
-      if (await this.#local.tables.blobs.first() === undefined) this.mayHaveBlobs = false;
+      if ((await this.#local.tables.blobs.first()) === undefined) this.mayHaveBlobs = false;
     });
   }
 }

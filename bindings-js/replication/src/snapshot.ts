@@ -69,11 +69,18 @@ const utf8 = new TextEncoder();
 const text = new TextDecoder();
 const about = (key: string, index: number): Uint8Array => utf8.encode(`${key}|${index}`);
 
-export async function readManifest(log: RemoteLog, wire: Wire): Promise<{ readonly revision: number; readonly content: Manifest } | undefined> {
+export async function readManifest(
+  log: RemoteLog,
+  wire: Wire,
+): Promise<{ readonly revision: number; readonly content: Manifest } | undefined> {
   const found = await log.manifest();
   if (found === undefined) return undefined;
   const content = JSON.parse(text.decode(await wire.open(found.manifest, utf8.encode('manifest')))) as Manifest;
-  if (content.version !== 1) throw new KvError('KV_VERSION_UNSUPPORTED', `the log's manifest has version ${String(content.version)}: update the package`);
+  if (content.version !== 1)
+    throw new KvError(
+      'KV_VERSION_UNSUPPORTED',
+      `the log's manifest has version ${String(content.version)}: update the package`,
+    );
   return { revision: found.revision, content };
 }
 
@@ -88,20 +95,28 @@ export function streamOf(blocks: AsyncGenerator<Uint8Array, undefined>): Readabl
       if (step.done) controller.close();
       else controller.enqueue(step.value);
     },
-    cancel: async () => void await blocks.return(undefined),
+    cancel: async () => void (await blocks.return(undefined)),
   });
 }
 
 /** Whether there is nothing in the log that the newest snapshot lacks. */
-export async function isCompact({ log, store, wire }: Pick<SnapshotContext, 'log' | 'store' | 'wire'>, { cursor }: ReplicaState): Promise<boolean> {
+export async function isCompact(
+  { log, store, wire }: Pick<SnapshotContext, 'log' | 'store' | 'wire'>,
+  { cursor }: ReplicaState,
+): Promise<boolean> {
   const manifest = (await readManifest(log, wire))?.content;
-  return manifest !== undefined && manifest.cursor.position >= cursor.position && await hasRecord(log, manifest.cursor) && (await store.list(manifest.key)).includes(manifest.key);
+  return (
+    manifest !== undefined &&
+    manifest.cursor.position >= cursor.position &&
+    (await hasRecord(log, manifest.cursor)) &&
+    (await store.list(manifest.key)).includes(manifest.key)
+  );
 }
 
 /** Whether the log has lost what the newest snapshot has. */
 export async function isSnapshotOfLost({ log, wire }: Pick<SnapshotContext, 'log' | 'wire'>): Promise<boolean> {
   const manifest = (await readManifest(log, wire))?.content;
-  return manifest !== undefined && !await hasRecord(log, manifest.cursor);
+  return manifest !== undefined && !(await hasRecord(log, manifest.cursor));
 }
 
 /** Whether the log has, or had, the record at which a snapshot was taken: otherwise it has lost that. */
@@ -117,7 +132,10 @@ async function hasRecord(log: RemoteLog, cursor: Cursor): Promise<boolean> {
 /** The base has keys with local writes over them: it cannot be read as a whole now. */
 class Busy extends Error {}
 
-export async function writeSnapshot(context: SnapshotContext & { readonly lock: <T>(work: () => Promise<T>) => Promise<T> }, signal?: AbortSignal): Promise<{ readonly position: number } | undefined> {
+export async function writeSnapshot(
+  context: SnapshotContext & { readonly lock: <T>(work: () => Promise<T>) => Promise<T> },
+  signal?: AbortSignal,
+): Promise<{ readonly position: number } | undefined> {
   const { log, store, wire } = context;
   const previous = await readManifest(log, wire);
   // Databases may share the store: each has a folder, which its first snapshot names.
@@ -130,14 +148,23 @@ export async function writeSnapshot(context: SnapshotContext & { readonly lock: 
       const blocks = snapshotBlocks(context, key, state);
       await store.put(key, streamOf(blocks), signal);
     } catch (error) {
-      const reason = [error, (error as { cause?: unknown }).cause].find((each) => each instanceof Busy || isSnapshotLost(each));
+      const reason = [error, (error as { cause?: unknown }).cause].find(
+        (each) => each instanceof Busy || isSnapshotLost(each),
+      );
       if (reason === undefined) throw error;
-      if (attempt === ATTEMPTS) throw isSnapshotLost(reason) ? reason : new KvError('KV_LOG_UNAVAILABLE', 'replication.compact found writes that the log has not confirmed, at every attempt; call it when fewer are made', { retryable: true });
+      if (attempt === ATTEMPTS)
+        throw isSnapshotLost(reason)
+          ? reason
+          : new KvError(
+              'KV_LOG_UNAVAILABLE',
+              'replication.compact found writes that the log has not confirmed, at every attempt; call it when fewer are made',
+              { retryable: true },
+            );
       continue;
     }
     const { cursor = { position: 0, serverTime: 0, crc: 0 } } = state;
     const { position } = cursor;
-    const isKept = previous !== undefined && await hasRecord(log, previous.content.cursor);
+    const isKept = previous !== undefined && (await hasRecord(log, previous.content.cursor));
     if (position === 0 || (isKept && previous.content.cursor.position >= position)) {
       await store.delete(key);
       return undefined;
@@ -177,13 +204,18 @@ function baseOf(key: string): number {
   return Number(new RegExp(`/(\\d{${REVISION_DIGITS}})-[^/]+$`).exec(key)?.[1] ?? 0);
 }
 
-async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(work: () => Promise<T>) => Promise<T> }, key: string, into: { cursor?: Cursor }): AsyncGenerator<Uint8Array, undefined> {
+async function* snapshotBlocks(
+  context: SnapshotContext & { readonly lock: <T>(work: () => Promise<T>) => Promise<T> },
+  key: string,
+  into: { cursor?: Cursor },
+): AsyncGenerator<Uint8Array, undefined> {
   const { tables, wire } = context;
   const snapshot = await context.lock(async () => tables.db.snapshot());
   try {
     const state = await snapshot.collection(tables.state).get('state');
     if (state !== undefined) checkFit(state);
-    if (state === undefined || state.rejoin !== undefined || await snapshot.collection(tables.outbox).size > 0) throw new Busy();
+    if (state === undefined || state.rejoin !== undefined || (await snapshot.collection(tables.outbox).size) > 0)
+      throw new Busy();
     into.cursor = state.cursor;
     let index = 0;
     const block = async (bytes: Uint8Array): Promise<Uint8Array> => frame(await wire.seal(bytes, about(key, index++)));
@@ -209,12 +241,16 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
         if (base === undefined) continue;
         const { stamp } = base;
         if (stamp.isDead && stamp.h < horizon) continue;
-        const value = stamp.isDead || shown !== undefined || base.kept !== undefined ? base.kept : await data.get(rowKey);
+        const value =
+          stamp.isDead || shown !== undefined || base.kept !== undefined ? base.kept : await data.get(rowKey);
         // Otherwise the application has written it, and that is not in the outbox yet.
         if (!stamp.isDead && (value === undefined || checkOfBytes(value) !== stamp.check)) throw new Busy();
         digest = replaceDigest(digest, rowKey, undefined, base);
         rows++;
-        sink.u8(ROW).bytes(rowKey).bytes(encodeBase({ stamp, kept: value }));
+        sink
+          .u8(ROW)
+          .bytes(rowKey)
+          .bytes(encodeBase({ stamp, kept: value }));
         if (sink.length < BLOCK_BYTES) continue;
         yield await block(sink.done());
         sink = new ByteSink();
@@ -230,15 +266,30 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
 
 /** What lacks something that the log has must not take the place of the log. */
 export function checkFit({ aside, diverged }: ReplicaState): void {
-  if (aside === INCOMPLETE) throw new KvError('KV_NOT_FOUND', 'replication.compact: the object store lacks large values of the log, and what this device would write lacks their records; start replication again once they are there, or let a device compact that has them');
-  if (aside !== undefined) throw new KvError('KV_VERSION_UNSUPPORTED', 'replication.compact: the log has records that this version of the package does not understand, and what it would write lacks them; compact with a newer one');
-  if (diverged !== undefined) throw new KvError('KV_REPLICATION_DIVERGED', `replication.compact: this database is not what another device had at position ${diverged} of the log: let that one compact`);
+  if (aside === INCOMPLETE)
+    throw new KvError(
+      'KV_NOT_FOUND',
+      'replication.compact: the object store lacks large values of the log, and what this device would write lacks their records; start replication again once they are there, or let a device compact that has them',
+    );
+  if (aside !== undefined)
+    throw new KvError(
+      'KV_VERSION_UNSUPPORTED',
+      'replication.compact: the log has records that this version of the package does not understand, and what it would write lacks them; compact with a newer one',
+    );
+  if (diverged !== undefined)
+    throw new KvError(
+      'KV_REPLICATION_DIVERGED',
+      `replication.compact: this database is not what another device had at position ${diverged} of the log: let that one compact`,
+    );
 }
 
 function checkDigest(name: string, [count, sum]: Digest, expected: Digest | undefined, what: string): void {
   const [expectedCount, expectedSum] = expected ?? [0, 0];
   if (count === expectedCount && sum === expectedSum) return;
-  throw new KvError('KV_CORRUPT', `the ${what} of collection ${JSON.stringify(name)} have the digest ${count}:${sum}, and the records of the log make ${expectedCount}:${expectedSum}`);
+  throw new KvError(
+    'KV_CORRUPT',
+    `the ${what} of collection ${JSON.stringify(name)} have the digest ${count}:${sum}, and the records of the log make ${expectedCount}:${expectedSum}`,
+  );
 }
 
 interface LoadContext extends SnapshotContext {
@@ -272,7 +323,7 @@ async function* readSealed(stream: ReadableStream<Uint8Array>, key: string): Asy
     while (await fill(8)) {
       const view = new DataView(have.buffer, have.byteOffset);
       const [length, crc] = [view.getUint32(0), view.getUint32(4)];
-      if (!await fill(8 + length)) throw damaged(key);
+      if (!(await fill(8 + length))) throw damaged(key);
       const bytes = have.slice(8, 8 + length);
       have = have.subarray(8 + length);
       if (crc32c(bytes) !== crc) throw damaged(key);
@@ -292,12 +343,21 @@ async function* readBlocks(stream: ReadableStream<Uint8Array>, wire: Wire, key: 
 
 function readHeader(block: Uint8Array, key: string): SnapshotHeader {
   const header = JSON.parse(text.decode(block)) as SnapshotHeader;
-  if (header.version !== 1) throw new KvError('KV_VERSION_UNSUPPORTED', `snapshot ${key} has version ${String(header.version)}: update the package`);
+  if (header.version !== 1)
+    throw new KvError(
+      'KV_VERSION_UNSUPPORTED',
+      `snapshot ${key} has version ${String(header.version)}: update the package`,
+    );
   return header;
 }
 
 /** A snapshot's bytes as they are in the store, each block checked and opened; `onHeader` gets the header first. */
-export async function* copyBlocks(stream: ReadableStream<Uint8Array>, wire: Wire, key: string, onHeader: (header: SnapshotHeader) => void): AsyncGenerator<Uint8Array, undefined> {
+export async function* copyBlocks(
+  stream: ReadableStream<Uint8Array>,
+  wire: Wire,
+  key: string,
+  onHeader: (header: SnapshotHeader) => void,
+): AsyncGenerator<Uint8Array, undefined> {
   let index = 0;
   for await (const sealed of readSealed(stream, key)) {
     const block = await wire.open(sealed, about(key, index));
@@ -315,7 +375,8 @@ function frame(sealed: Uint8Array): Uint8Array {
   return new ByteSink().raw(head).raw(sealed).done();
 }
 
-const damaged = (key: string): KvError => new KvError('KV_CORRUPT', `snapshot ${key} in the object store is damaged or cut off`);
+const damaged = (key: string): KvError =>
+  new KvError('KV_CORRUPT', `snapshot ${key} in the object store is damaged or cut off`);
 
 /** A row of a snapshot. */
 interface SnapshotRow {
@@ -331,19 +392,23 @@ interface SnapshotRow {
 export async function loadSnapshot(context: LoadContext): Promise<void> {
   const { log, wire } = context;
   const manifest = (await readManifest(log, wire))?.content;
-  if (manifest === undefined) throw logUnavailable('the log was cut off, and the server that was asked has no manifest that names a snapshot');
+  if (manifest === undefined)
+    throw logUnavailable('the log was cut off, and the server that was asked has no manifest that names a snapshot');
   let isLost = false;
   const newest = await readSnapshot(context, manifest.key, async (header) => {
-    isLost = !context.isCopy && await isGone(context, manifest, header.cursor);
+    isLost = !context.isCopy && (await isGone(context, manifest, header.cursor));
     await begin(context, header, isLost);
     return isLost;
   });
   if (!isLost) return finish(context, newest);
   let isBefore = false;
-  const before = manifest.previous === undefined ? undefined : await readSnapshot(context, manifest.previous, async ({ cursor }) => {
-    isBefore = !await isGone(context, manifest, cursor);
-    return !isBefore;
-  });
+  const before =
+    manifest.previous === undefined
+      ? undefined
+      : await readSnapshot(context, manifest.previous, async ({ cursor }) => {
+          isBefore = !(await isGone(context, manifest, cursor));
+          return !isBefore;
+        });
   if (before !== undefined && isBefore) return finish(context, before);
   await context.change(async (_, state) => ({
     state: { ...state, cursor: { position: manifest.purged, serverTime: 0, crc: 0 }, isLoading: false },
@@ -357,7 +422,11 @@ interface ReadSnapshot {
 }
 
 /** Loads the rows of a snapshot. `onHeader` tells whether the log has lost what they are of. */
-async function readSnapshot(context: LoadContext, key: string, onHeader: (header: SnapshotHeader) => Promise<boolean>): Promise<ReadSnapshot> {
+async function readSnapshot(
+  context: LoadContext,
+  key: string,
+  onHeader: (header: SnapshotHeader) => Promise<boolean>,
+): Promise<ReadSnapshot> {
   const { tables, store, wire } = context;
   const stream = await store.get(key);
   if (stream === undefined) throw logUnavailable(`the object store has no ${key}, which the log's manifest names`);
@@ -428,7 +497,15 @@ async function begin({ tables, change, rejoin }: LoadContext, header: SnapshotHe
   await change(async (tx, before) => {
     const isEmpty = before.cursor.position === 0 && !before.isLoading;
     const isRight = isEmpty && (isLost ? before.rejoin === 'lost' : true);
-    const state = isRight ? before : await rejoin(tx, before, isLost || isOtherHistory(header, before, await tx.collection(tables.applied).entries().toArray()) ? 'lost' : 'reread');
+    const state = isRight
+      ? before
+      : await rejoin(
+          tx,
+          before,
+          isLost || isOtherHistory(header, before, await tx.collection(tables.applied).entries().toArray())
+            ? 'lost'
+            : 'reread',
+        );
     const formerlyDeclared = isLost ? { ...declared, ...state.formerlyDeclared } : state.formerlyDeclared;
     return { state: { ...state, formerlyDeclared, hlc: later(hlc, state.hlc), isLoading: true }, result: undefined };
   });
@@ -438,7 +515,11 @@ async function begin({ tables, change, rejoin }: LoadContext, header: SnapshotHe
  * Whether the log has lost records that this device has read, and has been cut off behind them since: the
  * later snapshot does not have them.
  */
-function isOtherHistory({ cursor, applied }: SnapshotHeader, mine: ReplicaState, known: readonly (readonly [device: string, last: AppliedRow])[]): boolean {
+function isOtherHistory(
+  { cursor, applied }: SnapshotHeader,
+  mine: ReplicaState,
+  known: readonly (readonly [device: string, last: AppliedRow])[],
+): boolean {
   if (cursor.position < mine.cursor.position) return false;
   const theirs = new Map(applied);
   return known.some(([device, [seq, chain]]) => {
@@ -456,16 +537,24 @@ async function isGone(context: LoadContext, { key }: Manifest, cursor: Cursor): 
     throw logUnavailable('the snapshot is older than what the log begins with', error);
   });
   if (isRead(cursor, there)) return false;
-  if ((await readManifest(context.log, context.wire))?.content.key !== key) throw logUnavailable('the snapshot was replaced while it was read');
+  if ((await readManifest(context.log, context.wire))?.content.key !== key)
+    throw logUnavailable('the snapshot was replaced while it was read');
   return true;
 }
 
 /** Loads rows after one key and up to another. */
-async function loadSlice({ tables, change }: LoadContext, table: Table, rows: readonly SnapshotRow[], after: Bytes | undefined, last: Bytes, isLost: boolean): Promise<void> {
+async function loadSlice(
+  { tables, change }: LoadContext,
+  table: Table,
+  rows: readonly SnapshotRow[],
+  after: Bytes | undefined,
+  last: Bytes,
+  isLost: boolean,
+): Promise<void> {
   await change(async (tx, state) => {
     const model = new Model(tx, tables, state);
     const lower: KeyBound = after && { bytes: after, isExclusive: true };
-    if (state.history === state.settled && await model.isBare(table, lower, { bytes: last, isExclusive: false })) {
+    if (state.history === state.settled && (await model.isBare(table, lower, { bytes: last, isExclusive: false }))) {
       let digest = state.digests[table.name] ?? [0, 0];
       for (const { key, base } of rows) digest = replaceDigest(digest, key, undefined, base);
       await model.write(bareRows(model, table, rows, state));
@@ -478,12 +567,33 @@ async function loadSlice({ tables, change }: LoadContext, table: Table, rows: re
 }
 
 /** The rows where there is nothing, as the model would write them, in a third of the time. */
-function* bareRows(model: Model, table: Table, rows: readonly SnapshotRow[], { history }: ReplicaState): Iterable<Change> {
-  for (const { key, base: { stamp, kept } } of rows) {
+function* bareRows(
+  model: Model,
+  table: Table,
+  rows: readonly SnapshotRow[],
+  { history }: ReplicaState,
+): Iterable<Change> {
+  for (const {
+    key,
+    base: { stamp, kept },
+  } of rows) {
     const { isDead, expiresAt } = stamp;
     const isStale = table.data === undefined && !isDead;
     const keeps = isStale || expiresAt !== 0 || table.modes.isStrict(key);
-    yield { rows: table.rows, key, value: { value: encodeRow({ history, base: { stamp, kept: keeps ? kept : undefined }, former: undefined, pending: undefined, shown: isStale ? ABSENT : undefined }), expiresAt: 0 } };
+    yield {
+      rows: table.rows,
+      key,
+      value: {
+        value: encodeRow({
+          history,
+          base: { stamp, kept: keeps ? kept : undefined },
+          former: undefined,
+          pending: undefined,
+          shown: isStale ? ABSENT : undefined,
+        }),
+        expiresAt: 0,
+      },
+    };
     if (kept === undefined || isDead) continue;
     if (table.data !== undefined) yield { rows: table.data, key, value: { value: kept, expiresAt } };
     if (expiresAt !== 0) yield model.expiry(table, key, expiresAt);
@@ -494,14 +604,22 @@ async function finish(context: LoadContext, { header, chunks }: ReadSnapshot): P
   const { tables } = context;
   const conflicts = await context.change(async (tx, before) => {
     const [applied, parts] = [tx.collection(tables.applied), tx.collection(tables.chunks)];
-    const known = await applied.get(before.device) ?? NOTHING_APPLIED;
+    const known = (await applied.get(before.device)) ?? NOTHING_APPLIED;
     await applied.clear();
     await applied.setMany(header.applied);
     await parts.clear();
     await parts.setMany(chunks.map(({ device, seq, part }) => [[device, seq] as const, part] as const));
     const { cursor, time, declared } = header;
-    let state: ReplicaState = { ...before, cursor, time, declared, isLoading: false, diverged: cursor.position >= (before.diverged ?? 0) ? undefined : before.diverged };
-    for (const name of Object.keys(declared)) checkDigest(name, state.digests[name] ?? [0, 0], header.digests[name], 'rows of a snapshot');
+    let state: ReplicaState = {
+      ...before,
+      cursor,
+      time,
+      declared,
+      isLoading: false,
+      diverged: cursor.position >= (before.diverged ?? 0) ? undefined : before.diverged,
+    };
+    for (const name of Object.keys(declared))
+      checkDigest(name, state.digests[name] ?? [0, 0], header.digests[name], 'rows of a snapshot');
     const model = new Model(tx, tables, state);
     const found: FoundConflict[] = [];
     for (const { device, last } of [{ device: before.device, last: known }, ...before.formers]) {
@@ -511,7 +629,8 @@ async function finish(context: LoadContext, { header, chunks }: ReadSnapshot): P
       if (!isOwn && device === before.device) state = withNewId(state, known);
     }
     const list: RawConflict[] = [];
-    for (const { row, theirs } of found) list.push({ collection: row.table.name, key: row.key, mine: await model.entryOf(row), theirs });
+    for (const { row, theirs } of found)
+      list.push({ collection: row.table.name, key: row.key, mine: await model.entryOf(row), theirs });
     await context.keepConflicts(tx, before, list);
     return { state: await model.save(state), result: list };
   });
@@ -523,7 +642,15 @@ async function finish(context: LoadContext, { header, chunks }: ReadSnapshot): P
  * `known` and up to `last`. False if they are not its own: then all of it stays there, since nobody
  * can tell which of it is in the log. Sent again, it loses to what was written since.
  */
-async function confirm(tx: Transaction, tables: Tables, state: ReplicaState, model: Model, known: AppliedRow, last: AppliedRow, found: FoundConflict[]): Promise<boolean> {
+async function confirm(
+  tx: Transaction,
+  tables: Tables,
+  state: ReplicaState,
+  model: Model,
+  known: AppliedRow,
+  last: AppliedRow,
+  found: FoundConflict[],
+): Promise<boolean> {
   if (last[0] === known[0] && last[1] === known[1]) return true;
   const outbox = tx.collection(tables.outbox);
   const rows: (readonly [number, OutboxRow])[] = [];
@@ -549,7 +676,13 @@ async function confirm(tx: Transaction, tables: Tables, state: ReplicaState, mod
   return true;
 }
 
-async function settleAll(tables: Tables, { declared }: ReplicaState, model: Model, { n, transactions }: RecordBody, found: FoundConflict[]): Promise<void> {
+async function settleAll(
+  tables: Tables,
+  { declared }: ReplicaState,
+  model: Model,
+  { n, transactions }: RecordBody,
+  found: FoundConflict[],
+): Promise<void> {
   for (const { ops } of transactions) {
     for (const op of ops) {
       const declaration = declared[op.collection];

@@ -94,7 +94,15 @@ export const NOTHING_APPLIED: AppliedRow = [0, 0];
 const CUT = new TextEncoder().encode('cut');
 
 /** The row after one more record. `isCut`: parts before it are missing, so what it completes has no effect. */
-export function follow([, chain, known]: AppliedRow, seq: number, body: Uint8Array, { sender = known, isCut = false }: { readonly sender?: string | undefined; readonly isCut?: boolean | undefined } = {}): AppliedRow {
+export function follow(
+  [, chain, known]: AppliedRow,
+  seq: number,
+  body: Uint8Array,
+  {
+    sender = known,
+    isCut = false,
+  }: { readonly sender?: string | undefined; readonly isCut?: boolean | undefined } = {},
+): AppliedRow {
   const next = crc32c(body, isCut ? crc32c(CUT, chain) : chain);
   return sender === undefined ? [seq, next] : [seq, next, sender];
 }
@@ -109,7 +117,11 @@ export interface OutboxRow {
 }
 
 export function encodeOutbox({ flags, expect, body }: OutboxRow): Bytes {
-  return new ByteSink().u8(flags).uv(expect === undefined ? 0 : expect + 1).raw(body).done();
+  return new ByteSink()
+    .u8(flags)
+    .uv(expect === undefined ? 0 : expect + 1)
+    .raw(body)
+    .done();
 }
 
 export function decodeOutbox(bytes: Bytes): OutboxRow {

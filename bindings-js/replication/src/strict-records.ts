@@ -52,18 +52,31 @@ export class StrictRecords {
    * Takes a record that has to follow the one at `expect` for sending; `undefined` if something else
    * has to be sent first, or the id was given up. `outcomeOf` sends it.
    */
-  async offer(flags: number, ops: readonly ReplicationOp[], expect: number, { id }: { readonly id?: string | undefined }): Promise<StrictRecord | undefined> {
+  async offer(
+    flags: number,
+    ops: readonly ReplicationOp[],
+    expect: number,
+    { id }: { readonly id?: string | undefined },
+  ): Promise<StrictRecord | undefined> {
     if (this.#link.isFenced) throw fenced();
     this.#mayHaveStrict = true;
     const record = await this.#local.change<StrictRecord | undefined>('strict', async (tx, state) => {
       const outbox = tx.collection(this.#local.tables.outbox);
-      if (await outbox.first() !== undefined) return { state, result: undefined };
+      if ((await outbox.first()) !== undefined) return { state, result: undefined };
       const hlc = tick(fromHex(state.hlc), this.#context.clock());
       const { nextTicket: ticket } = state;
       if (flags & CHECK && state.cursor.position !== expect) return { state, result: undefined };
-      const body = encodeBody({ n: ticket, declared: this.#declarations(ops), transactions: [{ base: expect, hlc, ops }], ...(flags & CHECK && { digests: state.digests }) });
+      const body = encodeBody({
+        n: ticket,
+        declared: this.#declarations(ops),
+        transactions: [{ base: expect, hlc, ops }],
+        ...(flags & CHECK && { digests: state.digests }),
+      });
       if (body.length > MAX_BODY_BYTES) {
-        throw new KvError('KV_VALUE_TOO_LARGE', `a strict transaction may write 900 KiB, this one writes ${body.length} bytes; split it`);
+        throw new KvError(
+          'KV_VALUE_TOO_LARGE',
+          `a strict transaction may write 900 KiB, this one writes ${body.length} bytes; split it`,
+        );
       }
       if (id !== undefined) {
         const offered = tx.collection(this.#local.tables.offered);
@@ -71,7 +84,10 @@ export class StrictRecords {
         await offered.set(id, { ticket, device: state.device, isRefused: false });
       }
       await outbox.set(ticket, encodeOutbox({ flags, expect, body }));
-      return { state: { ...state, hlc: toHex(hlc), nextTicket: ticket + 1 }, result: { ticket, device: state.device, id, hlc, isRefused: false } };
+      return {
+        state: { ...state, hlc: toHex(hlc), nextTicket: ticket + 1 },
+        result: { ticket, device: state.device, id, hlc, isRefused: false },
+      };
     });
     // Of an earlier one it has to be known that it was refused.
     if (record !== undefined) this.#offered = record;
@@ -97,7 +113,9 @@ export class StrictRecords {
   forget(isOver: (id: string, isVoid: boolean) => boolean): Promise<void> {
     return this.#local.change('relaxed', async (tx, state) => {
       const offered = tx.collection(this.#local.tables.offered);
-      const ids = (await offered.entries().toArray()).filter(([id, row]) => isOver(id, row.ticket === 0)).map(([id]) => id);
+      const ids = (await offered.entries().toArray())
+        .filter(([id, row]) => isOver(id, row.ticket === 0))
+        .map(([id]) => id);
       if (ids.length === 0) return { state, result: undefined };
       await offered.deleteMany(ids);
       return { state: { ...state }, result: undefined };
@@ -122,7 +140,7 @@ export class StrictRecords {
         return true;
       }
       // The log has refused it and does not show why yet.
-      if (!await this.#isRefused(record)) await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+      if (!(await this.#isRefused(record))) await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
     }
   }
 
@@ -136,7 +154,10 @@ export class StrictRecords {
     if (device === record.device) return;
     const at = formers.findIndex((former) => former.device === record.device);
     if (at >= 0 && formers.slice(at).every(({ isKept }) => isKept)) return;
-    throw new KvError('KV_CONFLICT', 'the log lost its history while this transaction was sent, which may have taken effect; read what it should have written before you call it again');
+    throw new KvError(
+      'KV_CONFLICT',
+      'the log lost its history while this transaction was sent, which may have taken effect; read what it should have written before you call it again',
+    );
   }
 
   #isVoided(ticket: number): boolean {
@@ -156,17 +177,18 @@ export class StrictRecords {
     });
     // Whatever the answer was: the log decides.
     await this.#context.catchUp(signal);
-    if (!await this.#local.tables.outbox.has(ticket)) return !this.#isVoided(ticket);
+    if (!(await this.#local.tables.outbox.has(ticket))) return !this.#isVoided(ticket);
     const { cursor } = await this.#local.state();
     // Without an answer of the log it may come yet. With one it is there, or the log has lost it.
-    const isLost = position !== undefined && await this.#context.log.at(position) === undefined;
+    const isLost = position !== undefined && (await this.#context.log.at(position)) === undefined;
     if (cursor.position === row.expect && !isLost) return false;
     // Something else followed `expect`: the record cannot get into the log any more. The next one does
     // not name its number.
     await this.#local.change('strict', async (tx, before) => {
       await tx.collection(this.#local.tables.outbox).delete(ticket);
       const offered = tx.collection(this.#local.tables.offered);
-      for (const [id, each] of await offered.entries().toArray()) if (each.ticket === ticket) await offered.set(id, { ...each, isRefused: true });
+      for (const [id, each] of await offered.entries().toArray())
+        if (each.ticket === ticket) await offered.set(id, { ...each, isRefused: true });
       return { state: { ...before }, result: undefined };
     });
     if (this.#offered?.ticket === ticket) this.#offered.isRefused = true;
@@ -184,7 +206,7 @@ export class StrictRecords {
       return true;
     }
     await this.finish(first[0], signal);
-    return !await outbox.has(first[0]);
+    return !(await outbox.has(first[0]));
   }
 
   #declarations(ops: readonly ReplicationOp[]): ReadonlyMap<string, string> {
@@ -194,5 +216,8 @@ export class StrictRecords {
 }
 
 export function fenced(): KvError {
-  return new KvError('KV_REPLICATION_FENCED', 'another server became the only writer of this log; what is pending here stays here. Stop this server, or start replication again to take over');
+  return new KvError(
+    'KV_REPLICATION_FENCED',
+    'another server became the only writer of this log; what is pending here stays here. Stop this server, or start replication again to take over',
+  );
 }

@@ -73,7 +73,8 @@ class Recorder implements StrictTransaction {
         return async (...given: unknown[]) => {
           // An iterable can be read once.
           const [first, ...rest] = given;
-          const args = property === 'setMany' || property === 'deleteMany' ? [[...first as Iterable<unknown>], ...rest] : given;
+          const args =
+            property === 'setMany' || property === 'deleteMany' ? [[...(first as Iterable<unknown>)], ...rest] : given;
           const table = this.#writable(name);
           for (const key of keysOf(args)) this.#touch(table, key);
           return call(...args);
@@ -82,25 +83,36 @@ class Recorder implements StrictTransaction {
     });
   }
 
-  async #clear(name: string, target: AnyCollection, args: unknown[], call: (...args: unknown[]) => unknown): Promise<unknown> {
+  async #clear(
+    name: string,
+    target: AnyCollection,
+    args: unknown[],
+    call: (...args: unknown[]) => unknown,
+  ): Promise<unknown> {
     const table = this.#writable(name);
-    for await (const key of target.keys(...args.slice(0, 1) as [object])) this.#touch(table, key);
+    for await (const key of target.keys(...(args.slice(0, 1) as [object]))) this.#touch(table, key);
     return call(...args);
   }
 
   #writable(name: string): KnownTable {
     const table = this.#tables.byName.get(name);
     if (table?.modes.has('strict') === true) return table;
-    throw new KvError('KV_REPLICATION_MODE', `replication.transaction writes collections in mode "strict" only, and ${JSON.stringify(name)} is not one; write it with db.transaction`);
+    throw new KvError(
+      'KV_REPLICATION_MODE',
+      `replication.transaction writes collections in mode "strict" only, and ${JSON.stringify(name)} is not one; write it with db.transaction`,
+    );
   }
 
   #touch(table: KnownTable, given: unknown): void {
     const key = table.key.encode(given);
     if (!table.modes.isStrict(key)) {
-      throw new KvError('KV_REPLICATION_MODE', `replication.transaction writes keys in mode "strict" only, and ${keyText(given)} of collection ${JSON.stringify(table.name)} is not one; write it with db.transaction`);
+      throw new KvError(
+        'KV_REPLICATION_MODE',
+        `replication.transaction writes keys in mode "strict" only, and ${keyText(given)} of collection ${JSON.stringify(table.name)} is not one; write it with db.transaction`,
+      );
     }
     let keys = this.#touched.get(table);
-    if (keys === undefined) this.#touched.set(table, keys = new Map());
+    if (keys === undefined) this.#touched.set(table, (keys = new Map()));
     // A copy: codecs may use a buffer again.
     keys.set(keyId(key), key.slice());
   }
@@ -111,11 +123,13 @@ class Recorder implements StrictTransaction {
     for (const [table, keys] of this.#touched) {
       const data = this.#tx.collection(table.data);
       for (const key of keys.values()) {
-        reads.push(data.getEntry(key).then(async (entry) => {
-          if (entry === undefined) return { type: 'delete', collection: table.name, key };
-          await this.#checkUnique(table, key, entry.value);
-          return { type: 'set', collection: table.name, key, value: entry.value, expiresAt: entry.expiresAt ?? 0 };
-        }));
+        reads.push(
+          data.getEntry(key).then(async (entry) => {
+            if (entry === undefined) return { type: 'delete', collection: table.name, key };
+            await this.#checkUnique(table, key, entry.value);
+            return { type: 'set', collection: table.name, key, value: entry.value, expiresAt: entry.expiresAt ?? 0 };
+          }),
+        );
       }
     }
     return Promise.all(reads);
@@ -128,7 +142,10 @@ class Recorder implements StrictTransaction {
       for (const indexKey of keysOf(value, key)) {
         const owners = await index.keys({ eq: indexKey, limit: 2 }).toArray();
         if (owners.every((owner) => keyId(owner) === keyId(key))) continue;
-        throw new KvError('KV_UNIQUE', `the key ${keyText(indexKey)} of the unique index ${JSON.stringify(name)} of collection ${JSON.stringify(table.name)} belongs to another entry; nothing was stored`);
+        throw new KvError(
+          'KV_UNIQUE',
+          `the key ${keyText(indexKey)} of the unique index ${JSON.stringify(name)} of collection ${JSON.stringify(table.name)} belongs to another entry; nothing was stored`,
+        );
       }
     }
   }
@@ -142,7 +159,12 @@ export interface StrictHost<R> {
   settle(signal?: AbortSignal): Promise<void>;
   isDisturbed(version: number, drained: number, signal?: AbortSignal): Promise<boolean>;
   /** Undefined: the record was not taken, and has no effect. Otherwise `outcomeOf` tells whether it has one. */
-  offer(flags: number, ops: readonly ReplicationOp[], expect: number, options: { readonly signal?: AbortSignal }): Promise<R | undefined>;
+  offer(
+    flags: number,
+    ops: readonly ReplicationOp[],
+    expect: number,
+    options: { readonly signal?: AbortSignal },
+  ): Promise<R | undefined>;
   outcomeOf(record: R, signal?: AbortSignal): Promise<boolean>;
 }
 
@@ -168,7 +190,11 @@ interface Run<T> {
   readonly state: ReplicaState | undefined;
 }
 
-async function execute<T>(tables: Tables, fn: (tx: StrictTransaction) => T | Promise<T>, signal?: AbortSignal): Promise<Run<T>> {
+async function execute<T>(
+  tables: Tables,
+  fn: (tx: StrictTransaction) => T | Promise<T>,
+  signal?: AbortSignal,
+): Promise<Run<T>> {
   const tx = tables.db.begin({ timeout: Infinity, ...(signal && { signal }) });
   try {
     const version = await tx.baseVersion;
@@ -182,10 +208,15 @@ async function execute<T>(tables: Tables, fn: (tx: StrictTransaction) => T | Pro
 }
 
 /** After a failure of the log it is called again with the same `sent`. */
-export async function runStrict<T, R>(host: StrictHost<R>, fn: (tx: StrictTransaction) => T | Promise<T>, { maxRetries = 100, signal }: StrictOptions, sent: Sent<T, R> = {}): Promise<T> {
+export async function runStrict<T, R>(
+  host: StrictHost<R>,
+  fn: (tx: StrictTransaction) => T | Promise<T>,
+  { maxRetries = 100, signal }: StrictOptions,
+  sent: Sent<T, R> = {},
+): Promise<T> {
   const { tables } = host;
   const { open } = sent;
-  if (open !== undefined && await isInLog(host, sent, open.record, signal)) return open.result;
+  if (open !== undefined && (await isInLog(host, sent, open.record, signal))) return open.result;
   for (let attempt = 0; attempt <= maxRetries; attempt++) {
     await host.settle(signal);
     const run = await execute(tables, fn, signal).catch((error: unknown) => {
@@ -194,7 +225,11 @@ export async function runStrict<T, R>(host: StrictHost<R>, fn: (tx: StrictTransa
       return undefined;
     });
     // A write that went past replication is undone; this run may have read it.
-    if (run?.state !== undefined && run.state.rejoin === undefined && !await host.isDisturbed(run.version, run.state.drained, signal)) {
+    if (
+      run?.state !== undefined &&
+      run.state.rejoin === undefined &&
+      !(await host.isDisturbed(run.version, run.state.drained, signal))
+    ) {
       const { result, ops, state } = run;
       // Also if it has only read: only the log's answer tells that nothing newer is in it.
       const record = await host.offer(STRICT, ops, state.cursor.position, { ...(signal && { signal }) });
@@ -205,5 +240,9 @@ export async function runStrict<T, R>(host: StrictHost<R>, fn: (tx: StrictTransa
     }
     await new Promise((resolve) => setTimeout(resolve, Math.random() * Math.min(MAX_WAIT_MS, 2 ** attempt)));
   }
-  throw new KvError('KV_CONFLICT', `replication.transaction: other devices wrote to the log before each of ${maxRetries + 1} runs was in it; write less often, or split the data into several databases`, { retryable: true });
+  throw new KvError(
+    'KV_CONFLICT',
+    `replication.transaction: other devices wrote to the log before each of ${maxRetries + 1} runs was in it; write less often, or split the data into several databases`,
+    { retryable: true },
+  );
 }

@@ -1,7 +1,16 @@
 // The collections that replication reads and writes: the application's, as bytes, and its own beside them.
 import { keyCodecs, KvError, valueCodecs } from 'mangrove-kv';
 import { TextEncoder, crypto } from 'mangrove-kv/internal';
-import type { Change as FeedChange, Collection, Database, IndexOptions, Key, KeyCodec, Transaction, ValueCodec } from 'mangrove-kv';
+import type {
+  Change as FeedChange,
+  Collection,
+  Database,
+  IndexOptions,
+  Key,
+  KeyCodec,
+  Transaction,
+  ValueCodec,
+} from 'mangrove-kv';
 import { ByteSink, ByteSource, fromHex, toHex } from './bytes.ts';
 import { keyId } from './key-ranges.ts';
 import { MAX_NAME_BYTES, Modes, isReplicableName } from './modes.ts';
@@ -68,11 +77,19 @@ export interface KnownTable extends Table {
   readonly value: ValueCodec<unknown>;
 }
 
-const raw = (id: string): KeyCodec<Bytes> & ValueCodec<Bytes> & { readonly isRaw: true } => ({ id, isRaw: true, encode: (bytes: Bytes) => bytes, decode: (bytes: Bytes) => bytes });
+const raw = (id: string): KeyCodec<Bytes> & ValueCodec<Bytes> & { readonly isRaw: true } => ({
+  id,
+  isRaw: true,
+  encode: (bytes: Bytes) => bytes,
+  decode: (bytes: Bytes) => bytes,
+});
 
 type AnyIndex = IndexOptions<unknown, unknown>;
 
-type Change<T> = (tx: Transaction, state: ReplicaState) => Promise<{ readonly state: ReplicaState; readonly result: T }>;
+type Change<T> = (
+  tx: Transaction,
+  state: ReplicaState,
+) => Promise<{ readonly state: ReplicaState; readonly result: T }>;
 
 /** The application's index function for bytes. What it throws must not stop replication: no index keys. */
 function indexOfBytes(index: AnyIndex, key: KeyCodec<unknown>, value: ValueCodec<unknown>): AnyIndex {
@@ -91,28 +108,41 @@ function indexOfBytes(index: AnyIndex, key: KeyCodec<unknown>, value: ValueCodec
 }
 
 function uniqueOf(indexes: readonly (readonly [string, AnyIndex])[]): UniqueIndex[] {
-  return indexes.filter(([, index]) => index.unique === true).map(([name, index]) => {
-    const { key: compute } = index;
-    const keysOf = (valueBytes: Bytes, keyBytes: Bytes): readonly Key[] => {
-      const found: unknown = typeof compute === 'function' ? compute(valueBytes, keyBytes) : undefined;
-      if (found === undefined) return [];
-      return index.multi === true ? found as readonly Key[] : [found as Key];
-    };
-    return { name, keysOf, apart: new Set<string>() };
-  });
+  return indexes
+    .filter(([, index]) => index.unique === true)
+    .map(([name, index]) => {
+      const { key: compute } = index;
+      const keysOf = (valueBytes: Bytes, keyBytes: Bytes): readonly Key[] => {
+        const found: unknown = typeof compute === 'function' ? compute(valueBytes, keyBytes) : undefined;
+        if (found === undefined) return [];
+        return index.multi === true ? (found as readonly Key[]) : [found as Key];
+      };
+      return { name, keysOf, apart: new Set<string>() };
+    });
 }
 
 function leavingOut(index: AnyIndex, { apart }: UniqueIndex): AnyIndex {
   const { key: compute } = index;
   if (typeof compute !== 'function') return index;
-  return { ...index, key: (value: unknown, key: unknown) => (apart.size > 0 && apart.has(keyId(key as Bytes)) ? undefined : compute(value, key)) } as AnyIndex;
+  return {
+    ...index,
+    key: (value: unknown, key: unknown) =>
+      apart.size > 0 && apart.has(keyId(key as Bytes)) ? undefined : compute(value, key),
+  } as AnyIndex;
 }
 
 function toTable(db: Database, name: string, options: ReplicatedCollectionOptions, mode: ReplicationMode): KnownTable {
   if (name.startsWith('mangrove:')) {
-    throw new KvError('KV_INVALID_ARGUMENT', `replicate: collection ${JSON.stringify(name)} cannot be replicated; give the data a collection with a name of its own`);
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `replicate: collection ${JSON.stringify(name)} cannot be replicated; give the data a collection with a name of its own`,
+    );
   }
-  if (!isReplicableName(name)) throw new KvError('KV_INVALID_ARGUMENT', `replicate: the name of a collection that is replicated has at most ${MAX_NAME_BYTES} bytes, and ${JSON.stringify(name)} has more`);
+  if (!isReplicableName(name))
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `replicate: the name of a collection that is replicated has at most ${MAX_NAME_BYTES} bytes, and ${JSON.stringify(name)} has more`,
+    );
   const key = (options.key ?? keyCodecs.any) as KeyCodec<unknown>;
   const modes = Modes.of(name, key, mode, options.prefixModes ?? []);
   const value = (options.value ?? valueCodecs.structured()) as ValueCodec<unknown>;
@@ -120,22 +150,39 @@ function toTable(db: Database, name: string, options: ReplicatedCollectionOption
   const ofBytes = indexes.map(([index, given]) => [index, indexOfBytes(given, key, value)] as const);
   const unique = uniqueOf(ofBytes);
   if (modes.has('merge') && unique[0] !== undefined) {
-    throw new KvError('KV_INVALID_ARGUMENT', `replicate: index ${JSON.stringify(unique[0].name)} of ${JSON.stringify(name)} is unique, which devices cannot keep offline; use mode "strict"`);
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `replicate: index ${JSON.stringify(unique[0].name)} of ${JSON.stringify(name)} is unique, which devices cannot keep offline; use mode "strict"`,
+    );
   }
   const data = db.collection<Bytes, Bytes>(name, {
     key: raw(key.id),
     value: raw(value.id),
-    ...(indexes.length > 0 && { indexes: Object.fromEntries(ofBytes.map(([index, given]) => {
-      const isUnique = unique.find((each) => each.name === index);
-      return [index, isUnique === undefined ? given : leavingOut(given, isUnique)];
-    })) as never }),
+    ...(indexes.length > 0 && {
+      indexes: Object.fromEntries(
+        ofBytes.map(([index, given]) => {
+          const isUnique = unique.find((each) => each.name === index);
+          return [index, isUnique === undefined ? given : leavingOut(given, isUnique)];
+        }),
+      ) as never,
+    }),
   });
   // The feed decodes with the codecs that were registered last: those have to be the application's.
   db.collection(name, { key, value });
-  return { name, modes, declaration: modes.declare(key.id, value.id), key, value, data, rows: rowsOf(db, name), unique };
+  return {
+    name,
+    modes,
+    declaration: modes.declare(key.id, value.id),
+    key,
+    value,
+    data,
+    rows: rowsOf(db, name),
+    unique,
+  };
 }
 
-const rowsOf = (db: Database, name: string): Rows => db.collection(`${PREFIX}/rows/${name}`, { key: keyCodecs.bytes, value: valueCodecs.bytes });
+const rowsOf = (db: Database, name: string): Rows =>
+  db.collection(`${PREFIX}/rows/${name}`, { key: keyCodecs.bytes, value: valueCodecs.bytes });
 
 /** Longer ones are not in the key that finds a value by its expiry. */
 const MAX_NAMED_BYTES = 256;
@@ -190,16 +237,24 @@ export class Tables {
   /** Conflicts that the application has not handled yet. */
   readonly conflicts: Collection<number, unknown>;
 
-  constructor(db: Database, collections: { readonly [name: string]: ReplicatedCollectionOptions }, mode: ReplicationMode) {
+  constructor(
+    db: Database,
+    collections: { readonly [name: string]: ReplicatedCollectionOptions },
+    mode: ReplicationMode,
+  ) {
     this.db = db;
-    for (const [name, options] of Object.entries(collections)) this.byName.set(name, toTable(db, name, options, options.mode ?? mode));
+    for (const [name, options] of Object.entries(collections))
+      this.byName.set(name, toTable(db, name, options, options.mode ?? mode));
     this.state = db.collection(STATE_COLLECTION, { key: keyCodecs.string, value: valueCodecs.json<ReplicaState>() });
     this.applied = db.collection(`${PREFIX}/applied`, { key: keyCodecs.string, value: valueCodecs.json<AppliedRow>() });
     this.outbox = db.collection(`${PREFIX}/outbox`, { key: keyCodecs.int53, value: valueCodecs.bytes });
     this.offered = db.collection(`${PREFIX}/offered`, { key: keyCodecs.string, value: valueCodecs.json<OfferedRow>() });
     this.expiring = db.collection(`${PREFIX}/expiring`, { key: keyCodecs.bytes, value: valueCodecs.bytes });
     this.aside = db.collection(`${PREFIX}/aside`, { key: keyCodecs.int53 });
-    this.chunks = db.collection(`${PREFIX}/chunks`, { key: keyCodecs.tuple<readonly [string, number]>(), value: valueCodecs.bytes });
+    this.chunks = db.collection(`${PREFIX}/chunks`, {
+      key: keyCodecs.tuple<readonly [string, number]>(),
+      value: valueCodecs.bytes,
+    });
     this.witness = db.collection(`${PREFIX}/witness`, { key: keyCodecs.string, value: valueCodecs.json<null>() });
     this.blobs = db.collection(`${PREFIX}/blobs`, { key: keyCodecs.string, value: valueCodecs.bytes });
     this.conflicts = db.collection(`${PREFIX}/conflicts`, { key: keyCodecs.int53 });
@@ -207,14 +262,21 @@ export class Tables {
 
   /** The longest key that the database takes, with or without an expiry. */
   async maxKeyBytes(): Promise<number> {
-    return this.#maxKeyBytes ??= (await this.db.stats()).maxExpiringKeySize;
+    return (this.#maxKeyBytes ??= (await this.db.stats()).maxExpiringKeySize);
   }
 
   /** A collection that the log has, as this program opens it or, if it does not know it, as it is declared. */
   table(name: string, declaration: string): Table {
     const known = this.byName.get(name) ?? this.#hidden.get(name);
     if (known !== undefined) return known;
-    const table = { name, modes: Modes.parse(declaration), declaration, rows: rowsOf(this.db, name), data: undefined, unique: [] };
+    const table = {
+      name,
+      modes: Modes.parse(declaration),
+      declaration,
+      rows: rowsOf(this.db, name),
+      data: undefined,
+      unique: [],
+    };
     this.#hidden.set(name, table);
     return table;
   }
@@ -233,7 +295,11 @@ export class Tables {
   }
 
   /** All collections whose rows the database may have. */
-  all({ declared, formerlyDeclared, collections }: Pick<ReplicaState, 'declared' | 'formerlyDeclared' | 'collections'>): Table[] {
+  all({
+    declared,
+    formerlyDeclared,
+    collections,
+  }: Pick<ReplicaState, 'declared' | 'formerlyDeclared' | 'collections'>): Table[] {
     const names = { ...formerlyDeclared, ...declared, ...collections };
     for (const { name, declaration } of this.byName.values()) names[name] ??= declaration;
     return Object.entries(names).map(([name, declaration]) => this.table(name, declaration));
@@ -270,18 +336,21 @@ export class Tables {
   }
 
   #commit<T>(work: Change<T>, durability: 'strict' | 'relaxed'): Promise<T> {
-    return this.db.transaction(async (tx) => {
-      this.#writes = [];
-      this.leftOut = [];
-      const rows = tx.collection(this.state);
-      const before = await rows.get('state') ?? newState();
-      const { state, result } = await work(tx, before);
-      if (state !== before) this.defer(rows.set('state', { ...state, serial: before.serial + 1 }));
-      await Promise.all(this.#writes);
-      return result;
-      // Only replication writes its own rows, one commit at a time: a conflict is a local write to a key that
-      // this commit writes. The next attempt finds it there, and does not write over it.
-    }, { isolation: 'snapshot', durability, timeout: Infinity, maxRetries: 100 });
+    return this.db.transaction(
+      async (tx) => {
+        this.#writes = [];
+        this.leftOut = [];
+        const rows = tx.collection(this.state);
+        const before = (await rows.get('state')) ?? newState();
+        const { state, result } = await work(tx, before);
+        if (state !== before) this.defer(rows.set('state', { ...state, serial: before.serial + 1 }));
+        await Promise.all(this.#writes);
+        return result;
+        // Only replication writes its own rows, one commit at a time: a conflict is a local write to a key that
+        // this commit writes. The next attempt finds it there, and does not write over it.
+      },
+      { isolation: 'snapshot', durability, timeout: Infinity, maxRetries: 100 },
+    );
   }
 }
 
@@ -292,8 +361,30 @@ export function randomId(): string {
 
 function newState(): ReplicaState {
   return {
-    device: toHex(fromHex(randomId()) >> 1n), formers: [], nextTicket: 1, cursor: { position: 0, serverTime: 0, crc: 0 }, drained: -1, drainedBase: 0, removedUntil: 0, readBefore: 0, hlc: toHex(0n), time: 0,
-    history: 1, settled: 1, rejoin: undefined, isLoading: false, collections: {}, hidden: [], declared: {}, formerlyDeclared: {}, aside: undefined, diverged: undefined, isMending: false, digests: {}, witness: 0, serial: 0,
+    device: toHex(fromHex(randomId()) >> 1n),
+    formers: [],
+    nextTicket: 1,
+    cursor: { position: 0, serverTime: 0, crc: 0 },
+    drained: -1,
+    drainedBase: 0,
+    removedUntil: 0,
+    readBefore: 0,
+    hlc: toHex(0n),
+    time: 0,
+    history: 1,
+    settled: 1,
+    rejoin: undefined,
+    isLoading: false,
+    collections: {},
+    hidden: [],
+    declared: {},
+    formerlyDeclared: {},
+    aside: undefined,
+    diverged: undefined,
+    isMending: false,
+    digests: {},
+    witness: 0,
+    serial: 0,
   };
 }
 
@@ -306,15 +397,24 @@ const MAX_ID_STEP = 2n ** 48n;
 /** The device takes another id: a copy of the file has used this one, or the log forgot what it sent. */
 export function withNewId(state: ReplicaState, last: AppliedRow, isKept = false): ReplicaState {
   // A greater one: of two writes with the same time, the later one wins.
-  const device = toHex(BigInt.asUintN(64, fromHex(state.device) + 1n + fromHex(randomId()) % MAX_ID_STEP));
-  return { ...state, device, formers: [...state.formers.slice(1 - MAX_FORMERS), { device: state.device, last, isKept }] };
+  const device = toHex(BigInt.asUintN(64, fromHex(state.device) + 1n + (fromHex(randomId()) % MAX_ID_STEP)));
+  return {
+    ...state,
+    device,
+    formers: [...state.formers.slice(1 - MAX_FORMERS), { device: state.device, last, isKept }],
+  };
 }
 
 export const deviceOf = (state: ReplicaState): bigint => fromHex(state.device);
 
 /** The log's declaration of a collection is not this program's. */
 export function mismatch(name: string, theirs: string, mine: string): KvError {
-  const [there, here] = [theirs, mine].map((text) => JSON.parse(text) as { readonly key: string; readonly value: string });
+  const [there, here] = [theirs, mine].map(
+    (text) => JSON.parse(text) as { readonly key: string; readonly value: string },
+  );
   const code = there?.key === here?.key && there?.value === here?.value ? 'KV_REPLICATION_MODE' : 'KV_CODEC_MISMATCH';
-  return new KvError(code, `collection ${JSON.stringify(name)} is replicated as ${theirs}, and opened here as ${mine}: give it the codecs and modes that it has on the other devices, or give the data another name. Nothing that is pending here is lost`);
+  return new KvError(
+    code,
+    `collection ${JSON.stringify(name)} is replicated as ${theirs}, and opened here as ${mine}: give it the codecs and modes that it has on the other devices, or give the data another name. Nothing that is pending here is lost`,
+  );
 }

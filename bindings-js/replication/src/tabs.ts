@@ -34,7 +34,13 @@ type Message =
   | { readonly type: 'notice'; readonly term: number; readonly notice: Notice }
   | { readonly type: 'ask'; readonly tab: string; readonly id: number; readonly verb: Verb; readonly args: Args<Verb> }
   | { readonly type: 'cancel'; readonly tab: string; readonly id: number }
-  | { readonly type: 'answer'; readonly tab: string; readonly id: number; readonly result: unknown; readonly error: PlainError | undefined };
+  | {
+      readonly type: 'answer';
+      readonly tab: string;
+      readonly id: number;
+      readonly result: unknown;
+      readonly error: PlainError | undefined;
+    };
 
 /** What a tab does with what it hears. */
 export interface TabEvents {
@@ -85,7 +91,8 @@ export class Tabs {
 
   /** Works until `stop` is aborted. */
   constructor({ persistence, path }: Database, events: TabEvents, stop: AbortSignal) {
-    if (typeof BroadcastChannel !== 'function') throw new KvError('KV_UNSUPPORTED', 'this browser has no BroadcastChannel, over which tabs share replication');
+    if (typeof BroadcastChannel !== 'function')
+      throw new KvError('KV_UNSUPPORTED', 'this browser has no BroadcastChannel, over which tabs share replication');
     this.#scope = `${persistence} ${path}`;
     this.#events = events;
     this.#stop = stop;
@@ -93,7 +100,9 @@ export class Tabs {
     this.#channel.onmessage = ({ data }) => this.#receive(data as Message);
     this.#timer = setInterval(() => this.#greet(), HELLO_MS);
     // As long as it is held, this tab may ask for the outcome of what it offered.
-    this.#alive = lockByName(this.#aliveName(this.id), Infinity, stop).then((release) => stop.addEventListener('abort', release));
+    this.#alive = lockByName(this.#aliveName(this.id), Infinity, stop).then((release) =>
+      stop.addEventListener('abort', release),
+    );
     this.#alive.catch(() => undefined);
     this.#watchPage();
     this.#post({ type: 'hello' });
@@ -108,10 +117,12 @@ export class Tabs {
     for (;;) {
       this.#stop.throwIfAborted();
       if (this.#isAsleep) {
-        await new Promise<void>((resolve) => { this.#woken = resolve; });
+        await new Promise<void>((resolve) => {
+          this.#woken = resolve;
+        });
         continue;
       }
-      const election = this.#election = new AbortController();
+      const election = (this.#election = new AbortController());
       const abort = (): void => election.abort();
       this.#stop.addEventListener('abort', abort);
       try {
@@ -144,7 +155,12 @@ export class Tabs {
   /** Tells the others; if this tab replicates. */
   tellState(state: ReplicationProgress): void {
     this.#state = state;
-    if (this.#isLeading) this.#post({ type: 'state', term: this.#term, state: { ...state, lastError: state.lastError && toPlain(state.lastError) } });
+    if (this.#isLeading)
+      this.#post({
+        type: 'state',
+        term: this.#term,
+        state: { ...state, lastError: state.lastError && toPlain(state.lastError) },
+      });
   }
 
   tell(notice: Notice): void {
@@ -233,7 +249,11 @@ export class Tabs {
       this.#rejectAsks();
       this.#events.state(undefined);
     } else if (message.type === 'notice') this.#events.notice(message.notice);
-    else if (message.type === 'state') this.#events.state({ ...message.state, lastError: message.state.lastError && fromPlain(message.state.lastError) });
+    else if (message.type === 'state')
+      this.#events.state({
+        ...message.state,
+        lastError: message.state.lastError && fromPlain(message.state.lastError),
+      });
   }
 
   #greet(): void {
@@ -254,7 +274,8 @@ export class Tabs {
     this.#serving.set(name, controller);
     const term = this.#term;
     const answer = await this.#events.asked(verb, args, controller.signal).then(
-      (result) => ({ result, error: undefined }), (error: unknown) => ({ result: undefined, error: toPlain(error) }),
+      (result) => ({ result, error: undefined }),
+      (error: unknown) => ({ result: undefined, error: toPlain(error) }),
     );
     this.#serving.delete(name);
     if (this.#isLeading && this.#term === term) this.#post({ type: 'answer', tab, id, ...answer });

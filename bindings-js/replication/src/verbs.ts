@@ -21,18 +21,24 @@ export type Verb = keyof Verbs;
 type Args<V extends Verb> = Parameters<Verbs[V]>;
 type Result<V extends Verb> = ReturnType<Verbs[V]>;
 
-const PERFORM: { readonly [V in Verb]: (replica: Replica, args: Args<V>, signal: AbortSignal) => Promise<Result<V>> } = {
-  settle: (replica, _, signal) => replica.settle(signal),
-  compact: (replica, _, signal) => replica.compact(signal),
-  isDisturbed: (replica, args) => replica.isDisturbed(...args),
-  offer: async (replica, [id, flags, ops, expect]) => await replica.offer(flags, ops, expect, { id }) !== undefined,
-  outcome: (replica, [id], signal) => replica.outcomeOfId(id, signal),
-  // An id that was given up may still be on its way.
-  forget: (replica, [id]) => replica.forget((each, isVoid) => each === id && !isVoid),
-};
+const PERFORM: { readonly [V in Verb]: (replica: Replica, args: Args<V>, signal: AbortSignal) => Promise<Result<V>> } =
+  {
+    settle: (replica, _, signal) => replica.settle(signal),
+    compact: (replica, _, signal) => replica.compact(signal),
+    isDisturbed: (replica, args) => replica.isDisturbed(...args),
+    offer: async (replica, [id, flags, ops, expect]) => (await replica.offer(flags, ops, expect, { id })) !== undefined,
+    outcome: (replica, [id], signal) => replica.outcomeOfId(id, signal),
+    // An id that was given up may still be on its way.
+    forget: (replica, [id]) => replica.forget((each, isVoid) => each === id && !isVoid),
+  };
 
 /** Does what a tab asks for. */
-export function perform<V extends Verb>(replica: Replica, verb: V, args: Args<V>, signal: AbortSignal): Promise<Result<V>> {
+export function perform<V extends Verb>(
+  replica: Replica,
+  verb: V,
+  args: Args<V>,
+  signal: AbortSignal,
+): Promise<Result<V>> {
   return PERFORM[verb](replica, args, signal);
 }
 
@@ -51,7 +57,7 @@ export function hostOf(tables: Tables, tab: string, call: Call): StrictHost<stri
     offer: async (flags, ops, expect, { signal }) => {
       const id = `${tab}/${randomId()}`;
       try {
-        return await call('offer', [id, flags, ops, expect], signal) ? id : undefined;
+        return (await call('offer', [id, flags, ops, expect], signal)) ? id : undefined;
       } catch (error) {
         if ((error as Partial<KvError>).code !== 'KV_LOG_UNAVAILABLE') throw error;
         // It may have been taken.

@@ -24,7 +24,11 @@ const COMPRESS_BYTES = 512;
 
 const utf8 = new TextEncoder();
 
-async function pipe(bytes: Uint8Array, through: { readonly readable: ReadableStream<Uint8Array>; readonly writable: WritableStream<BufferSource> }, maxBytes?: number): Promise<Bytes> {
+async function pipe(
+  bytes: Uint8Array,
+  through: { readonly readable: ReadableStream<Uint8Array>; readonly writable: WritableStream<BufferSource> },
+  maxBytes?: number,
+): Promise<Bytes> {
   const writer = through.writable.getWriter();
   // Errors reach the reader too.
   writer.write(bytes as Bytes).catch(() => undefined);
@@ -72,7 +76,10 @@ export class Wire {
   /** A record as it goes into the log. */
   async pack(flags: number, number: Omit<RecordHeader, 'flags'>, body: Uint8Array): Promise<Bytes> {
     const short = await deflate(body);
-    const header = { flags: flags | (short === undefined ? 0 : COMPRESSED) | (this.#seal === undefined ? 0 : SEALED), ...number };
+    const header = {
+      flags: flags | (short === undefined ? 0 : COMPRESSED) | (this.#seal === undefined ? 0 : SEALED),
+      ...number,
+    };
     return encodeRecord(header, await this.seal(short ?? body, encodeHeader(header)));
   }
 
@@ -81,13 +88,31 @@ export class Wire {
     const { header, body } = decodeRecord(record);
     const { flags, device, seq, back } = header;
     if (((flags & SEALED) !== 0) !== (this.#seal !== undefined)) {
-      throw new KvError('KV_CORRUPT', `the record at position ${position} is ${flags & SEALED ? 'sealed, and there is no key' : 'not sealed, although records of this database are'}`);
+      throw new KvError(
+        'KV_CORRUPT',
+        `the record at position ${position} is ${flags & SEALED ? 'sealed, and there is no key' : 'not sealed, although records of this database are'}`,
+      );
     }
     const opened = await this.open(body, encodeHeader(header));
-    const plain = flags & COMPRESSED ? await pipe(opened, new DecompressionStream('deflate-raw'), MAX_RECORD_BYTES).catch((cause: unknown) => {
-      throw new KvError('KV_CORRUPT', `the record at position ${position} cannot be decompressed`, { cause });
-    }) : opened.slice();
-    return { raw: record, position, serverTime, crc: crcOf(record), flags: flags & ~(COMPRESSED | SEALED), device, seq, back, isSealed: this.#seal !== undefined, sender, body: plain };
+    const plain =
+      flags & COMPRESSED
+        ? await pipe(opened, new DecompressionStream('deflate-raw'), MAX_RECORD_BYTES).catch((cause: unknown) => {
+            throw new KvError('KV_CORRUPT', `the record at position ${position} cannot be decompressed`, { cause });
+          })
+        : opened.slice();
+    return {
+      raw: record,
+      position,
+      serverTime,
+      crc: crcOf(record),
+      flags: flags & ~(COMPRESSED | SEALED),
+      device,
+      seq,
+      back,
+      isSealed: this.#seal !== undefined,
+      sender,
+      body: plain,
+    };
   }
 
   /** `about` is authenticated, too. Without a key the bytes stay as they are. */
@@ -102,14 +127,24 @@ export class Wire {
     if (this.#seal === undefined) return bytes;
     try {
       const iv = bytes.slice(0, IV_BYTES);
-      return new Uint8Array(await crypto.subtle.decrypt(this.#parameters(iv, about), this.#seal.key, bytes.slice(IV_BYTES)));
+      return new Uint8Array(
+        await crypto.subtle.decrypt(this.#parameters(iv, about), this.#seal.key, bytes.slice(IV_BYTES)),
+      );
     } catch (cause) {
-      throw new KvError('KV_CORRUPT', 'what was sealed cannot be opened with this key: it is forged, or sealed with another one', { cause });
+      throw new KvError(
+        'KV_CORRUPT',
+        'what was sealed cannot be opened with this key: it is forged, or sealed with another one',
+        { cause },
+      );
     }
   }
 
   #parameters(iv: Bytes, about: Uint8Array): AesGcmParams {
-    return { name: 'AES-GCM', iv, additionalData: concat([utf8.encode(`${(this.#seal as Seal).database}|`), about]) as Bytes };
+    return {
+      name: 'AES-GCM',
+      iv,
+      additionalData: concat([utf8.encode(`${(this.#seal as Seal).database}|`), about]) as Bytes,
+    };
   }
 
   /** A large value as the object store has it. */
@@ -121,9 +156,14 @@ export class Wire {
   /** Fetches a large value and checks that it is the one. */
   async fetchBlob(store: SnapshotStore | undefined, hash: Uint8Array, signal?: AbortSignal): Promise<Uint8Array> {
     const key = blobKey(toHexBytes(hash));
-    if (store === undefined) throw new KvError('KV_LOG_REFUSED', 'a record refers to a large value in the object store: pass the option `snapshots`');
+    if (store === undefined)
+      throw new KvError(
+        'KV_LOG_REFUSED',
+        'a record refers to a large value in the object store: pass the option `snapshots`',
+      );
     const stream = await store.get(key, signal);
-    if (stream === undefined) throw new KvError('KV_NOT_FOUND', `the object store has no ${key}, to which a record refers`);
+    if (stream === undefined)
+      throw new KvError('KV_NOT_FOUND', `the object store has no ${key}, to which a record refers`);
     const stored = await collect(stream);
     const { length } = stored;
     if (toHexBytes(new Uint8Array(await crypto.subtle.digest('SHA-256', stored))) !== toHexBytes(hash)) {

@@ -14,7 +14,13 @@ import type { Database } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, replicate } from '@mangrove-kv/replication';
 import type { Seal, Replication } from '@mangrove-kv/replication';
 import { archiveLog, restoreArchive } from '@mangrove-kv/replication/archive';
-import { accountsConfig, adminCredentials, createAuthority, createStreams, deviceCredentials } from '@mangrove-kv/replication-nats/admin';
+import {
+  accountsConfig,
+  adminCredentials,
+  createAuthority,
+  createStreams,
+  deviceCredentials,
+} from '@mangrove-kv/replication-nats/admin';
 import { natsLog } from '@mangrove-kv/replication-nats';
 import { s3Archive, s3Log, s3Snapshots } from '@mangrove-kv/replication-s3';
 import type { RemoteLog, S3Options } from '@mangrove-kv/replication-s3';
@@ -47,8 +53,19 @@ after(async () => {
 
 /** What the database has, as `dump` of any of its copies would show it. */
 async function contentOf(db: Database): Promise<string> {
-  const parts = await Promise.all(Object.keys(collections).map(async (name) => [name, await db.collection(name).entries({ meta: true }).map(({ key, value, expiresAt }) => [key, value, expiresAt]).toArray()]));
-  return JSON.stringify(parts, (_, value: unknown) => (value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value));
+  const parts = await Promise.all(
+    Object.keys(collections).map(async (name) => [
+      name,
+      await db
+        .collection(name)
+        .entries({ meta: true })
+        .map(({ key, value, expiresAt }) => [key, value, expiresAt])
+        .toArray(),
+    ]),
+  );
+  return JSON.stringify(parts, (_, value: unknown) =>
+    value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value,
+  );
 }
 
 interface Point {
@@ -66,19 +83,32 @@ interface Written {
 }
 
 const until = async (isTrue: () => boolean | Promise<boolean>): Promise<void> => {
-  while (!await isTrue()) await new Promise((resolve) => setTimeout(resolve, 20));
+  while (!(await isTrue())) await new Promise((resolve) => setTimeout(resolve, 20));
 };
 
 async function write(database: string, kind: 'nats' | 's3', isSealed: boolean): Promise<Written> {
   const options = { ...bucket.options, database, prefix: `${database}/` };
-  const seal = isSealed ? { database, key: await crypto.subtle.importKey('raw', SEAL_KEY, 'AES-GCM', false, ['encrypt', 'decrypt']) } : undefined;
-  const log = (device = 'archive'): RemoteLog => (kind === 's3' ? s3Log({ ...options, pollInterval: 50 }) : natsLog({ servers: cluster.servers, database, device, shards: 1 }));
+  const seal = isSealed
+    ? { database, key: await crypto.subtle.importKey('raw', SEAL_KEY, 'AES-GCM', false, ['encrypt', 'decrypt']) }
+    : undefined;
+  const log = (device = 'archive'): RemoteLog =>
+    kind === 's3'
+      ? s3Log({ ...options, pollInterval: 50 })
+      : natsLog({ servers: cluster.servers, database, device, shards: 1 });
   const devices: { readonly db: Database; readonly replication: Replication }[] = [];
   for (const name of ['one', 'two', 'observer']) {
     const db = await open(name, { storage: 'memory', feed: true });
-    devices.push({ db, replication: await replicate(db, { log: log(`${database}-${name}`), snapshots: s3Snapshots(options), collections, seal }) });
+    devices.push({
+      db,
+      replication: await replicate(db, {
+        log: log(`${database}-${name}`),
+        snapshots: s3Snapshots(options),
+        collections,
+        seal,
+      }),
+    });
   }
-  const observer = devices[2] as typeof devices[number];
+  const observer = devices[2] as (typeof devices)[number];
   const archive = s3Archive(options);
   const filled = { archive, snapshots: s3Snapshots(options), seal };
   const points: Point[] = [];
@@ -89,10 +119,17 @@ async function write(database: string, kind: 'nats' | 's3', isSealed: boolean): 
     await from.close();
   };
   for (let round = 0; round < 14; round++) {
-    const { db, replication } = devices[round % 2] as typeof devices[number];
+    const { db, replication } = devices[round % 2] as (typeof devices)[number];
     const notes = db.collection('notes');
-    if (round % 7 === 3) await notes.set(`large ${round % 2}`, new Uint8Array(300_000).map((_, at) => (at * 31 + round) & 255));
-    else if (round % 7 === 4) await replication.transaction((tx) => tx.collection<string, number>('accounts').update('balance', (old = 0) => old + round));
+    if (round % 7 === 3)
+      await notes.set(
+        `large ${round % 2}`,
+        new Uint8Array(300_000).map((_, at) => (at * 31 + round) & 255),
+      );
+    else if (round % 7 === 4)
+      await replication.transaction((tx) =>
+        tx.collection<string, number>('accounts').update('balance', (old = 0) => old + round),
+      );
     else if (round % 7 === 5) await notes.delete(`n${round - 4}`);
     else if (round % 7 === 6) await notes.set(`n${round}`, { round }, { expireIn: 86_400_000 });
     else await notes.set(`n${round % 5}`, { round, text: 'x'.repeat(round * 10) });
@@ -114,7 +151,11 @@ async function write(database: string, kind: 'nats' | 's3', isSealed: boolean): 
   return { database, options, seal, points, log };
 }
 
-for (const [kind, isSealed] of [['nats', false], ['nats', true], ['s3', false]] as const) {
+for (const [kind, isSealed] of [
+  ['nats', false],
+  ['nats', true],
+  ['s3', false],
+] as const) {
   test(`a database is restored as it was at each position: ${kind}${isSealed ? ', sealed' : ''}`, async () => {
     const { options, seal, points, log } = await write(`library-${kind}-${isSealed}`, kind, isSealed);
     const live = log();
@@ -124,7 +165,12 @@ for (const [kind, isSealed] of [['nats', false], ['nats', true], ['s3', false]] 
     let withSnapshot = 0;
     for (const { position, content } of points) {
       const db = await open('restored', { storage: 'memory' });
-      const report = await restoreArchive(db as never, { plan: await archive.restore({ position }), snapshots: s3Snapshots(options), collections, seal });
+      const report = await restoreArchive(db as never, {
+        plan: await archive.restore({ position }),
+        snapshots: s3Snapshots(options),
+        collections,
+        seal,
+      });
       assert.equal(await contentOf(db), content, `position ${position}`);
       assert.equal(report.position, position);
       assert.equal(report.hasMore, position !== points.at(-1)?.position);
@@ -142,17 +188,34 @@ interface Ran {
 }
 
 /** Starts the tool with the keys of the bucket in its environment. */
-function start(args: readonly string[], env: Record<string, string> = {}): { readonly child: ReturnType<typeof spawn>; readonly ended: Promise<Ran> } {
-  const { accessKeyId, secretAccessKey } = bucket.options.credentials as { accessKeyId: string; secretAccessKey: string };
+function start(
+  args: readonly string[],
+  env: Record<string, string> = {},
+): { readonly child: ReturnType<typeof spawn>; readonly ended: Promise<Ran> } {
+  const { accessKeyId, secretAccessKey } = bucket.options.credentials as {
+    accessKeyId: string;
+    secretAccessKey: string;
+  };
   const child = spawn(process.execPath, [CLI, ...args], {
-    env: { ...process.env, NODE_OPTIONS: '--experimental-websocket --no-warnings', AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey, ...env },
+    env: {
+      ...process.env,
+      NODE_OPTIONS: '--experimental-websocket --no-warnings',
+      AWS_ACCESS_KEY_ID: accessKeyId,
+      AWS_SECRET_ACCESS_KEY: secretAccessKey,
+      ...env,
+    },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const printed = ['', ''];
-  for (const [at, stream] of [child.stdout, child.stderr].entries()) stream.on('data', (bytes) => {
-    printed[at] += String(bytes);
-  });
-  const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, out: printed[0] as string, err: printed[1] as string }));
+  for (const [at, stream] of [child.stdout, child.stderr].entries())
+    stream.on('data', (bytes) => {
+      printed[at] += String(bytes);
+    });
+  const ended = once(child, 'close').then(([code]) => ({
+    code: code as number | null,
+    out: printed[0] as string,
+    err: printed[1] as string,
+  }));
   return { child, ended };
 }
 
@@ -165,7 +228,12 @@ async function ok(args: readonly string[]): Promise<Record<string, unknown>> {
   return JSON.parse(out) as Record<string, unknown>;
 }
 
-async function fails(args: readonly string[], code: string, message: RegExp, env: Record<string, string> = {}): Promise<void> {
+async function fails(
+  args: readonly string[],
+  code: string,
+  message: RegExp,
+  env: Record<string, string> = {},
+): Promise<void> {
   const ran = await run(args, env);
   assert.deepEqual([ran.code, ran.out], [code === 'KV_CORRUPT' ? 2 : 1, ''], ran.err);
   assert.ok(ran.err.startsWith(`mangrove: ${code}: `), ran.err);
@@ -173,7 +241,14 @@ async function fails(args: readonly string[], code: string, message: RegExp, env
   assert.equal(ran.err.trimEnd().split('\n').length, 1, ran.err);
 }
 
-const bucketArgs = ({ options: { endpoint, bucket: name, prefix = '' } }: Written): string[] => ['--endpoint', endpoint, '--bucket', name, '--prefix', prefix];
+const bucketArgs = ({ options: { endpoint, bucket: name, prefix = '' } }: Written): string[] => [
+  '--endpoint',
+  endpoint,
+  '--bucket',
+  name,
+  '--prefix',
+  prefix,
+];
 const collectionArgs = ['--collection', 'notes', '--collection', 'accounts:strict'];
 
 async function contentAt(path: string, options: object = {}): Promise<string> {
@@ -208,7 +283,10 @@ test('the tool archives and restores', async () => {
     assert.equal(await contentAt(target), content);
     assert.equal(report['position'], position);
     assert.deepEqual([report['unlisted'], report['skipped']], [[], []]);
-    assert.equal((report['collections'] as Record<string, number>)['notes'], (JSON.parse(content) as [string, unknown[]][])[0]?.[1].length);
+    assert.equal(
+      (report['collections'] as Record<string, number>)['notes'],
+      (JSON.parse(content) as [string, unknown[]][])[0]?.[1].length,
+    );
   }
   // By time: that of a record is in the report, and includes the record.
   const middle = points[5] as Point;
@@ -225,24 +303,55 @@ test('the tool archives and restores', async () => {
   assert.match(late.err, /the archive ends at position/);
   assert.equal(await contentAt(join(directory, 'late')), last.content);
   // Not listed, or in the wrong mode.
-  const partial = await run(['restore', join(directory, 'partial'), '--at-position', String(middle.position), ...restoring.filter((arg, index, all) => arg !== 'accounts:strict' && all[index + 1] !== 'accounts:strict')]);
+  const partial = await run([
+    'restore',
+    join(directory, 'partial'),
+    '--at-position',
+    String(middle.position),
+    ...restoring.filter((arg, index, all) => arg !== 'accounts:strict' && all[index + 1] !== 'accounts:strict'),
+  ]);
   assert.equal(partial.code, 0, partial.err);
   assert.match(partial.err, /not restored.*"accounts"/);
-  await fails(['restore', join(directory, 'mode'), '--at-position', String(middle.position), ...restoring.map((arg) => (arg === 'accounts:strict' ? 'accounts' : arg))], 'KV_REPLICATION_MODE', /"strict"/);
+  await fails(
+    [
+      'restore',
+      join(directory, 'mode'),
+      '--at-position',
+      String(middle.position),
+      ...restoring.map((arg) => (arg === 'accounts:strict' ? 'accounts' : arg)),
+    ],
+    'KV_REPLICATION_MODE',
+    /"strict"/,
+  );
   // Another key opens nothing.
   writeFileSync(sealFile, SEAL_KEY.slice(0, 16));
-  await fails(['restore', join(directory, 'wrong'), '--at-position', String(middle.position), ...restoring], 'KV_CORRUPT', /seal|key/);
-  assert.deepEqual(readdirSync(directory).filter((name) => name.includes('restoring') || name.includes('wrong') || name.includes('mode')), []);
+  await fails(
+    ['restore', join(directory, 'wrong'), '--at-position', String(middle.position), ...restoring],
+    'KV_CORRUPT',
+    /seal|key/,
+  );
+  assert.deepEqual(
+    readdirSync(directory).filter(
+      (name) => name.includes('restoring') || name.includes('wrong') || name.includes('mode'),
+    ),
+    [],
+  );
 });
 
 test('the tool restores keys of both modes in one collection', async () => {
   const server = new MemoryServer();
   const source = await open('source', { storage: 'memory', feed: true });
-  const [shop, names] = [source.collection<readonly string[], number>('shop'), source.collection<string, number>('names', { key: keyCodecs.string })];
-  const replication = await replicate(source, { log: new MemoryLog(server), collections: {
-    shop: { prefixModes: [{ prefix: ['stock'], mode: 'strict' }] },
-    names: { mode: 'strict', key: keyCodecs.string, prefixModes: [{ prefix: 'n:', mode: 'merge' }] },
-  } });
+  const [shop, names] = [
+    source.collection<readonly string[], number>('shop'),
+    source.collection<string, number>('names', { key: keyCodecs.string }),
+  ];
+  const replication = await replicate(source, {
+    log: new MemoryLog(server),
+    collections: {
+      shop: { prefixModes: [{ prefix: ['stock'], mode: 'strict' }] },
+      names: { mode: 'strict', key: keyCodecs.string, prefixModes: [{ prefix: 'n:', mode: 'merge' }] },
+    },
+  });
   await shop.set(['note', 'x'], 1);
   await names.set('n:1', 2);
   await replication.transaction(async (tx) => {
@@ -255,11 +364,38 @@ test('the tool restores keys of both modes in one collection', async () => {
   const content = await contentOf(source);
   await replication.close();
   await source.close();
-  const place = ['--at-position', String(position), '--database', 'both', '--endpoint', options.endpoint, '--bucket', options.bucket, '--prefix', options.prefix, '--collection', 'shop', '--collection', 'names:strict:key=string'];
+  const place = [
+    '--at-position',
+    String(position),
+    '--database',
+    'both',
+    '--endpoint',
+    options.endpoint,
+    '--bucket',
+    options.bucket,
+    '--prefix',
+    options.prefix,
+    '--collection',
+    'shop',
+    '--collection',
+    'names:strict:key=string',
+  ];
   const target = join(directory, 'both');
-  await fails(['restore', target, ...place, '--prefix-mode', 'shop:strict:["stock"]'], 'KV_REPLICATION_MODE', /"names"/);
+  await fails(
+    ['restore', target, ...place, '--prefix-mode', 'shop:strict:["stock"]'],
+    'KV_REPLICATION_MODE',
+    /"names"/,
+  );
   await fails(['restore', target, ...place, '--prefix-mode', 'names:merge:"n:"'], 'KV_REPLICATION_MODE', /"shop"/);
-  const report = await ok(['restore', target, ...place, '--prefix-mode', 'shop:strict:["stock"]', '--prefix-mode', 'names:merge:"n:"']);
+  const report = await ok([
+    'restore',
+    target,
+    ...place,
+    '--prefix-mode',
+    'shop:strict:["stock"]',
+    '--prefix-mode',
+    'names:merge:"n:"',
+  ]);
   assert.deepEqual(report['collections'], { shop: 2, names: 2 });
   assert.equal(await contentAt(target), content);
 });
@@ -279,7 +415,23 @@ test('a restore that is killed leaves no target, and works when it is run again'
   await replication.close();
   await source.close();
   const target = join(directory, 'killed');
-  const args = ['restore', target, '--at-position', String(position), '--database', 'killed', '--endpoint', options.endpoint, '--bucket', options.bucket, '--prefix', options.prefix, '--collection', 'notes', '--progress'];
+  const args = [
+    'restore',
+    target,
+    '--at-position',
+    String(position),
+    '--database',
+    'killed',
+    '--endpoint',
+    options.endpoint,
+    '--bucket',
+    options.bucket,
+    '--prefix',
+    options.prefix,
+    '--collection',
+    'notes',
+    '--progress',
+  ];
   const remains = (): string[] => readdirSync(directory).filter((name) => name.startsWith('killed.restoring-'));
   for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
     const { child, ended } = start(args);
@@ -301,37 +453,73 @@ test('a restore that is killed leaves no target, and works when it is run again'
   assert.equal(await contentAt(target), content);
   const empty = join(directory, 'empty');
   mkdirSync(empty);
-  await fails(args.map((arg) => (arg === target ? empty : arg)), 'KV_EXISTS', /exists already/);
+  await fails(
+    args.map((arg) => (arg === target ? empty : arg)),
+    'KV_EXISTS',
+    /exists already/,
+  );
   assert.deepEqual(readdirSync(empty), []);
 });
 
 test('an archive that is killed is continued', async () => {
   const options = { ...bucket.options, database: 'many', prefix: 'many/' };
   const log = s3Log(options);
-  for (let seq = 1; seq <= 150; seq++) await log.append(new Uint8Array(60_000).fill(seq), { idempotencyKey: `a:${seq}` });
-  const args = ['archive', 'many', '--endpoint', options.endpoint, '--bucket', options.bucket, '--prefix', 'many/', '--s3-log'];
+  for (let seq = 1; seq <= 150; seq++)
+    await log.append(new Uint8Array(60_000).fill(seq), { idempotencyKey: `a:${seq}` });
+  const args = [
+    'archive',
+    'many',
+    '--endpoint',
+    options.endpoint,
+    '--bucket',
+    options.bucket,
+    '--prefix',
+    'many/',
+    '--s3-log',
+  ];
   const archive = s3Archive(options);
   const { child, ended } = start(args);
-  await Promise.race([ended, until(async () => await archive.position() > 0)]);
+  await Promise.race([ended, until(async () => (await archive.position()) > 0)]);
   child.kill('SIGKILL');
   await ended;
   const { position } = await ok(args);
   assert.equal(position, 150);
   const found: number[] = [];
   for await (const record of (await archive.restore()).records) found.push(record.record[0] as number);
-  assert.deepEqual(found, Array.from({ length: 150 }, (_, at) => at + 1));
+  assert.deepEqual(
+    found,
+    Array.from({ length: 150 }, (_, at) => at + 1),
+  );
   // A segment that is missing, and a position that is not there yet.
   const { AwsClient } = await import('aws4fetch');
   const { accessKeyId, secretAccessKey } = options.credentials as { accessKeyId: string; secretAccessKey: string };
   const client = new AwsClient({ accessKeyId, secretAccessKey, service: 's3', region: 'us-east-1' });
-  const listing = await (await client.fetch(`${options.endpoint}/${options.bucket}?list-type=2&prefix=${encodeURIComponent('many/database/many/archive/segment/')}`)).text();
+  const listing = await (
+    await client.fetch(
+      `${options.endpoint}/${options.bucket}?list-type=2&prefix=${encodeURIComponent('many/database/many/archive/segment/')}`,
+    )
+  ).text();
   const segments = [...listing.matchAll(/<Key>([^<]*)<\/Key>/g)].map(([, key = '']) => key);
   assert.ok(segments.length >= 2, listing);
   await client.fetch(`${options.endpoint}/${options.bucket}/${segments[0]}`, { method: 'DELETE' });
-  const restoring = ['--database', 'many', '--endpoint', options.endpoint, '--bucket', options.bucket, '--prefix', 'many/', '--collection', 'notes'];
+  const restoring = [
+    '--database',
+    'many',
+    '--endpoint',
+    options.endpoint,
+    '--bucket',
+    options.bucket,
+    '--prefix',
+    'many/',
+    '--collection',
+    'notes',
+  ];
   await fails(['restore', join(directory, 'hole'), '--at-position', '150', ...restoring], 'KV_NOT_FOUND', /archive/);
   await fails(['restore', join(directory, 'beyond'), '--at-position', '4000', ...restoring], 'KV_NOT_FOUND', /archive/);
-  assert.deepEqual(readdirSync(directory).filter((name) => /hole|beyond/.test(name)), []);
+  assert.deepEqual(
+    readdirSync(directory).filter((name) => /hole|beyond/.test(name)),
+    [],
+  );
   await log.close();
 });
 
@@ -351,7 +539,9 @@ test('a log that lost its history is not archived behind what it lost', async ()
 
 test('an archive that ends with a strict record, before which others wrote to the stream, is continued', async () => {
   const archive = s3Archive({ ...bucket.options, database: 'shared', prefix: 'shared/' });
-  const [log, other] = ['shared', 'another'].map((database) => natsLog({ servers: cluster.servers, database, device: 'one', shards: 1 })) as [RemoteLog, RemoteLog];
+  const [log, other] = ['shared', 'another'].map((database) =>
+    natsLog({ servers: cluster.servers, database, device: 'one', shards: 1 }),
+  ) as [RemoteLog, RemoteLog];
   const first = await log.append(new Uint8Array([1]), { idempotencyKey: 'one:1' });
   await other.append(new Uint8Array([2]), { idempotencyKey: 'one:1' });
   const second = await log.append(new Uint8Array([3]), { idempotencyKey: 'one:2', expect: first });
@@ -373,15 +563,46 @@ test('the tool shows servers the credentials of a file', async () => {
   const guarded = await Cluster.start({ accounts: await accountsConfig(authority) });
   try {
     const { servers } = guarded;
-    await createStreams({ servers, replicas: 1, credentials: await adminCredentials({ signer: authority.streams, expiresIn: 600 }) });
-    const issue = (device: string) => deviceCredentials({ signer: authority.devices, database: 'guarded', device, expiresIn: 600 }) as Promise<{ readonly jwt: string; readonly seed: string }>;
-    const log = natsLog({ servers, database: 'guarded', device: 'one', apiPrefix: 'replication.API', credentials: await issue('one') });
+    await createStreams({
+      servers,
+      replicas: 1,
+      credentials: await adminCredentials({ signer: authority.streams, expiresIn: 600 }),
+    });
+    const issue = (device: string) =>
+      deviceCredentials({ signer: authority.devices, database: 'guarded', device, expiresIn: 600 }) as Promise<{
+        readonly jwt: string;
+        readonly seed: string;
+      }>;
+    const log = natsLog({
+      servers,
+      database: 'guarded',
+      device: 'one',
+      apiPrefix: 'replication.API',
+      credentials: await issue('one'),
+    });
     for (let seq = 1; seq <= 3; seq++) await log.append(new Uint8Array([seq]), { idempotencyKey: `one:${seq}` });
     const file = join(directory, 'credentials');
     const { endpoint, bucket: name } = bucket.options;
-    const args = ['archive', 'guarded', '--endpoint', endpoint, '--bucket', name, '--prefix', 'guarded/', ...servers.flatMap((server) => ['--nats', server]), '--nats-api-prefix', 'replication.API', '--nats-credentials', file];
+    const args = [
+      'archive',
+      'guarded',
+      '--endpoint',
+      endpoint,
+      '--bucket',
+      name,
+      '--prefix',
+      'guarded/',
+      ...servers.flatMap((server) => ['--nats', server]),
+      '--nats-api-prefix',
+      'replication.API',
+      '--nats-credentials',
+      file,
+    ];
     const { jwt, seed } = await issue('archive');
-    writeFileSync(file, `-----BEGIN NATS USER JWT-----\n${jwt}\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n${seed}\n------END USER NKEY SEED------\n`);
+    writeFileSync(
+      file,
+      `-----BEGIN NATS USER JWT-----\n${jwt}\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n${seed}\n------END USER NKEY SEED------\n`,
+    );
     const { from, position } = await ok(args);
     assert.ok(from === 0 && Number(position) >= 3);
     await log.append(new Uint8Array([4]), { idempotencyKey: 'one:4' });
@@ -416,7 +637,20 @@ test('arguments of the tool', async () => {
     [['restore', target, '--at-position', '1', ...place, '--prefix-mode', 'other:strict:"a"'], /does not name "other"/],
     [['restore', target, '--at-position', '1', ...place, '--prefix-mode', 'notes:strict:a'], /JSON/],
     [['restore', target, '--at-position', '1', ...place, '--prefix-mode', 'notes:strict:1'], /no such prefix/],
-    [['restore', target, '--at-position', '1', ...place.slice(0, 6), '--collection', 'notes:key=int53', '--prefix-mode', 'notes:strict:"1"'], /no such prefix/],
+    [
+      [
+        'restore',
+        target,
+        '--at-position',
+        '1',
+        ...place.slice(0, 6),
+        '--collection',
+        'notes:key=int53',
+        '--prefix-mode',
+        'notes:strict:"1"',
+      ],
+      /no such prefix/,
+    ],
     [['restore', target, '--at-position', '1', ...place.slice(2)], /--database/],
     [['restore', target, '--at-position', '1', '--colection', 'x', ...place], /colection/],
     [['archive', '--bucket', 'b', '--endpoint', 'http://127.0.0.1:9', '--s3-log'], /name of the database/],
@@ -427,8 +661,18 @@ test('arguments of the tool', async () => {
   ] as const) {
     await fails(args, 'KV_INVALID_ARGUMENT', message);
   }
-  await fails(['archive', 'd', '--bucket', 'b', '--endpoint', 'http://127.0.0.1:9', '--s3-log'], 'KV_INVALID_ARGUMENT', /AWS_SECRET_ACCESS_KEY/, { AWS_SECRET_ACCESS_KEY: '' });
-  for (const [args, wanted] of [[['archive', '--help'], '--nats URL'], [['restore', '--at', '--help'], '--at TIME'], [['restore', '--help'], '--incremental'], [['--help'], 'archive']] as const) {
+  await fails(
+    ['archive', 'd', '--bucket', 'b', '--endpoint', 'http://127.0.0.1:9', '--s3-log'],
+    'KV_INVALID_ARGUMENT',
+    /AWS_SECRET_ACCESS_KEY/,
+    { AWS_SECRET_ACCESS_KEY: '' },
+  );
+  for (const [args, wanted] of [
+    [['archive', '--help'], '--nats URL'],
+    [['restore', '--at', '--help'], '--at TIME'],
+    [['restore', '--help'], '--incremental'],
+    [['--help'], 'archive'],
+  ] as const) {
     const { code, out } = await run(args);
     assert.equal(code, 0);
     assert.ok(out.includes(wanted), out);

@@ -26,10 +26,18 @@ interface Device {
   readonly replication: Replication;
 }
 
-async function start(cluster: Cluster, bucket: S3Server, name: string, options: Partial<ReplicationOptions> = {}): Promise<Device> {
+async function start(
+  cluster: Cluster,
+  bucket: S3Server,
+  name: string,
+  options: Partial<ReplicationOptions> = {},
+): Promise<Device> {
   const db = await open(name, { storage: 'memory', feed: true });
   const log = natsLog({ servers: cluster.servers, database: 'shared', device: name, shards: SHARDS, timeout: 1500 });
-  return { db, replication: await replicate(db, { log, snapshots: s3Snapshots(bucket.options), collections, ...options }) };
+  return {
+    db,
+    replication: await replicate(db, { log, snapshots: s3Snapshots(bucket.options), collections, ...options }),
+  };
 }
 
 async function stop({ db, replication }: Device): Promise<void> {
@@ -38,13 +46,15 @@ async function stop({ db, replication }: Device): Promise<void> {
 }
 
 async function contentOf({ db }: Device): Promise<string> {
-  const parts = await Promise.all(Object.keys(collections).map(async (name) => [name, await db.collection(name).entries().toArray()]));
+  const parts = await Promise.all(
+    Object.keys(collections).map(async (name) => [name, await db.collection(name).entries().toArray()]),
+  );
   return JSON.stringify(parts);
 }
 
 /** Resolves once the device has what another one has that wrote nothing since. */
 async function equals(device: Device, wanted: string): Promise<void> {
-  while (await contentOf(device) !== wanted) await pause(50);
+  while ((await contentOf(device)) !== wanted) await pause(50);
 }
 
 const pause = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -68,19 +78,21 @@ test('devices lose nothing while servers are killed and cut off, and a new one s
     await createStreams({ servers: cluster.servers, shards: SHARDS, replicas: 3, timeout: 2000 });
     const devices = await Promise.all(['a', 'b', 'c'].map((name) => start(cluster, bucket, name)));
     const trouble = makeTrouble(cluster);
-    await Promise.all(devices.map(async ({ db, replication }, device) => {
-      for (let nth = 0; nth < NOTES; nth++) {
-        await db.collection('notes').set(`${device}:${nth}`, { text: `note ${nth}` });
-        await pause(100);
-        // All devices write this one.
-        await db.collection('notes').set('shared', { device, nth });
-        if (nth % (NOTES / INCREMENTS) === 0) {
-          await replication.transaction(async (tx) => {
-            await tx.collection<string, number>('accounts').update('balance', (old = 0) => old + 1);
-          });
+    await Promise.all(
+      devices.map(async ({ db, replication }, device) => {
+        for (let nth = 0; nth < NOTES; nth++) {
+          await db.collection('notes').set(`${device}:${nth}`, { text: `note ${nth}` });
+          await pause(100);
+          // All devices write this one.
+          await db.collection('notes').set('shared', { device, nth });
+          if (nth % (NOTES / INCREMENTS) === 0) {
+            await replication.transaction(async (tx) => {
+              await tx.collection<string, number>('accounts').update('balance', (old = 0) => old + 1);
+            });
+          }
         }
-      }
-    }));
+      }),
+    );
     await trouble;
     // Now everything gets into the log; what each device has read of it may differ.
     await Promise.all(devices.map(({ replication }) => replication.flush()));

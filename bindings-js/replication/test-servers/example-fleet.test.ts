@@ -19,9 +19,14 @@ const NAMES = ['a', 'b', 'c'];
 test('a fleet of which a process is killed makes each transfer once, and keeps the sum', async () => {
   const cluster = await Cluster.start();
   const directory = mkdtempSync(join(tmpdir(), 'mangrove-fleet-'));
-  const child = spawn(process.execPath, ['--experimental-websocket', '--import', 'tsx', FLEET, directory, ...cluster.servers, 'fleet'], {
-    cwd: fileURLToPath(new URL('../../../docs/examples', import.meta.url)), stdio: ['ignore', 'pipe', 'inherit'],
-  });
+  const child = spawn(
+    process.execPath,
+    ['--experimental-websocket', '--import', 'tsx', FLEET, directory, ...cluster.servers, 'fleet'],
+    {
+      cwd: fileURLToPath(new URL('../../../docs/examples', import.meta.url)),
+      stdio: ['ignore', 'pipe', 'inherit'],
+    },
+  );
   const ended = once(child, 'exit');
   try {
     const lines: string[] = [];
@@ -50,15 +55,24 @@ test('a fleet of which a process is killed makes each transfer once, and keeps t
     const [{ accounts, transfers }] = contents as [(typeof contents)[number]];
     for (const content of contents) assert.deepEqual(content, contents[0]);
     assert.deepEqual(accounts.map(([, { owner }]) => owner).sort(), OWNERS);
-    assert.equal(accounts.reduce((sum, [, { balance }]) => sum + balance, 0), OWNERS.length * FIRST_BALANCE);
-    assert.deepEqual(transfers.map(([id]) => id), NAMES.flatMap((name) => Array.from({ length: TRANSFERS }, (_, nth) => `${name} ${String(nth).padStart(3, '0')}`)));
+    assert.equal(
+      accounts.reduce((sum, [, { balance }]) => sum + balance, 0),
+      OWNERS.length * FIRST_BALANCE,
+    );
+    assert.deepEqual(
+      transfers.map(([id]) => id),
+      NAMES.flatMap((name) => Array.from({ length: TRANSFERS }, (_, nth) => `${name} ${String(nth).padStart(3, '0')}`)),
+    );
     // A transfer that moved money twice would show here.
     const balances = new Map(accounts.map(([id]) => [id, FIRST_BALANCE]));
     for (const [, { from, to, amount }] of transfers) {
       balances.set(from, balances.get(from)! - amount);
       balances.set(to, balances.get(to)! + amount);
     }
-    assert.deepEqual(accounts.map(([id, { balance }]) => [id, balance]), [...balances]);
+    assert.deepEqual(
+      accounts.map(([id, { balance }]) => [id, balance]),
+      [...balances],
+    );
   } finally {
     // It ends the processes that it has started.
     child.kill();

@@ -23,13 +23,22 @@ test('tenants of one provider read their own notes, and nobody else does', async
   const directory = mkdtempSync(join(tmpdir(), 'mangrove-tenants-'));
   try {
     const [port] = await freePorts(1);
-    const args = ['--experimental-websocket', '--no-warnings', '--import', 'tsx', 'tenants/main.ts', programOf('NATS_SERVER'), directory, String(port)];
+    const args = [
+      '--experimental-websocket',
+      '--no-warnings',
+      '--import',
+      'tsx',
+      'tenants/main.ts',
+      programOf('NATS_SERVER'),
+      directory,
+      String(port),
+    ];
     const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: EXAMPLES });
     assert.deepEqual(stdout.trim().split('\n'), [
-      'ada\'s laptop reads: the secret of ada',
-      'grace\'s laptop reads: the secret of grace',
-      'ada\'s log has 1 record, sealed',
-      'grace reads ada\'s log: KV_LOG_REFUSED',
+      "ada's laptop reads: the secret of ada",
+      "grace's laptop reads: the secret of grace",
+      "ada's log has 1 record, sealed",
+      "grace reads ada's log: KV_LOG_REFUSED",
       'a stranger: the issuer refuses device phone: 403',
     ]);
     const stored = bytesBelow(join(directory, 'store'));

@@ -25,14 +25,14 @@ async function appends(log: RemoteLog, count: number): Promise<string> {
 async function catchUp(log: RemoteLog, count: number): Promise<string> {
   const start = performance.now();
   let read = 0;
-  for (let after = 0; ;) {
+  for (let after = 0; ; ) {
     const records = await log.read(after, 1000);
     if (records.length === 0) break;
     read += records.length;
     after = records.at(-1)?.position as number;
   }
   if (read < count) throw new Error(`${read} records of ${count} were read`);
-  return `catch-up ${Math.round(read / (performance.now() - start) * 1000)} records/s`;
+  return `catch-up ${Math.round((read / (performance.now() - start)) * 1000)} records/s`;
 }
 
 for (const nodes of [1, 3] as const) {
@@ -48,13 +48,17 @@ for (const nodes of [1, 3] as const) {
   const latency = await appends(log, 1000);
   const bytes = Math.round((link.bytes - before) / 1000);
   // Many devices at once, so that there is something to catch up with.
-  await Promise.all(Array.from({ length: 40 }, async (_, device) => {
-    const filler = natsLog({ servers: cluster.servers, database: 'b', device: `filler${device}` });
-    for (let seq = 1; seq <= 500; seq++) await filler.append(RECORD, { idempotencyKey: `filler${device}:${seq}` });
-    await filler.close();
-  }));
+  await Promise.all(
+    Array.from({ length: 40 }, async (_, device) => {
+      const filler = natsLog({ servers: cluster.servers, database: 'b', device: `filler${device}` });
+      for (let seq = 1; seq <= 500; seq++) await filler.append(RECORD, { idempotencyKey: `filler${device}:${seq}` });
+      await filler.close();
+    }),
+  );
   const reader = natsLog({ servers: cluster.servers, database: 'b', device: 'reader' });
-  process.stdout.write(`NATS, ${nodes} server(s): ${latency}, ${bytes} bytes both ways for a record of ${RECORD.length}, ${await catchUp(reader, 21_001)}\n`);
+  process.stdout.write(
+    `NATS, ${nodes} server(s): ${latency}, ${bytes} bytes both ways for a record of ${RECORD.length}, ${await catchUp(reader, 21_001)}\n`,
+  );
   await Promise.all([writer, log, reader].map((one) => one.close()));
   await link.close();
   await cluster.stop();
@@ -68,7 +72,9 @@ await log.append(RECORD, { idempotencyKey: 'measured:0' });
 const before = link.bytes;
 const latency = await appends(log, 300);
 const bytes = Math.round((link.bytes - before) / 300);
-process.stdout.write(`S3 on MinIO: ${latency}, ${bytes} bytes both ways for a record of ${RECORD.length}, ${await catchUp(s3Log({ ...minio.options, database: 'a' }), 301)}\n`);
+process.stdout.write(
+  `S3 on MinIO: ${latency}, ${bytes} bytes both ways for a record of ${RECORD.length}, ${await catchUp(s3Log({ ...minio.options, database: 'a' }), 301)}\n`,
+);
 await log.close();
 await link.close();
 await minio.stop();

@@ -4,7 +4,14 @@ import { after, before, test } from 'node:test';
 import { headers, jwtAuthenticator, wsconnect } from '@nats-io/nats-core';
 import type { NatsConnection } from '@nats-io/nats-core';
 import { createUser } from '@nats-io/nkeys';
-import { DEVICE_API, accountsConfig, adminCredentials, createAuthority, createStreams, deviceCredentials } from '../../replication-nats/src/admin.ts';
+import {
+  DEVICE_API,
+  accountsConfig,
+  adminCredentials,
+  createAuthority,
+  createStreams,
+  deviceCredentials,
+} from '../../replication-nats/src/admin.ts';
 import type { NatsCredentials } from '../../replication-nats/src/admin.ts';
 import { natsLog } from '../../replication-nats/src/index.ts';
 import type { RemoteLog } from '../src/remote-log.ts';
@@ -20,22 +27,48 @@ let cluster: Cluster;
 
 before(async () => {
   cluster = await Cluster.start({ accounts: await accountsConfig(authority) });
-  await createStreams({ servers: cluster.servers, shards: SHARDS, replicas: 1, credentials: await adminCredentials({ signer: authority.streams, expiresIn: 600 }) });
+  await createStreams({
+    servers: cluster.servers,
+    shards: SHARDS,
+    replicas: 1,
+    credentials: await adminCredentials({ signer: authority.streams, expiresIn: 600 }),
+  });
 });
 after(() => cluster.stop());
 
 const credentialsOf = (database: string, device: string, more: object = {}): Promise<NatsCredentials> =>
   deviceCredentials({ signer, database, device, shards: SHARDS, expiresIn: 600, ...more });
 
-function open(database: string, device: string, credentials: NatsCredentials | (() => NatsCredentials | Promise<NatsCredentials>), timeout = 2000): RemoteLog {
-  return natsLog({ servers: cluster.servers, database, device, shards: SHARDS, apiPrefix: DEVICE_API, credentials, timeout });
+function open(
+  database: string,
+  device: string,
+  credentials: NatsCredentials | (() => NatsCredentials | Promise<NatsCredentials>),
+  timeout = 2000,
+): RemoteLog {
+  return natsLog({
+    servers: cluster.servers,
+    database,
+    device,
+    shards: SHARDS,
+    apiPrefix: DEVICE_API,
+    credentials,
+    timeout,
+  });
 }
 
 /** A connection of a device that does what it likes. */
-async function hostile(database: string, device: string): Promise<{ readonly connection: NatsConnection; readonly inbox: string }> {
-  const credentials = await credentialsOf(database, device) as { readonly jwt: string; readonly seed: string };
+async function hostile(
+  database: string,
+  device: string,
+): Promise<{ readonly connection: NatsConnection; readonly inbox: string }> {
+  const credentials = (await credentialsOf(database, device)) as { readonly jwt: string; readonly seed: string };
   const inbox = `_INBOX.${database.replace(' ', '=20')}.${device}`;
-  const connection = await wsconnect({ servers: cluster.servers, inboxPrefix: inbox, authenticator: jwtAuthenticator(credentials.jwt, new TextEncoder().encode(credentials.seed)), noAsyncTraces: true });
+  const connection = await wsconnect({
+    servers: cluster.servers,
+    inboxPrefix: inbox,
+    authenticator: jwtAuthenticator(credentials.jwt, new TextEncoder().encode(credentials.seed)),
+    noAsyncTraces: true,
+  });
   return { connection, inbox };
 }
 
@@ -59,7 +92,8 @@ async function seed(database: string): Promise<string[]> {
 }
 
 testLog('NATS with accounts and tokens', () => ({
-  open: async (database, device) => open(database, device, await credentialsOf(database, device, { canCompact: true }), 10_000),
+  open: async (database, device) =>
+    open(database, device, await credentialsOf(database, device, { canCompact: true }), 10_000),
 }));
 
 for (const database of [MINE, FOREIGN]) {
@@ -73,7 +107,13 @@ for (const database of [MINE, FOREIGN]) {
       // The victim's subject as that of a reply: the answer of the server would become a record.
       const api = (request: string): string => `${DEVICE_API}.${request}`;
       const requests: readonly (readonly [string, string])[] = [
-        [api('CONSUMER.CREATE.OPLOG0.x1.oplog.0.mine.>'), JSON.stringify({ stream_name: 'OPLOG0', config: { name: 'x1', filter_subject: 'oplog.0.mine.>', ack_policy: 'none' } })],
+        [
+          api('CONSUMER.CREATE.OPLOG0.x1.oplog.0.mine.>'),
+          JSON.stringify({
+            stream_name: 'OPLOG0',
+            config: { name: 'x1', filter_subject: 'oplog.0.mine.>', ack_policy: 'none' },
+          }),
+        ],
         [api('CONSUMER.MSG.NEXT.OPLOG0.x1'), JSON.stringify({ batch: 5, no_wait: true })],
         [api('CONSUMER.DELETE.OPLOG0.nothing'), ''],
         [api('DIRECT.GET.MANIFEST0.manifest.0.mine'), ''],
@@ -83,14 +123,32 @@ for (const database of [MINE, FOREIGN]) {
       await connection.flush();
       // A consumer that pushes to the victim's subject.
       for (const deliver of [victim, `${inbox}.pushed`]) {
-        await connection.request(api('CONSUMER.CREATE.OPLOG0.x2.oplog.0.mine.>'), JSON.stringify({ stream_name: 'OPLOG0', config: { name: 'x2', deliver_subject: deliver, filter_subject: 'oplog.0.mine.>', ack_policy: 'none', deliver_policy: 'all' } }), { timeout: 1000 }).catch(() => undefined);
+        await connection
+          .request(
+            api('CONSUMER.CREATE.OPLOG0.x2.oplog.0.mine.>'),
+            JSON.stringify({
+              stream_name: 'OPLOG0',
+              config: {
+                name: 'x2',
+                deliver_subject: deliver,
+                filter_subject: 'oplog.0.mine.>',
+                ack_policy: 'none',
+                deliver_policy: 'all',
+              },
+            }),
+            { timeout: 1000 },
+          )
+          .catch(() => undefined);
       }
       await new Promise((resolve) => setTimeout(resolve, 500));
     } finally {
       await connection.close();
     }
     // What the hostile device wrote as itself is its right.
-    assert.deepEqual((await contentOf(database)).filter((record) => record !== 'mine'), content.filter((record) => record !== 'mine'));
+    assert.deepEqual(
+      (await contentOf(database)).filter((record) => record !== 'mine'),
+      content.filter((record) => record !== 'mine'),
+    );
   });
 }
 
@@ -115,21 +173,48 @@ test('another database cannot be read', async () => {
   const { connection } = await hostile(MINE, 'hostile');
   const config = { ack_policy: 'none', deliver_policy: 'all' };
   const create = (stream: string, filter: string, body: object): Promise<string> =>
-    connection.request(`${DEVICE_API}.CONSUMER.CREATE.${stream}.y.${filter}`, JSON.stringify({ stream_name: stream, config: { name: 'y', ...config, ...body } }), { timeout: 1000 })
-      .then((reply) => reply.string(), (error: unknown) => `error: ${String(error)}`);
+    connection
+      .request(
+        `${DEVICE_API}.CONSUMER.CREATE.${stream}.y.${filter}`,
+        JSON.stringify({ stream_name: stream, config: { name: 'y', ...config, ...body } }),
+        { timeout: 1000 },
+      )
+      .then(
+        (reply) => reply.string(),
+        (error: unknown) => `error: ${String(error)}`,
+      );
   try {
-    assert.match(await create('OPLOG1', 'oplog.1.foreign=201.>', { filter_subject: 'oplog.1.foreign=201.>' }), /permissions violation/i);
+    assert.match(
+      await create('OPLOG1', 'oplog.1.foreign=201.>', { filter_subject: 'oplog.1.foreign=201.>' }),
+      /permissions violation/i,
+    );
     assert.match(await create('OPLOG0', 'oplog.0.>', { filter_subject: 'oplog.0.>' }), /permissions violation/i);
     // The subject of the request names another filter than its body.
-    for (const body of [{ filter_subject: 'oplog.0.>' }, { filter_subjects: ['oplog.0.>'] }, {}]) assert.match(await create('OPLOG0', 'oplog.0.mine.>', body), /error/, JSON.stringify(body));
-    for (const request of ['STREAM.MSG.GET.OPLOG0', 'DIRECT.GET.OPLOG0', 'STREAM.INFO.OPLOG0', 'STREAM.PURGE.OPLOG0', 'STREAM.DELETE.OPLOG0', 'CONSUMER.CREATE.OPLOG0', 'DIRECT.GET.MANIFEST1.manifest.1.foreign=201']) {
-      for (const prefix of [DEVICE_API, '$JS.API']) await assert.rejects(connection.request(`${prefix}.${request}`, '{"seq":1}', { timeout: 1000 }), /permissions violation/i, request);
+    for (const body of [{ filter_subject: 'oplog.0.>' }, { filter_subjects: ['oplog.0.>'] }, {}])
+      assert.match(await create('OPLOG0', 'oplog.0.mine.>', body), /error/, JSON.stringify(body));
+    for (const request of [
+      'STREAM.MSG.GET.OPLOG0',
+      'DIRECT.GET.OPLOG0',
+      'STREAM.INFO.OPLOG0',
+      'STREAM.PURGE.OPLOG0',
+      'STREAM.DELETE.OPLOG0',
+      'CONSUMER.CREATE.OPLOG0',
+      'DIRECT.GET.MANIFEST1.manifest.1.foreign=201',
+    ]) {
+      for (const prefix of [DEVICE_API, '$JS.API'])
+        await assert.rejects(
+          connection.request(`${prefix}.${request}`, '{"seq":1}', { timeout: 1000 }),
+          /permissions violation/i,
+          request,
+        );
     }
     const errors: string[] = [];
     for (const subject of ['live.>', 'oplog.>', '_INBOX.>', 'live.oplog.1.>', '>']) {
-      connection.subscribe(subject, { callback: (error) => {
-        if (error) errors.push(subject);
-      } });
+      connection.subscribe(subject, {
+        callback: (error) => {
+          if (error) errors.push(subject);
+        },
+      });
     }
     await connection.flush();
     await new Promise((resolve) => setTimeout(resolve, 200));
@@ -170,8 +255,8 @@ test('devices may neither purge nor replace the manifest', async () => {
 
 test('credentials that are expired, of another authority, or of another key are refused', async () => {
   const now = Date.now();
-  const real = await credentialsOf(MINE, 'a') as { readonly jwt: string; readonly seed: string };
-  const other = await credentialsOf(MINE, 'b') as { readonly jwt: string; readonly seed: string };
+  const real = (await credentialsOf(MINE, 'a')) as { readonly jwt: string; readonly seed: string };
+  const other = (await credentialsOf(MINE, 'b')) as { readonly jwt: string; readonly seed: string };
   const expired = await credentialsOf(MINE, 'a', { expiresIn: 1 });
   while (Date.now() < now + 3000) await new Promise((resolve) => setTimeout(resolve, 100));
   const refused: readonly NatsCredentials[] = [
@@ -190,18 +275,34 @@ test('credentials that are expired, of another authority, or of another key are 
 
 test('a device can keep the seed of its key to itself', async () => {
   const key = createUser();
-  const { jwt } = await credentialsOf(MINE, 'own', { publicKey: key.getPublicKey() }) as { readonly jwt: string };
+  const { jwt } = (await credentialsOf(MINE, 'own', { publicKey: key.getPublicKey() })) as { readonly jwt: string };
   const log = open(MINE, 'own', { jwt, seed: textOf(key.getSeed()) });
   await log.append(bytesOf('x'), { idempotencyKey: 'own:1' });
   await log.close();
 });
 
 test('unusable options are refused', async () => {
-  for (const options of [{ device: 'a.b' }, { device: '' }, { device: '>' }, { database: '' }, { expiresIn: 0 }, { signer: 'no seed' }, { shards: 0 }]) {
-    await assert.rejects(deviceCredentials({ signer, database: MINE, device: 'a', expiresIn: 1, ...options }), hasCode('KV_INVALID_ARGUMENT'), JSON.stringify(options));
+  for (const options of [
+    { device: 'a.b' },
+    { device: '' },
+    { device: '>' },
+    { database: '' },
+    { expiresIn: 0 },
+    { signer: 'no seed' },
+    { shards: 0 },
+  ]) {
+    await assert.rejects(
+      deviceCredentials({ signer, database: MINE, device: 'a', expiresIn: 1, ...options }),
+      hasCode('KV_INVALID_ARGUMENT'),
+      JSON.stringify(options),
+    );
   }
   for (const options of [{ device: '*' }, { database: '' }, { servers: [] }, { shards: 1.5 }]) {
-    assert.throws(() => natsLog({ servers: 'ws://127.0.0.1:1', database: MINE, device: 'a', ...options }), hasCode('KV_INVALID_ARGUMENT'), JSON.stringify(options));
+    assert.throws(
+      () => natsLog({ servers: 'ws://127.0.0.1:1', database: MINE, device: 'a', ...options }),
+      hasCode('KV_INVALID_ARGUMENT'),
+      JSON.stringify(options),
+    );
   }
 });
 

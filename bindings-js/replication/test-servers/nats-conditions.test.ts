@@ -27,11 +27,14 @@ async function force(database: string, device: string, text: string, afterPositi
   const fields = headers();
   fields.set('Mangrove-Key', `${device}:1`);
   fields.set('Mangrove-After', String(afterPosition));
-  return (await connection.request(`oplog.0.${database}.${device}`, bytesOf(text), { headers: fields, timeout: 5000 })).json<{ readonly seq: number }>().seq;
+  return (
+    await connection.request(`oplog.0.${database}.${device}`, bytesOf(text), { headers: fields, timeout: 5000 })
+  ).json<{ readonly seq: number }>().seq;
 }
 
 const open = (database: string, device: string): RemoteLog => natsLog({ servers: cluster.servers, database, device });
-const textsOf = async (log: RemoteLog, from = 0, limit = 100): Promise<string[]> => (await readAll(log, from, limit)).map(({ record }) => textOf(record));
+const textsOf = async (log: RemoteLog, from = 0, limit = 100): Promise<string[]> =>
+  (await readAll(log, from, limit)).map(({ record }) => textOf(record));
 
 test('readers ignore a record that is not right after what it expected, wherever they begin', async () => {
   const [log, tail] = [open('a', 'd'), open('a', 'tail')];
@@ -44,7 +47,12 @@ test('readers ignore a record that is not right after what it expected, wherever
   const third = await log.append(bytesOf('3'), { idempotencyKey: 'd:3' });
   assert.deepEqual(await textsOf(tail, second), ['3']);
   await force('a', 'z', 'in time', third);
-  for (const [from, texts] of [[0, ['1', '2', '3', 'in time']], [first, ['2', '3', 'in time']], [second, ['3', 'in time']], [third, ['in time']]] as const) {
+  for (const [from, texts] of [
+    [0, ['1', '2', '3', 'in time']],
+    [first, ['2', '3', 'in time']],
+    [second, ['3', 'in time']],
+    [third, ['in time']],
+  ] as const) {
     for (const limit of [1, 2, 100]) {
       const fresh = open('a', 'fresh');
       assert.deepEqual(await textsOf(fresh, from, limit), texts);
@@ -59,10 +67,16 @@ test('a record that is ignored does not keep others from being appended after th
   const first = await log.append(bytesOf('1'), { idempotencyKey: 'd:1' });
   const second = await log.append(bytesOf('2'), { idempotencyKey: 'd:2' });
   for (const device of ['x', 'y', 'z']) await force('b', device, device, first);
-  await assert.rejects(other.append(bytesOf('no'), { idempotencyKey: 'e:1', expect: first }), hasCode('KV_LOG_CONFLICT'));
+  await assert.rejects(
+    other.append(bytesOf('no'), { idempotencyKey: 'e:1', expect: first }),
+    hasCode('KV_LOG_CONFLICT'),
+  );
   const third = await other.append(bytesOf('3'), { idempotencyKey: 'e:1', expect: second });
   assert.deepEqual(await textsOf(log), ['1', '2', '3']);
-  await assert.rejects(log.append(bytesOf('no'), { idempotencyKey: 'd:3', expect: second }), hasCode('KV_LOG_CONFLICT'));
+  await assert.rejects(
+    log.append(bytesOf('no'), { idempotencyKey: 'd:3', expect: second }),
+    hasCode('KV_LOG_CONFLICT'),
+  );
   await log.append(bytesOf('4'), { idempotencyKey: 'd:3', expect: third });
   assert.deepEqual(await textsOf(other), ['1', '2', '3', '4']);
   await Promise.all([log.close(), other.close()]);
@@ -72,7 +86,10 @@ test('a record that is ignored does not count as a repeated append', async () =>
   const log = open('d', 'd');
   const first = await log.append(bytesOf('1'), { idempotencyKey: 'd:1' });
   await log.append(bytesOf('2'), { idempotencyKey: 'd:2' });
-  for (const [device, text] of [['x', 'same'], ['y', 'other']] as const) {
+  for (const [device, text] of [
+    ['x', 'same'],
+    ['y', 'other'],
+  ] as const) {
     await force('d', device, 'same', first);
     const own = open('d', device);
     const position = await own.append(bytesOf(text), { idempotencyKey: `${device}:1` });

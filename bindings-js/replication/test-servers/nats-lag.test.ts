@@ -25,7 +25,8 @@ before(async () => {
         connection.publish(subject, message.data, { reply: message.reply as string });
         return;
       }
-      const answer = ({ data, headers: fields }: Msg): boolean => message.respond(data, { headers: fields ?? headers() });
+      const answer = ({ data, headers: fields }: Msg): boolean =>
+        message.respond(data, { headers: fields ?? headers() });
       if (lag > 0 && last !== undefined) {
         lag--;
         answer(last);
@@ -43,7 +44,8 @@ after(async () => {
   await cluster.stop();
 });
 
-const open = (database: string, device: string, timeout = 5000): ReturnType<typeof natsLog> => natsLog({ servers: cluster.servers, database, device, timeout, apiPrefix: 'LAG' });
+const open = (database: string, device: string, timeout = 5000): ReturnType<typeof natsLog> =>
+  natsLog({ servers: cluster.servers, database, device, timeout, apiPrefix: 'LAG' });
 
 test('a device reads the manifest that it has written', async () => {
   const log = open('own', 'd');
@@ -71,7 +73,9 @@ test('a device reads no older manifest than before, unless the servers lost it',
   assert.equal((await other.manifest())?.revision, second);
   lag = 1;
   assert.equal(textOf((await log.manifest())?.manifest as Uint8Array), 'two');
-  await (await connection.request('$JS.API.STREAM.PURGE.MANIFEST0', JSON.stringify({ filter: 'manifest.0.seen' }))).json();
+  await (
+    await connection.request('$JS.API.STREAM.PURGE.MANIFEST0', JSON.stringify({ filter: 'manifest.0.seen' }))
+  ).json();
   await assert.rejects(log.manifest(), hasCode('KV_LOG_UNAVAILABLE'));
   assert.equal(await log.manifest(), undefined);
   await Promise.all([log.close(), other.close()]);

@@ -21,7 +21,10 @@ test('the largest record is taken, and one that is larger is refused', async () 
   const largest = crypto.getRandomValues(new Uint8Array(65_536));
   const record = Uint8Array.from({ length: MAX_RECORD }, (_, at) => largest[at % largest.length] as number);
   await log.append(record, { idempotencyKey: 'd:1' });
-  await assert.rejects(log.append(new Uint8Array(MAX_RECORD + 1), { idempotencyKey: 'd:2' }), hasCode('KV_LOG_REFUSED'));
+  await assert.rejects(
+    log.append(new Uint8Array(MAX_RECORD + 1), { idempotencyKey: 'd:2' }),
+    hasCode('KV_LOG_REFUSED'),
+  );
   await log.append(bytesOf('next'), { idempotencyKey: 'd:2' });
   const records = await readCount(log, 2);
   assert.ok(Buffer.from(records[0]?.record as Uint8Array).equals(Buffer.from(record)));
@@ -36,7 +39,8 @@ test('a name takes up to 200 bytes in a subject', async () => {
     await log.append(bytesOf('x'), { idempotencyKey: 'd:1' });
     await log.close();
   }
-  for (const database of ['a'.repeat(201), ' '.repeat(67)]) assert.throws(() => natsLog({ servers: cluster.servers, database, device: 'd' }), hasCode('KV_INVALID_ARGUMENT'));
+  for (const database of ['a'.repeat(201), ' '.repeat(67)])
+    assert.throws(() => natsLog({ servers: cluster.servers, database, device: 'd' }), hasCode('KV_INVALID_ARGUMENT'));
 });
 
 test('streams that are created again keep what they have, and headers and subjects are what the documentation says', async () => {
@@ -61,7 +65,10 @@ test('a device that was told another number of shards looks for the database in 
   await createStreams({ servers, replicas: 1, shards: 8 });
   let moved = 0;
   for (const database of ['a', 'b', 'c', 'd', 'e', 'f']) {
-    const [one, eight] = [natsLog({ servers, database: `shard ${database}`, device: 'd' }), natsLog({ servers, database: `shard ${database}`, device: 'd', shards: 8 })];
+    const [one, eight] = [
+      natsLog({ servers, database: `shard ${database}`, device: 'd' }),
+      natsLog({ servers, database: `shard ${database}`, device: 'd', shards: 8 }),
+    ];
     await one.append(bytesOf('x'), { idempotencyKey: 'd:1' });
     await readCount(one, 1);
     if ((await eight.read(0, 10)).length === 0) moved++;

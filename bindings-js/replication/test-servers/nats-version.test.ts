@@ -8,8 +8,10 @@ import { bytesOf, hasCode } from './support/log-contract.ts';
 import { Cluster } from './support/nats.ts';
 
 test('versions are compared by number', () => {
-  for (const version of ['2.15.2', '2.15.10', '2.16.0', '3.0.0', '2.16.0-RC.1']) assert.ok(isAtLeast(version, '2.15.2'), version);
-  for (const version of ['2.9.10', '2.15.1', '1.99.99', '2.15.2-RC.1', '2.15', '', 'of unknown version']) assert.ok(!isAtLeast(version, '2.15.2'), version);
+  for (const version of ['2.15.2', '2.15.10', '2.16.0', '3.0.0', '2.16.0-RC.1'])
+    assert.ok(isAtLeast(version, '2.15.2'), version);
+  for (const version of ['2.9.10', '2.15.1', '1.99.99', '2.15.2-RC.1', '2.15', '', 'of unknown version'])
+    assert.ok(!isAtLeast(version, '2.15.2'), version);
 });
 
 test('an old server is refused by each operation', async () => {

@@ -34,8 +34,23 @@ for (const [runtime, [program, ...args]] of Object.entries(RUNTIMES)) {
       ['s3', { ...server.options, database: runtime }],
     ] as const) {
       const { stdout } = await promisify(execFile)(program, [...args, MAIN, what, JSON.stringify(options)]);
-      const { positions: [first, second], read, late } = JSON.parse(stdout) as { readonly positions: [number, number]; readonly read: unknown; readonly late: unknown };
-      assert.deepEqual(read, [[first, [1, 2, 3]], [second, [4]]], what);
+      const {
+        positions: [first, second],
+        read,
+        late,
+      } = JSON.parse(stdout) as {
+        readonly positions: [number, number];
+        readonly read: unknown;
+        readonly late: unknown;
+      };
+      assert.deepEqual(
+        read,
+        [
+          [first, [1, 2, 3]],
+          [second, [4]],
+        ],
+        what,
+      );
       assert.deepEqual(late, [true, 'KV_LOG_CONFLICT'], what);
     }
   });

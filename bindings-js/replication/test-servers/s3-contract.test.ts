@@ -6,7 +6,7 @@ import type { S3Server } from './support/s3.ts';
 import { testStore } from './support/store-contract.ts';
 
 let started: Promise<S3Server> | undefined;
-const server = (): Promise<S3Server> => started ??= startMinio();
+const server = (): Promise<S3Server> => (started ??= startMinio());
 after(async () => (await started)?.stop());
 
 testLog('S3 on MinIO', async () => {

@@ -4,7 +4,12 @@ import { after, test } from 'node:test';
 import { KvError, keyCodecs, open, valueCodecs } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, MemorySnapshotStore, replicate } from '@mangrove-kv/replication';
-import type { Replication, ReplicationConflict, ReplicationOptions, ReplicationProgress } from '@mangrove-kv/replication';
+import type {
+  Replication,
+  ReplicationConflict,
+  ReplicationOptions,
+  ReplicationProgress,
+} from '@mangrove-kv/replication';
 import { chance, code, withPath } from '../../kv/test/support/kit.ts';
 
 const collections = { notes: {}, accounts: { mode: 'strict' } } as const;
@@ -31,7 +36,10 @@ async function stop(...nodes: readonly Node[]): Promise<void> {
 }
 
 /** Waits for a state; fails only with the test's own time limit. */
-function until(replication: Replication, isReached: (state: ReplicationProgress) => boolean): Promise<ReplicationProgress> {
+function until(
+  replication: Replication,
+  isReached: (state: ReplicationProgress) => boolean,
+): Promise<ReplicationProgress> {
   return new Promise((resolve) => {
     let stopListening = (): void => undefined;
     const check = (): void => {
@@ -93,7 +101,9 @@ test('a device whose wakes are lost reads the log again soon', async () => {
   const server = new MemoryServer({ isWakeLost: () => true });
   const { setTimeout: real } = globalThis;
   // The poll of a device that was woken long ago never comes.
-  Object.assign(globalThis, { setTimeout: (fn: () => void, ms = 0): unknown => real(fn, ms > 5000 ? ms + 600_000 : ms) });
+  Object.assign(globalThis, {
+    setTimeout: (fn: () => void, ms = 0): unknown => real(fn, ms > 5000 ? ms + 600_000 : ms),
+  });
   try {
     const [a, b] = [await start(server), await start(server)];
     await Promise.all([a, b].map(({ replication }) => until(replication, ({ status }) => status === 'live')));
@@ -109,7 +119,10 @@ test('a database without a feed is compared at each start, and followed from the
   await withPath(async (path) => {
     const server = new MemoryServer();
     const b = await start(server);
-    for (const [before, after] of [['one', 'two'], ['three', 'four']] as const) {
+    for (const [before, after] of [
+      ['one', 'two'],
+      ['three', 'four'],
+    ] as const) {
       const db = await open(path);
       await db.collection('notes').set(before, 1);
       const replication = await replicate(db, { log: new MemoryLog(server), collections });
@@ -130,23 +143,36 @@ test('the default collection follows the log like others, with the options of op
   const options = { ...codecs, indexes: { byN: { key: ({ n }: { readonly n: number }) => n } } };
   const startOne = async () => {
     const db = await open('node', { storage: 'memory', feed: true, ...options });
-    return { db, replication: await replicate(db, { log: new MemoryLog(server), collections: { '': { ...options, prefixModes: [{ prefix: 'strict/', mode: 'strict' }] }, notes: {} } }) };
+    return {
+      db,
+      replication: await replicate(db, {
+        log: new MemoryLog(server),
+        collections: { '': { ...options, prefixModes: [{ prefix: 'strict/', mode: 'strict' }] }, notes: {} },
+      }),
+    };
   };
   const [a, b] = [await startOne(), await startOne()];
   const heard: unknown[] = [];
   const changes = (async () => {
-    for await (const { changes: all } of b.db.changes({ since: 0 })) for (const each of all) if (each.collection === '' && each.type === 'set') heard.push(each.key, each.value);
+    for await (const { changes: all } of b.db.changes({ since: 0 }))
+      for (const each of all) if (each.collection === '' && each.type === 'set') heard.push(each.key, each.value);
   })();
   await a.db.set('one', { n: 1 });
   await a.replication.flush();
   await b.replication.transaction(async (tx) => {
-    const { n } = await tx.collection(b.db).get('one') as { readonly n: number };
+    const { n } = (await tx.collection(b.db).get('one')) as { readonly n: number };
     await tx.collection(b.db).set('strict/two', { n: n + 1 });
   });
-  await assert.rejects(b.replication.transaction((tx) => tx.collection(b.db).set('one', { n: 3 })), code('KV_REPLICATION_MODE'));
+  await assert.rejects(
+    b.replication.transaction((tx) => tx.collection(b.db).set('one', { n: 3 })),
+    code('KV_REPLICATION_MODE'),
+  );
   await a.replication.transaction(() => undefined);
   for (const { db } of [a, b]) {
-    assert.deepEqual(await db.entries().toArray(), [['one', { n: 1 }], ['strict/two', { n: 2 }]]);
+    assert.deepEqual(await db.entries().toArray(), [
+      ['one', { n: 1 }],
+      ['strict/two', { n: 2 }],
+    ]);
     assert.deepEqual(await db.index('byN').keys({ gte: 2 }).toArray(), ['strict/two']);
   }
   await Promise.all([a, b].map(({ replication, db }) => replication.close().then(() => db.close())));
@@ -213,17 +239,29 @@ test('everything works offline, and is sent later', async () => {
 test('strict transactions wait for the log, and conflict with each other only', async () => {
   const server = new MemoryServer();
   const nodes = [await start(server), await start(server), await start(server)];
-  await Promise.all(nodes.flatMap(({ db, replication }, index) => [0, 1, 2, 3].map(async (count) => {
-    await db.collection('notes').set(`${index} ${count}`, true);
-    await replication.transaction((tx) => tx.collection<string, number>('accounts').update('total', (old = 0) => old + 1));
-  })));
+  await Promise.all(
+    nodes.flatMap(({ db, replication }, index) =>
+      [0, 1, 2, 3].map(async (count) => {
+        await db.collection('notes').set(`${index} ${count}`, true);
+        await replication.transaction((tx) =>
+          tx.collection<string, number>('accounts').update('total', (old = 0) => old + 1),
+        );
+      }),
+    ),
+  );
   for (const { db, replication } of nodes) {
     await replication.flush();
     assert.equal(await db.collection('accounts').get('total'), 12);
   }
-  await assert.rejects(nodes[0]!.replication.transaction((tx) => tx.collection('notes').set('x', 1)), code('KV_REPLICATION_MODE'));
+  await assert.rejects(
+    nodes[0]!.replication.transaction((tx) => tx.collection('notes').set('x', 1)),
+    code('KV_REPLICATION_MODE'),
+  );
   await stop(...nodes);
-  await assert.rejects(nodes[0]!.replication.transaction(() => 1), code('KV_CLOSED'));
+  await assert.rejects(
+    nodes[0]!.replication.transaction(() => 1),
+    code('KV_CLOSED'),
+  );
   await assert.rejects(nodes[0]!.replication.flush(), code('KV_CLOSED'));
 });
 
@@ -277,7 +315,10 @@ for (const feed of [false, true]) {
         await db.close();
         db = await open(path, { feed });
         // What has to be compared for the first time takes everything with it.
-        replication = await replicate(db, { log: new MemoryLog(server), collections: feed ? { ...collections, new: {} } : collections });
+        replication = await replicate(db, {
+          log: new MemoryLog(server),
+          collections: feed ? { ...collections, new: {} } : collections,
+        });
         await replication.flush();
         assert.equal(await db.collection('notes').has('k'), false);
         offset = 0;
@@ -300,17 +341,24 @@ test('the loser of a conflict can write a merged value, also after a restart', a
     const b = await start(server);
     let db = await open(path, { feed: true });
     let replication = await replicate(db, {
-      log: new MemoryLog(server), collections,
-      resolve: () => { throw new Error('the application is not ready'); },
+      log: new MemoryLog(server),
+      collections,
+      resolve: () => {
+        throw new Error('the application is not ready');
+      },
     });
-    const failed = new Promise<string>((resolve) => replication.addEventListener('error', ({ error }) => resolve(error.message), { once: true }));
+    const failed = new Promise<string>((resolve) =>
+      replication.addEventListener('error', ({ error }) => resolve(error.message), { once: true }),
+    );
     await until(replication, ({ status }) => status === 'live');
     isOffline = true;
     await db.collection('notes').set('k', ['mine']);
     await until(replication, ({ pending }) => pending === 1);
     await b.db.collection('notes').set('k', ['theirs']);
     await until(b.replication, ({ pending }) => pending === 1);
-    const conflicted = new Promise<ReplicationConflict>((resolve) => replication.addEventListener('conflict', ({ conflict }) => resolve(conflict), { once: true }));
+    const conflicted = new Promise<ReplicationConflict>((resolve) =>
+      replication.addEventListener('conflict', ({ conflict }) => resolve(conflict), { once: true }),
+    );
     isOffline = false;
     assert.deepEqual(await conflicted, { collection: 'notes', key: 'k', mine: ['mine'], theirs: ['theirs'] });
     assert.match(await failed, /not ready/);
@@ -319,10 +367,11 @@ test('the loser of a conflict can write a merged value, also after a restart', a
     db = await open(path, { feed: true });
     const seen: ReplicationConflict[] = [];
     replication = await replicate(db, {
-      log: new MemoryLog(server), collections,
+      log: new MemoryLog(server),
+      collections,
       resolve: async (conflict) => {
         seen.push(conflict);
-        await db.collection('notes').set('k', [...conflict.mine as string[], ...conflict.theirs as string[]]);
+        await db.collection('notes').set('k', [...(conflict.mine as string[]), ...(conflict.theirs as string[])]);
       },
     });
     await arrives(b.db, 'k', ['mine', 'theirs']);
@@ -341,9 +390,15 @@ test('a database is replicated once, and replication ends with it', async () => 
   await db.close();
   await until(replication, ({ status }) => status === 'stopped');
   await replication.close();
-  await assert.rejects(replicate(db, { log: new MemoryLog(server), collections: { 'mangrove:x': {} } }), code('KV_INVALID_ARGUMENT'));
+  await assert.rejects(
+    replicate(db, { log: new MemoryLog(server), collections: { 'mangrove:x': {} } }),
+    code('KV_INVALID_ARGUMENT'),
+  );
   await assert.rejects(replicate(db, { collections }), code('KV_INVALID_ARGUMENT'));
-  await assert.rejects(replicate(db, { log: new MemoryLog(server), collections: { x: { mode: 'other' as never } } }), code('KV_INVALID_ARGUMENT'));
+  await assert.rejects(
+    replicate(db, { log: new MemoryLog(server), collections: { x: { mode: 'other' as never } } }),
+    code('KV_INVALID_ARGUMENT'),
+  );
 });
 
 test('a server that takes over stops the old one', async () => {
@@ -373,7 +428,9 @@ test('compaction, large values and a seal work together', async () => {
     assert.ok(await a.replication.compact());
   }
   for (const name of await snapshots.list('')) {
-    const bytes = await new Response(await snapshots.get(name) as ReadableStream<Uint8Array<ArrayBuffer>>).arrayBuffer();
+    const bytes = await new Response(
+      (await snapshots.get(name)) as ReadableStream<Uint8Array<ArrayBuffer>>,
+    ).arrayBuffer();
     assert.ok(!Buffer.from(bytes).includes('very secret'), name);
   }
   const b = await start(server, { snapshots, seal });
@@ -407,32 +464,53 @@ for (const seed of [1, 2, 3]) {
     let isFailing = true;
     const happens = (probability: number) => (): boolean => isFailing && random() < probability;
     const server = new MemoryServer({
-      isUnreachable: happens(0.02), isReplyLost: happens(0.02), isDuplicated: happens(0.1), isWakeLost: happens(0.3),
+      isUnreachable: happens(0.02),
+      isReplyLost: happens(0.02),
+      isDuplicated: happens(0.1),
+      isWakeLost: happens(0.3),
       delay: async () => {
-        for (let turns = Math.floor(random() * 5); turns > 0; turns--) await new Promise((resolve) => setImmediate(resolve));
+        for (let turns = Math.floor(random() * 5); turns > 0; turns--)
+          await new Promise((resolve) => setImmediate(resolve));
       },
     });
     const snapshots = new MemorySnapshotStore();
-    const nodes = [await start(server, { snapshots }), await start(server, { snapshots }), await start(server, { snapshots })];
+    const nodes = [
+      await start(server, { snapshots }),
+      await start(server, { snapshots }),
+      await start(server, { snapshots }),
+    ];
     const errors: string[] = [];
-    for (const { replication } of nodes) replication.addEventListener('error', ({ error }) => errors.push(error.message));
+    for (const { replication } of nodes)
+      replication.addEventListener('error', ({ error }) => errors.push(error.message));
     const pick = (): string => `key ${Math.floor(random() * 8)}`;
-    await Promise.all(nodes.map(async ({ db, replication }, index) => {
-      const notes = db.collection<string, string>('notes');
-      for (let count = 0; count < 80; count++) {
-        const chosen = random();
-        if (chosen < 0.5) await notes.set(pick(), `${index}/${count}`);
-        else if (chosen < 0.65) await notes.delete(pick());
-        else if (chosen < 0.8) await db.transaction(async (tx) => void await tx.collection(notes).set(pick(), `${await tx.collection(notes).get(pick())} and ${count}`.slice(0, 40)));
-        else if (chosen < 0.85) await notes.clear({ gte: pick() });
-        else if (chosen < 0.95) await replication.transaction((tx) => tx.collection<string, number>('accounts').update('total', (old = 0) => old + 1));
-        else await replication.compact().catch((error: { code: string }) => assert.match(error.code, /^KV_LOG_/));
-        if (random() < 0.3) await new Promise((resolve) => setImmediate(resolve));
-      }
-    }));
+    await Promise.all(
+      nodes.map(async ({ db, replication }, index) => {
+        const notes = db.collection<string, string>('notes');
+        for (let count = 0; count < 80; count++) {
+          const chosen = random();
+          if (chosen < 0.5) await notes.set(pick(), `${index}/${count}`);
+          else if (chosen < 0.65) await notes.delete(pick());
+          else if (chosen < 0.8)
+            await db.transaction(
+              async (tx) =>
+                void (await tx
+                  .collection(notes)
+                  .set(pick(), `${await tx.collection(notes).get(pick())} and ${count}`.slice(0, 40))),
+            );
+          else if (chosen < 0.85) await notes.clear({ gte: pick() });
+          else if (chosen < 0.95)
+            await replication.transaction((tx) =>
+              tx.collection<string, number>('accounts').update('total', (old = 0) => old + 1),
+            );
+          else await replication.compact().catch((error: { code: string }) => assert.match(error.code, /^KV_LOG_/));
+          if (random() < 0.3) await new Promise((resolve) => setImmediate(resolve));
+        }
+      }),
+    );
     isFailing = false;
     for (let round = 0; round < 2; round++) for (const { replication } of nodes) await replication.flush();
-    const digest = ({ db }: Node): Promise<unknown[]> => Promise.all(['notes', 'accounts'].map((name) => db.collection(name).entries().toArray()));
+    const digest = ({ db }: Node): Promise<unknown[]> =>
+      Promise.all(['notes', 'accounts'].map((name) => db.collection(name).entries().toArray()));
     const fresh = await start(server, { snapshots });
     await fresh.replication.flush();
     for (const node of nodes) assert.deepEqual(await digest(node), await digest(fresh));
@@ -453,14 +531,19 @@ test('a strict transaction whose answers are lost takes effect once', async () =
       return position;
     };
     const node = await start(server, { log });
-    const before = await node.replication.transaction((tx) => tx.collection<string, number>('accounts').get('balance')) ?? 0;
+    const before =
+      (await node.replication.transaction((tx) => tx.collection<string, number>('accounts').get('balance'))) ?? 0;
     let runs = 0;
     const result = await node.replication.transaction(async (tx) => {
       runs++;
       return tx.collection<string, number>('accounts').update('balance', (old = 0) => old + 1);
     });
     assert.equal(result, before + 1);
-    assert.equal(await node.db.collection<string, number>('accounts').get('balance'), before + 1, `${lost} answers lost`);
+    assert.equal(
+      await node.db.collection<string, number>('accounts').get('balance'),
+      before + 1,
+      `${lost} answers lost`,
+    );
     assert.equal(runs, 1);
     await stop(node);
   }
@@ -490,7 +573,10 @@ test('a strict transaction waits for its outcome while the log refuses a token t
     runs++;
     return tx.collection<string, number>('accounts').update('balance', (old = 0) => old + 1);
   });
-  assert.deepEqual([result, runs, refusals, await node.db.collection<string, number>('accounts').get('balance')], [1, 1, 5, 1]);
+  assert.deepEqual(
+    [result, runs, refusals, await node.db.collection<string, number>('accounts').get('balance')],
+    [1, 1, 5, 1],
+  );
   await stop(node);
 });
 

@@ -19,7 +19,12 @@ const FOLDER = 'database/notes/archive/';
 /** Of a frame: kind, length, checksum. */
 const HEAD = 9;
 
-const optionsOf = ({ options }: S3Memory, prefix = ''): S3DatabaseOptions => ({ ...options, prefix, database: 'notes', probe: false });
+const optionsOf = ({ options }: S3Memory, prefix = ''): S3DatabaseOptions => ({
+  ...options,
+  prefix,
+  database: 'notes',
+  probe: false,
+});
 
 type Refusal = Error & { readonly code?: string };
 
@@ -35,7 +40,12 @@ class Fixture {
 
   /** Three segments, and a snapshot of the second one's end. Of each round, one value may be large. */
   static async make(isSealed: boolean, large = 600): Promise<Fixture> {
-    const key = isSealed ? await crypto.subtle.generateKey({ name: 'AES-GCM', length: 256 }, false, ['encrypt', 'decrypt']) as CryptoKey : undefined;
+    const key = isSealed
+      ? ((await crypto.subtle.generateKey({ name: 'AES-GCM', length: 256 }, false, [
+          'encrypt',
+          'decrypt',
+        ])) as CryptoKey)
+      : undefined;
     const fixture = new Fixture(key && { key, database: 'notes' });
     const server = new MemoryServer();
     const { snapshots, archive, seal } = fixture;
@@ -81,8 +91,15 @@ class Fixture {
   /** Resolves to the refusal, or to undefined if everything was restored. Anything else fails. */
   async restore(what: string): Promise<Refusal | undefined> {
     const db = await open('restored', { storage: 'memory' });
-    const plan = this.archive.restore().then((found) => restoreArchive(db as never, { plan: found, snapshots: this.snapshots, seal: this.seal, collections }));
-    const refusal = await plan.then(() => undefined, (error: Refusal) => error);
+    const plan = this.archive
+      .restore()
+      .then((found) =>
+        restoreArchive(db as never, { plan: found, snapshots: this.snapshots, seal: this.seal, collections }),
+      );
+    const refusal = await plan.then(
+      () => undefined,
+      (error: Refusal) => error,
+    );
     if (refusal === undefined) assert.equal(await contentOf(db), this.wanted, `${what}: restored, and not whole`);
     await db.close();
     return refusal;
@@ -106,13 +123,21 @@ class Fixture {
 function isRefusal(error: Refusal | undefined, name: string, what: string, byte?: number): void {
   assert.ok(error !== undefined, `${what}: was not found`);
   const { code, message } = error;
-  const names = message.includes(`${name} is damaged at byte ${byte === undefined ? '' : `${byte}:`}`) && message.includes('put a good copy of it in its place');
+  const names =
+    message.includes(`${name} is damaged at byte ${byte === undefined ? '' : `${byte}:`}`) &&
+    message.includes('put a good copy of it in its place');
   if (code !== 'KV_CORRUPT' || !names || message.includes('skipDamaged')) assert.fail(`${what}: ${code} ${message}`);
 }
 
 async function contentOf(db: Database): Promise<string> {
   const entries = await db.collection('notes').entries({ meta: true }).toArray();
-  return JSON.stringify(entries.map(({ key, value, expiresAt }) => [key, value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value, expiresAt]));
+  return JSON.stringify(
+    entries.map(({ key, value, expiresAt }) => [
+      key,
+      value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value,
+      expiresAt,
+    ]),
+  );
 }
 
 /** Where the frames of an object begin, as the format says. */
@@ -148,11 +173,17 @@ for (const isSealed of [false, true]) {
   test(`each bit of each object of an archive counts, and each byte is needed${suffix}`, async () => {
     const fixture = await Fixture.make(isSealed);
     assert.equal(await fixture.restore('as it is'), undefined);
-    assert.deepEqual(fixture.names.map((name) => name.slice(FOLDER.length).split('/')[0]), ['segment', 'segment', 'segment', 'snapshot', 'snapshots']);
+    assert.deepEqual(
+      fixture.names.map((name) => name.slice(FOLDER.length).split('/')[0]),
+      ['segment', 'segment', 'segment', 'snapshot', 'snapshots'],
+    );
     for (const name of fixture.names) {
       const bytes = fixture.object(name).slice();
       const frames = framesOf(bytes);
-      assert.ok(frames.length >= 3 && frames.at(-1) === bytes.length - HEAD - 4, `${name} has a first frame, content and an end`);
+      assert.ok(
+        frames.length >= 3 && frames.at(-1) === bytes.length - HEAD - 4,
+        `${name} has a first frame, content and an end`,
+      );
       assert.equal([...decodeFrames(nameIn(name), bytes)].length, frames.length - 2);
       for (let at = 0; at < bytes.length; at++) {
         const frame = frames.filter((begin) => begin <= at).at(-1);
@@ -166,10 +197,20 @@ for (const isSealed of [false, true]) {
       // Frames that are whole, and not in their place.
       for (const [index, begin] of frames.entries()) {
         const [end, last = bytes.length] = [frames[index + 1] ?? bytes.length, frames[index + 2]];
-        const [before, frame, next, after] = [bytes.subarray(0, begin), bytes.subarray(begin, end), bytes.subarray(end, last), bytes.subarray(last)];
+        const [before, frame, next, after] = [
+          bytes.subarray(0, begin),
+          bytes.subarray(begin, end),
+          bytes.subarray(end, last),
+          bytes.subarray(last),
+        ];
         readingFails(name, Buffer.concat([before, next, after]), `${name} without frame ${index}`);
         readingFails(name, Buffer.concat([before, frame, frame, next, after]), `${name} with frame ${index} twice`);
-        if (next.length > 0) readingFails(name, Buffer.concat([before, next, frame, after]), `${name} with frames ${index} and ${index + 1} swapped`);
+        if (next.length > 0)
+          readingFails(
+            name,
+            Buffer.concat([before, next, frame, after]),
+            `${name} with frames ${index} and ${index + 1} swapped`,
+          );
       }
     }
   });
@@ -182,11 +223,17 @@ for (const isSealed of [false, true]) {
       for (const [index, begin] of frames.entries()) {
         const end = frames[index + 1] ?? good.length;
         // Of each frame kind or length, checksum, and content: here another bit, there another field.
-        for (const at of [begin + index % 5, begin + 5 + index % 4, begin + HEAD + (index * 5) % (end - begin - HEAD)]) await fixture.refuses(name, flipped(good, at, at % 8), `flipped at ${at}`, begin);
+        for (const at of [
+          begin + (index % 5),
+          begin + 5 + (index % 4),
+          begin + HEAD + ((index * 5) % (end - begin - HEAD)),
+        ])
+          await fixture.refuses(name, flipped(good, at, at % 8), `flipped at ${at}`, begin);
         await fixture.refuses(name, good.slice(0, begin), `cut at ${begin}`, begin);
       }
       await fixture.refuses(name, good.slice(0, -1), 'without its last byte', frames.at(-1));
-      for (const other of fixture.names.filter((each) => each !== name)) await fixture.refuses(name, fixture.object(other), `with what ${other} has`, 0);
+      for (const other of fixture.names.filter((each) => each !== name))
+        await fixture.refuses(name, fixture.object(other), `with what ${other} has`, 0);
     }
   });
 }
@@ -198,21 +245,42 @@ test('what is before the damage can be restored', async () => {
   fixture.s3.objects.set(name, flipped(good, framesOf(good)[4] as number, 0));
   // The snapshot is after the damage.
   fixture.withoutSnapshot();
-  const restored = async (position = Infinity): Promise<{ readonly db: Database; readonly report: Awaited<ReturnType<typeof restoreArchive>> }> => {
+  const restored = async (
+    position = Infinity,
+  ): Promise<{ readonly db: Database; readonly report: Awaited<ReturnType<typeof restoreArchive>> }> => {
     const db = await open('restored', { storage: 'memory' });
-    return { db, report: await restoreArchive(db as never, { plan: await fixture.archive.restore({ position }), snapshots: fixture.snapshots, collections }) };
+    return {
+      db,
+      report: await restoreArchive(db as never, {
+        plan: await fixture.archive.restore({ position }),
+        snapshots: fixture.snapshots,
+        collections,
+      }),
+    };
   };
-  const error = await restored().then(() => undefined, (error: Error) => error);
+  const error = await restored().then(
+    () => undefined,
+    (error: Error) => error,
+  );
   const position = Number(/or restore up to position (\d+)/.exec(error?.message ?? '')?.[1]);
   const { db, report } = await restored(position);
   assert.deepEqual([report.position, report.hasMore], [position, true]);
   // All of the first segment, and three of the second one.
   assert.equal(position, 8);
-  assert.equal(await db.collection('notes').get('0 of 600').then((value) => (value as Uint8Array).length), 600);
+  assert.equal(
+    await db
+      .collection('notes')
+      .get('0 of 600')
+      .then((value) => (value as Uint8Array).length),
+    600,
+  );
   await db.close();
-  await assert.rejects(fixture.archive.restore({ position: position + 1 }).then(async ({ records }) => {
-    for await (const each of records) assert.ok(each.position <= position);
-  }), { code: 'KV_CORRUPT' });
+  await assert.rejects(
+    fixture.archive.restore({ position: position + 1 }).then(async ({ records }) => {
+      for await (const each of records) assert.ok(each.position <= position);
+    }),
+    { code: 'KV_CORRUPT' },
+  );
 });
 
 test('the copy of a snapshot in the object store is good in the archive, too', async () => {
@@ -239,17 +307,26 @@ test('an archive with a damaged end is not filled on', async () => {
 test('objects of another archive of the same database are refused', async () => {
   const s3 = new S3Memory();
   const server = new MemoryServer();
-  const [one, two] = ['one/', 'two/'].map((prefix) => s3Archive(optionsOf(s3, prefix))) as [ReturnType<typeof s3Archive>, ReturnType<typeof s3Archive>];
+  const [one, two] = ['one/', 'two/'].map((prefix) => s3Archive(optionsOf(s3, prefix))) as [
+    ReturnType<typeof s3Archive>,
+    ReturnType<typeof s3Archive>,
+  ];
   const log = new MemoryLog(server);
   for (let seq = 1; seq <= 3; seq++) {
     await log.append(new Uint8Array([seq]), { idempotencyKey: `a:${seq}` });
     if (seq === 1) await one.archive(log);
   }
   await two.archive(log);
-  const [first, second] = ['one/', 'two/'].map((prefix) => `${prefix}${FOLDER}segment/${'0'.repeat(16)}`) as [string, string];
+  const [first, second] = ['one/', 'two/'].map((prefix) => `${prefix}${FOLDER}segment/${'0'.repeat(16)}`) as [
+    string,
+    string,
+  ];
   s3.objects.set(second, s3.objects.get(first) as Uint8Array);
   const { records } = await two.restore();
-  await assert.rejects(records[Symbol.asyncIterator]().next(), { code: 'KV_CORRUPT', message: new RegExp(`${second} .*it is ${first}`) });
+  await assert.rejects(records[Symbol.asyncIterator]().next(), {
+    code: 'KV_CORRUPT',
+    message: new RegExp(`${second} .*it is ${first}`),
+  });
 });
 
 for (const isSealed of [false, true]) {
@@ -263,7 +340,10 @@ for (const isSealed of [false, true]) {
     for (const [index, name] of values.entries()) {
       const good = fixture.object(name);
       const other = fixture.object(values[(index + 1) % values.length] as string);
-      const bad = [...framesOf(good), good.length - 1, good.length >> 1].flatMap((at) => [flipped(good, at, at % 8), good.slice(0, at)]);
+      const bad = [...framesOf(good), good.length - 1, good.length >> 1].flatMap((at) => [
+        flipped(good, at, at % 8),
+        good.slice(0, at),
+      ]);
       for (const bytes of [...bad, other, new Uint8Array()]) {
         fixture.s3.objects.set(name, bytes);
         assert.equal((await fixture.restore(`${name} with ${bytes.length} bytes`))?.code, 'KV_CORRUPT');
@@ -291,11 +371,23 @@ test('parts of large snapshots are checked, too', async () => {
   const refused = async (changes: readonly (readonly [string, Uint8Array])[], where: string): Promise<void> => {
     const before = changes.map(([key]) => [key, s3.objects.get(key) as Uint8Array] as const);
     for (const [key, bytes] of changes) s3.objects.set(key, bytes);
-    await assert.rejects(read(), (error: Refusal) => error.code === 'KV_CORRUPT' && error.message.includes(`${where} is damaged at byte`));
+    await assert.rejects(
+      read(),
+      (error: Refusal) => error.code === 'KV_CORRUPT' && error.message.includes(`${where} is damaged at byte`),
+    );
     for (const [key, bytes] of before) s3.objects.set(key, bytes);
   };
-  const [a, b] = parts.map((key) => [key, s3.objects.get(key) as Uint8Array] as const) as [readonly [string, Uint8Array], readonly [string, Uint8Array]];
-  await refused([[a[0], b[1]], [b[0], a[1]]], a[0]);
+  const [a, b] = parts.map((key) => [key, s3.objects.get(key) as Uint8Array] as const) as [
+    readonly [string, Uint8Array],
+    readonly [string, Uint8Array],
+  ];
+  await refused(
+    [
+      [a[0], b[1]],
+      [b[0], a[1]],
+    ],
+    a[0],
+  );
   await refused([[b[0], flipped(b[1], 5_000_000, 3)]], b[0]);
   await refused([[b[0], b[1].slice(0, -13)]], b[0]);
   await refused([[b[0], new Uint8Array()]], b[0]);

@@ -13,8 +13,17 @@ import { logTruncated, logUnavailable } from '../src/remote-log.ts';
 import type { LoggedRecord, RemoteLog, SnapshotStore } from '../src/remote-log.ts';
 import { Device, converge } from './device.ts';
 
-const collections = { notes: {}, accounts: { mode: 'strict', indexes: { owner: { key: (account: { readonly owner: string }) => account.owner, unique: true } } } } as const;
-const hasCode = (code: string, message?: RegExp) => (error: { code?: string; message?: string }): boolean => error.code === code && (message === undefined || message.test(error.message ?? ''));
+const collections = {
+  notes: {},
+  accounts: {
+    mode: 'strict',
+    indexes: { owner: { key: (account: { readonly owner: string }) => account.owner, unique: true } },
+  },
+} as const;
+const hasCode =
+  (code: string, message?: RegExp) =>
+  (error: { code?: string; message?: string }): boolean =>
+    error.code === code && (message === undefined || message.test(error.message ?? ''));
 
 /** An archive in memory, of records that were read from a log. */
 class MemoryArchive implements LogArchive {
@@ -27,7 +36,7 @@ class MemoryArchive implements LogArchive {
   }
 
   async archive(log: RemoteLog, { after = 0 }: { readonly after?: number } = {}): Promise<number> {
-    for (let last = Math.max(after, await this.position()); ;) {
+    for (let last = Math.max(after, await this.position()); ; ) {
       const more = await log.read(last, 7);
       if (more.length === 0) return last;
       this.records.push(...more);
@@ -43,7 +52,10 @@ class MemoryArchive implements LogArchive {
     this.noted.set(snapshot.position, snapshot);
   }
 
-  plan(upTo: number, snapshot = [...this.noted.values()].filter(({ position }) => position <= upTo).at(-1)): RestorePlan {
+  plan(
+    upTo: number,
+    snapshot = [...this.noted.values()].filter(({ position }) => position <= upTo).at(-1),
+  ): RestorePlan {
     const records = this.records.filter(({ position }) => position > (snapshot?.position ?? 0) && position <= upTo);
     return { snapshot, snapshots: this.snapshots, records: each(records) };
   }
@@ -54,37 +66,57 @@ async function* each<T>(items: readonly T[]): AsyncGenerator<T> {
 }
 
 async function makeSeal(database = 'notes'): Promise<Seal> {
-  return { key: await crypto.subtle.generateKey({ name: 'AES-GCM', length: 256 }, false, ['encrypt', 'decrypt']) as CryptoKey, database };
+  return {
+    key: (await crypto.subtle.generateKey({ name: 'AES-GCM', length: 256 }, false, [
+      'encrypt',
+      'decrypt',
+    ])) as CryptoKey,
+    database,
+  };
 }
 
-const toText = (_: string, value: unknown): unknown => (value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value);
+const toText = (_: string, value: unknown): unknown =>
+  value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value;
 
 async function contentOf(db: Database): Promise<string> {
   const parts: unknown[] = [];
   for (const name of Object.keys(collections)) {
     const entries: unknown[] = [];
-    for await (const { key, value, expiresAt } of db.collection(name).entries({ meta: true })) entries.push([key, value, expiresAt]);
+    for await (const { key, value, expiresAt } of db.collection(name).entries({ meta: true }))
+      entries.push([key, value, expiresAt]);
     parts.push([name, entries]);
   }
   return JSON.stringify(parts, toText);
 }
 
-async function restored(plan: RestorePlan, options: Partial<ArchiveRestoreOptions> = {}): Promise<{ readonly db: Database; readonly report: Awaited<ReturnType<typeof restoreArchive>> }> {
+async function restored(
+  plan: RestorePlan,
+  options: Partial<ArchiveRestoreOptions> = {},
+): Promise<{ readonly db: Database; readonly report: Awaited<ReturnType<typeof restoreArchive>> }> {
   const db = await open('restored', { storage: 'memory' });
   const report = await restoreArchive(db as never, { plan, collections, ...options });
   return { db, report };
 }
 
-const random = (seed: number) => (limit: number): number => {
-  seed = (Math.imul(seed, 1103515245) + 12345) >>> 0;
-  return Math.floor(seed / 0x100000000 * limit);
-};
+const random =
+  (seed: number) =>
+  (limit: number): number => {
+    seed = (Math.imul(seed, 1103515245) + 12345) >>> 0;
+    return Math.floor((seed / 0x100000000) * limit);
+  };
 
 async function strict(device: Device, key: string, value: unknown): Promise<void> {
   const { runStrict } = await import('../src/strict.ts');
-  await runStrict(device.replica, async (tx) => {
-    await tx.collection(device.db.collection('accounts', { indexes: collections.accounts.indexes as never }) as never).set(key as never, value as never);
-  }, {}, {});
+  await runStrict(
+    device.replica,
+    async (tx) => {
+      await tx
+        .collection(device.db.collection('accounts', { indexes: collections.accounts.indexes as never }) as never)
+        .set(key as never, value as never);
+    },
+    {},
+    {},
+  );
 }
 
 for (const isSealed of [false, true]) {
@@ -93,7 +125,11 @@ for (const isSealed of [false, true]) {
     const server = new MemoryServer();
     const snapshots = new MemorySnapshotStore();
     const options = { snapshots, collections, seal };
-    const [one, two, observer] = [await Device.start(server, options), await Device.start(server, options), await Device.start(server, options)];
+    const [one, two, observer] = [
+      await Device.start(server, options),
+      await Device.start(server, options),
+      await Device.start(server, options),
+    ];
     const archive = new MemoryArchive();
     const filled = { log: new MemoryLog(server), archive, snapshots, seal };
     /** What the device that only reads had at each position. */
@@ -108,8 +144,18 @@ for (const isSealed of [false, true]) {
       else if (what === 1) await notes.clear({ gte: 'n1', lt: 'n3' });
       else if (what === 2) await notes.set(key, round, { expireIn: 3_600_000 });
       // In the object store, and in several records.
-      else if (what === 3) await notes.set(key, new Uint8Array(300_000).map((_, at) => (at * 31 + round) & 255));
-      else if (what === 4) await notes.setMany(Array.from({ length: 18 }, (_, at) => [`n${at}`, crypto.getRandomValues(new Uint8Array(60_000)).fill(round, 0, 100)] as const));
+      else if (what === 3)
+        await notes.set(
+          key,
+          new Uint8Array(300_000).map((_, at) => (at * 31 + round) & 255),
+        );
+      else if (what === 4)
+        await notes.setMany(
+          Array.from(
+            { length: 18 },
+            (_, at) => [`n${at}`, crypto.getRandomValues(new Uint8Array(60_000)).fill(round, 0, 100)] as const,
+          ),
+        );
       else if (what === 5) await strict(device, `a${next(4)}`, { owner: `o${round}`, balance: round });
       else await notes.set(key, { round, by: device === one ? 1 : 2 });
       await device.exchange();
@@ -130,10 +176,21 @@ for (const isSealed of [false, true]) {
       assert.equal(await contentOf(db), wanted, `position ${position}`);
       assert.equal(report.position, position);
       assert.ok((await db.verify()).ok);
-      const accounts = db.collection<string, { readonly owner: string }>('accounts', { indexes: collections.accounts.indexes as never });
-      const owners = await accounts.values().map(({ owner }) => owner).toArray();
-      assert.deepEqual((await accounts.index('owner').entries().toArray()).map(({ indexKey }) => indexKey as unknown), owners.sort());
-      assert.deepEqual(Object.values(report.collections), [await db.collection('notes').size, await db.collection('accounts').size]);
+      const accounts = db.collection<string, { readonly owner: string }>('accounts', {
+        indexes: collections.accounts.indexes as never,
+      });
+      const owners = await accounts
+        .values()
+        .map(({ owner }) => owner)
+        .toArray();
+      assert.deepEqual(
+        (await accounts.index('owner').entries().toArray()).map(({ indexKey }) => indexKey as unknown),
+        owners.sort(),
+      );
+      assert.deepEqual(Object.values(report.collections), [
+        await db.collection('notes').size,
+        await db.collection('accounts').size,
+      ]);
       assert.deepEqual([report.unlisted, report.skipped], [[], []]);
       if (report.snapshot !== undefined) withSnapshot++;
       await db.close();
@@ -147,7 +204,12 @@ for (const isSealed of [false, true]) {
   });
 }
 
-async function small(): Promise<{ readonly server: MemoryServer; readonly device: Device; readonly archive: MemoryArchive; readonly snapshots: SnapshotStore }> {
+async function small(): Promise<{
+  readonly server: MemoryServer;
+  readonly device: Device;
+  readonly archive: MemoryArchive;
+  readonly snapshots: SnapshotStore;
+}> {
   const server = new MemoryServer();
   const snapshots = new MemorySnapshotStore();
   const device = await Device.start(server, { snapshots, collections });
@@ -182,27 +244,55 @@ test('a database that is not new is refused and stays as it is', async () => {
   const { device, archive } = await small();
   const db = await open('used', { storage: 'memory' });
   await db.collection('notes').set('mine', 1);
-  await assert.rejects(restoreArchive(db as never, { plan: archive.plan(Infinity), collections }), hasCode('KV_INVALID_ARGUMENT', /new database/));
+  await assert.rejects(
+    restoreArchive(db as never, { plan: archive.plan(Infinity), collections }),
+    hasCode('KV_INVALID_ARGUMENT', /new database/),
+  );
   assert.deepEqual(await db.collection('notes').entries().toArray(), [['mine', 1]]);
   await db.close();
-  await assert.rejects(restoreArchive(device.db as never, { plan: archive.plan(Infinity), collections: { others: {} } }), hasCode('KV_INVALID_ARGUMENT', /replicated/));
+  await assert.rejects(
+    restoreArchive(device.db as never, { plan: archive.plan(Infinity), collections: { others: {} } }),
+    hasCode('KV_INVALID_ARGUMENT', /replicated/),
+  );
   await device.stop();
 });
 
 test('arguments are checked', async () => {
   const db = await open('checked', { storage: 'memory' });
   const plan: RestorePlan = { snapshot: undefined, records: each<LoggedRecord>([]) };
-  for (const options of [undefined, null, {}, { plan }, { plan: {}, collections }, { plan, collections: {} }, { plan, collections: { 'mangrove:x': {} } }]) {
+  for (const options of [
+    undefined,
+    null,
+    {},
+    { plan },
+    { plan: {}, collections },
+    { plan, collections: {} },
+    { plan, collections: { 'mangrove:x': {} } },
+  ]) {
     await assert.rejects(restoreArchive(db as never, options as never), hasCode('KV_INVALID_ARGUMENT'));
   }
   await assert.rejects(restoreArchive(undefined as never, { plan, collections }), hasCode('KV_INVALID_ARGUMENT'));
-  const filled = { log: new MemoryLog(new MemoryServer()), archive: new MemoryArchive(), snapshots: new MemorySnapshotStore() };
-  for (const options of [undefined, null, {}, { ...filled, log: undefined }, { ...filled, archive: {} }, { ...filled, snapshots: 5 }]) {
+  const filled = {
+    log: new MemoryLog(new MemoryServer()),
+    archive: new MemoryArchive(),
+    snapshots: new MemorySnapshotStore(),
+  };
+  for (const options of [
+    undefined,
+    null,
+    {},
+    { ...filled, log: undefined },
+    { ...filled, archive: {} },
+    { ...filled, snapshots: 5 },
+  ]) {
     await assert.rejects(archiveLog(options as never), hasCode('KV_INVALID_ARGUMENT'));
     await assert.rejects(archiveSnapshot(options as never), hasCode('KV_INVALID_ARGUMENT'));
   }
   const report = await restoreArchive(db as never, { plan, collections });
-  assert.deepEqual([report.position, report.serverTime, report.records, report.collections], [0, 0, 0, { notes: 0, accounts: 0 }]);
+  assert.deepEqual(
+    [report.position, report.serverTime, report.records, report.collections],
+    [0, 0, 0, { notes: 0, accounts: 0 }],
+  );
   await db.close();
 });
 
@@ -212,23 +302,44 @@ test('what is not restored is told', async () => {
   assert.deepEqual(report.unlisted, ['accounts']);
   await db.close();
   const wrong = { notes: {}, accounts: {} };
-  await assert.rejects(restored(archive.plan(Infinity), { collections: wrong }), hasCode('KV_REPLICATION_MODE', /"strict"/));
+  await assert.rejects(
+    restored(archive.plan(Infinity), { collections: wrong }),
+    hasCode('KV_REPLICATION_MODE', /"strict"/),
+  );
   // That is no damage.
-  await assert.rejects(restored(archive.plan(Infinity), { collections: wrong, skipDamaged: true }), hasCode('KV_REPLICATION_MODE', /"strict"/));
+  await assert.rejects(
+    restored(archive.plan(Infinity), { collections: wrong, skipDamaged: true }),
+    hasCode('KV_REPLICATION_MODE', /"strict"/),
+  );
   await device.stop();
 });
 
 test('damage and gaps end a restore, unless they are to be passed over', async () => {
   const { device, archive } = await small();
   const whole = archive.records;
-  const damaged = whole.map((each, at) => (at === 4 ? { ...each, record: each.record.map((byte, index) => (index === 20 ? byte ^ 1 : byte)) } : each));
+  const damaged = whole.map((each, at) =>
+    at === 4 ? { ...each, record: each.record.map((byte, index) => (index === 20 ? byte ^ 1 : byte)) } : each,
+  );
   const lacking = whole.filter((_, at) => at !== 4);
-  for (const [records, code] of [[damaged, 'KV_CORRUPT'], [lacking, 'KV_REPLICATION_GAP']] as const) {
+  for (const [records, code] of [
+    [damaged, 'KV_CORRUPT'],
+    [lacking, 'KV_REPLICATION_GAP'],
+  ] as const) {
     archive.records = [...records];
     await assert.rejects(restored(archive.plan(Infinity)), hasCode(code, /skipDamaged/));
     const { db, report } = await restored(archive.plan(Infinity), { skipDamaged: true });
     assert.ok(report.skipped.length > 0);
-    assert.deepEqual(await db.collection('notes').keys().toArray(), ['n0', 'n1', 'n2', 'n3', 'n5', 'n6', 'n7', 'n8', 'n9']);
+    assert.deepEqual(await db.collection('notes').keys().toArray(), [
+      'n0',
+      'n1',
+      'n2',
+      'n3',
+      'n5',
+      'n6',
+      'n7',
+      'n8',
+      'n9',
+    ]);
     await db.close();
   }
   await device.stop();
@@ -245,27 +356,34 @@ test('failures that pass are waited for, others are not', async () => {
   await device.db.collection('notes').set('large', new Uint8Array(300_000));
   await device.exchange();
   await archiveLog({ log: new MemoryLog(server), archive, snapshots });
-  const failing = (times: number): SnapshotStore => ({
-    get: async (key: string) => {
-      if (times-- > 0) throw logUnavailable('no answer');
-      return snapshots.get(key);
-    },
-  } as Partial<SnapshotStore> as SnapshotStore);
+  const failing = (times: number): SnapshotStore =>
+    ({
+      get: async (key: string) => {
+        if (times-- > 0) throw logUnavailable('no answer');
+        return snapshots.get(key);
+      },
+    }) as Partial<SnapshotStore> as SnapshotStore;
   const { db } = await restored(archive.plan(Infinity), { snapshots: failing(1) });
   assert.equal(await contentOf(db), await contentOf(device.db));
   await db.close();
   const stop = new AbortController();
-  const refusing: SnapshotStore = { ...failing(0), get: async () => {
-    stop.abort(new Error('enough'));
-    throw logUnavailable('no answer');
-  } };
+  const refusing: SnapshotStore = {
+    ...failing(0),
+    get: async () => {
+      stop.abort(new Error('enough'));
+      throw logUnavailable('no answer');
+    },
+  };
   await assert.rejects(restored(archive.plan(Infinity), { snapshots: refusing, signal: stop.signal }), /enough/);
   // A plan cannot go on behind a failure: what came after it would be passed over.
   async function* broken(): AsyncGenerator<LoggedRecord> {
     yield* archive.records.slice(0, 3);
     throw logUnavailable('no answer');
   }
-  await assert.rejects(restored({ snapshot: undefined, records: broken() }, { snapshots }), hasCode('KV_LOG_UNAVAILABLE'));
+  await assert.rejects(
+    restored({ snapshot: undefined, records: broken() }, { snapshots }),
+    hasCode('KV_LOG_UNAVAILABLE'),
+  );
   await device.stop();
 });
 
@@ -280,10 +398,16 @@ test('what has expired since is not restored, with and without a snapshot', asyn
   await device.replica.compact();
   await archiveLog({ log: new MemoryLog(server), archive, snapshots, snapshot: true });
   const plans = [archive.plan(Infinity), { snapshot: undefined, records: each(archive.records) }];
-  assert.deepEqual(plans.map(({ snapshot }) => snapshot === undefined), [false, true]);
+  assert.deepEqual(
+    plans.map(({ snapshot }) => snapshot === undefined),
+    [false, true],
+  );
   for (const plan of plans) {
     const { db } = await restored(plan, { snapshots });
-    assert.deepEqual([await db.collection('notes').has('short'), await db.collection('notes').has('long')], [false, true]);
+    assert.deepEqual(
+      [await db.collection('notes').has('short'), await db.collection('notes').has('long')],
+      [false, true],
+    );
     assert.equal(await contentOf(db), await contentOf(device.db));
     await db.close();
   }
@@ -300,7 +424,7 @@ test('a large value that is missing ends a restore', async () => {
   await archiveLog({ log: new MemoryLog(server), archive, snapshots });
   await assert.rejects(restored(archive.plan(Infinity)), hasCode('KV_NOT_FOUND', /option `snapshots`/));
   const { db } = await restored(archive.plan(Infinity), { snapshots });
-  assert.equal((await db.collection('notes').get('large') as Uint8Array).length, 300_000);
+  assert.equal(((await db.collection('notes').get('large')) as Uint8Array).length, 300_000);
   await db.close();
   for (const key of await snapshots.list('blob/')) await snapshots.delete(key);
   await assert.rejects(restored(archive.plan(Infinity), { snapshots }), hasCode('KV_NOT_FOUND', /blob/));
@@ -311,8 +435,19 @@ test('a restore that is ended says so in the database, which is refused afterwar
   const { device, archive } = await small();
   const db = await open('ended', { storage: 'memory' });
   const stop = new AbortController();
-  await assert.rejects(restoreArchive(db as never, { plan: archive.plan(Infinity), collections, signal: stop.signal, onProgress: () => stop.abort(new Error('ended')) }), /ended/);
-  await assert.rejects(restoreArchive(db as never, { plan: archive.plan(Infinity), collections }), hasCode('KV_INVALID_ARGUMENT'));
+  await assert.rejects(
+    restoreArchive(db as never, {
+      plan: archive.plan(Infinity),
+      collections,
+      signal: stop.signal,
+      onProgress: () => stop.abort(new Error('ended')),
+    }),
+    /ended/,
+  );
+  await assert.rejects(
+    restoreArchive(db as never, { plan: archive.plan(Infinity), collections }),
+    hasCode('KV_INVALID_ARGUMENT'),
+  );
   await Promise.all([db.close(), device.stop()]);
 });
 
@@ -333,7 +468,18 @@ test('records that were purged before they were archived are a gap', async () =>
   assert.deepEqual((await archiveLog(filled)).gap, undefined);
   const { db } = await restored(archive.plan(Infinity));
   assert.equal(await contentOf(db), await contentOf(device.db));
-  await assert.rejects(archiveLog({ ...filled, archive: new MemoryArchive(), log: { ...new MemoryLog(server), read: () => Promise.reject(logTruncated('purged')), manifest: async () => undefined } as unknown as RemoteLog }), hasCode('KV_LOG_TRUNCATED'));
+  await assert.rejects(
+    archiveLog({
+      ...filled,
+      archive: new MemoryArchive(),
+      log: {
+        ...new MemoryLog(server),
+        read: () => Promise.reject(logTruncated('purged')),
+        manifest: async () => undefined,
+      } as unknown as RemoteLog,
+    }),
+    hasCode('KV_LOG_TRUNCATED'),
+  );
   await Promise.all([db.close(), device.stop()]);
 });
 
@@ -360,7 +506,10 @@ test('copying a snapshot can be interrupted and repeated', async () => {
   await damaged.put(key, toStream(new Uint8Array(100).fill(1)));
   const empty = new MemoryArchive();
   await assert.rejects(archiveSnapshot({ log, archive: empty, snapshots: damaged }), hasCode('KV_CORRUPT'));
-  await assert.rejects(archiveSnapshot({ log, archive: empty, snapshots: new MemorySnapshotStore() }), hasCode('KV_NOT_FOUND'));
+  await assert.rejects(
+    archiveSnapshot({ log, archive: empty, snapshots: new MemorySnapshotStore() }),
+    hasCode('KV_NOT_FOUND'),
+  );
   assert.deepEqual([await empty.snapshots.list(''), empty.noted.size], [[], 0]);
   await device.stop();
 });
@@ -368,13 +517,20 @@ test('copying a snapshot can be interrupted and repeated', async () => {
 test('a snapshot that is not of the position for which it was noted is refused', async () => {
   const { server, device, archive, snapshots } = await small();
   await device.replica.compact();
-  const found = await archiveSnapshot({ log: new MemoryLog(server), archive, snapshots }) as ArchivedSnapshot;
-  await assert.rejects(restored(archive.plan(Infinity, { ...found, position: found.position - 1 })), hasCode('KV_CORRUPT', /position/));
+  const found = (await archiveSnapshot({ log: new MemoryLog(server), archive, snapshots })) as ArchivedSnapshot;
+  await assert.rejects(
+    restored(archive.plan(Infinity, { ...found, position: found.position - 1 })),
+    hasCode('KV_CORRUPT', /position/),
+  );
   await device.stop();
 });
 
 test('the log of a plan serves records in order, again until they are applied, and cannot be written', async () => {
-  const records: LoggedRecord[] = Array.from({ length: 5 }, (_, at) => ({ position: 10 * (at + 1), serverTime: at, record: new Uint8Array([at]) }));
+  const records: LoggedRecord[] = Array.from({ length: 5 }, (_, at) => ({
+    position: 10 * (at + 1),
+    serverTime: at,
+    record: new Uint8Array([at]),
+  }));
   const log = new PlanLog({ snapshot: undefined, records: each(records) }, undefined);
   assert.deepEqual(await log.read(0, 2), records.slice(0, 2));
   assert.deepEqual(await log.read(0, 3), records.slice(0, 3));
@@ -384,7 +540,8 @@ test('the log of a plan serves records in order, again until they are applied, a
   assert.deepEqual(await log.read(40, 9), records.slice(4));
   assert.deepEqual(await log.read(50, 9), []);
   assert.equal(await log.manifest(), undefined);
-  for (const call of [log.append(), log.replaceManifest(), log.purge(), log.at()]) await assert.rejects(call, hasCode('KV_LOG_REFUSED'));
+  for (const call of [log.append(), log.replaceManifest(), log.purge(), log.at()])
+    await assert.rejects(call, hasCode('KV_LOG_REFUSED'));
   const backwards = new PlanLog({ snapshot: undefined, records: each([...records].reverse()) }, undefined);
   await assert.rejects(backwards.read(0, 2), hasCode('KV_CORRUPT'));
   assert.equal((await backwards.read(0, 1)).length, 1);

@@ -1,10 +1,16 @@
 // What replication does by itself: here nothing is committed, flushed or sent after what is to be mended.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { KvError, open } from 'mangrove-kv';
+import { type KvError, open } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, MemorySnapshotStore, logUnavailable, replicate } from '@mangrove-kv/replication';
-import type { LoggedRecord, Position, Replication, ReplicationConflict, ReplicationOptions } from '@mangrove-kv/replication';
+import type {
+  LoggedRecord,
+  Position,
+  Replication,
+  ReplicationConflict,
+  ReplicationOptions,
+} from '@mangrove-kv/replication';
 
 const collections = { notes: {}, accounts: { mode: 'strict' } } as const;
 const HOUR_MS = 3_600_000;
@@ -17,7 +23,7 @@ const pause = (milliseconds: number): Promise<void> => new Promise((resolve) => 
 
 /** Waits for as long as the test may take. */
 async function until(isReached: () => boolean | Promise<boolean>): Promise<void> {
-  while (!await isReached()) await pause(20);
+  while (!(await isReached())) await pause(20);
 }
 
 /** Runs `work` with a clock that can be ahead. `real` is the one that is right. */
@@ -26,7 +32,9 @@ async function withClock(work: (set: (offset: number) => void, real: () => numbe
   let offset = 0;
   Date.now = () => real() + offset;
   try {
-    await work((next) => { offset = next; }, real);
+    await work((next) => {
+      offset = next;
+    }, real);
   } finally {
     Date.now = real;
   }
@@ -38,7 +46,10 @@ class FaultyLog extends MemoryLog {
   losesAnswer = false;
   isAnswerLost = false;
 
-  override async append(record: Uint8Array, ...given: Parameters<MemoryLog['append']> extends [unknown, ...infer Rest] ? Rest : never): Promise<Position> {
+  override async append(
+    record: Uint8Array,
+    ...given: Parameters<MemoryLog['append']> extends [unknown, ...infer Rest] ? Rest : never
+  ): Promise<Position> {
     this.#check();
     const position = await super.append(record, ...given);
     if (!this.losesAnswer) return position;
@@ -73,7 +84,7 @@ interface Device {
 
 async function start(server: MemoryServer, options: Partial<ReplicationOptions> = {}, db?: Database): Promise<Device> {
   const log = new FaultyLog(server);
-  const opened = db ?? await open('device', { storage: 'memory', feed: true });
+  const opened = db ?? (await open('device', { storage: 'memory', feed: true }));
   return { db: opened, replication: await replicate(opened, { log, collections, ...options }), log };
 }
 
@@ -149,7 +160,9 @@ for (const how of ['records', 'a snapshot'] as const) {
         }
       }
       device.log.isAway = false;
-      await until(async () => await notes(device).get('k') === 'for an hour' && device.replication.state.pending === 0);
+      await until(
+        async () => (await notes(device).get('k')) === 'for an hour' && device.replication.state.pending === 0,
+      );
       assert.equal(await notes(other).get('k'), 'for an hour');
       await stop(device, other);
     });
@@ -159,7 +172,10 @@ for (const how of ['records', 'a snapshot'] as const) {
     const server = new MemoryServer();
     const snapshots = new MemorySnapshotStore();
     const [resolved, told]: [ReplicationConflict[], ReplicationConflict[]] = [[], []];
-    const [loser, winner] = [await start(server, { snapshots, resolve: (conflict) => void resolved.push(conflict) }), await start(server, { snapshots })];
+    const [loser, winner] = [
+      await start(server, { snapshots, resolve: (conflict) => void resolved.push(conflict) }),
+      await start(server, { snapshots }),
+    ];
     loser.replication.addEventListener('conflict', ({ conflict }) => told.push(conflict));
     await notes(loser).set('first', 0);
     await loser.replication.flush();
@@ -184,7 +200,7 @@ for (const how of ['records', 'a snapshot'] as const) {
     const conflict = { collection: 'notes', key: 'k', mine: 'loses', theirs: 'wins' };
     assert.deepEqual(resolved, [conflict]);
     assert.deepEqual(told, [conflict]);
-    await until(async () => await notes(loser).get('k') === 'wins');
+    await until(async () => (await notes(loser).get('k')) === 'wins');
     await stop(loser, winner);
   });
 }
@@ -193,7 +209,11 @@ test('a confirmed write that loses behind a snapshot, in records that are read f
   const server = new MemoryServer();
   const snapshots = new MemorySnapshotStore();
   const told: ReplicationConflict[] = [];
-  const [loser, winner, third] = [await start(server, { snapshots }), await start(server, { snapshots }), await start(server, { snapshots })];
+  const [loser, winner, third] = [
+    await start(server, { snapshots }),
+    await start(server, { snapshots }),
+    await start(server, { snapshots }),
+  ];
   loser.replication.addEventListener('conflict', ({ conflict }) => told.push(conflict));
   await notes(loser).set('first', 0);
   for (const { replication } of [loser, winner, third]) await replication.flush();
@@ -212,7 +232,7 @@ test('a confirmed write that loses behind a snapshot, in records that are read f
   winner.log.isAway = false;
   await until(() => winner.replication.state.pending === 0);
   loser.log.isAway = false;
-  await until(async () => await notes(loser).get('k') === 'wins');
+  await until(async () => (await notes(loser).get('k')) === 'wins');
   assert.deepEqual(told, [{ collection: 'notes', key: 'k', mine: 'loses', theirs: 'wins' }]);
   await stop(loser, winner, third);
 });
@@ -269,7 +289,10 @@ test('a conflict that cannot be resolved does not keep the others from it', asyn
   await stop(device, other);
 });
 
-for (const [how, resolve] of [['never ends', () => new Promise<void>(() => undefined)], ['waits for close', (replication: () => Replication) => replication().close()]] as const) {
+for (const [how, resolve] of [
+  ['never ends', () => new Promise<void>(() => undefined)],
+  ['waits for close', (replication: () => Replication) => replication().close()],
+] as const) {
   test(`replication closes although a resolver ${how}`, async () => {
     const server = new MemoryServer();
     let isCalled = false;
@@ -310,7 +333,12 @@ test('the only writer captures, and undoes what went past replication, while the
   assert.equal(replication.state.position, position, 'what it has read before');
   await notes(first).set('n', 1);
   await first.db.collection('accounts').set('x', 2);
-  await until(async () => replication.state.pending === 1 && errors.includes('KV_REPLICATION_MODE') && await first.db.collection('accounts').get('x') === 1);
+  await until(
+    async () =>
+      replication.state.pending === 1 &&
+      errors.includes('KV_REPLICATION_MODE') &&
+      (await first.db.collection('accounts').get('x')) === 1,
+  );
   assert.equal(server.records.length, position);
   log.isAway = false;
   await until(() => replication.state.status === 'live' && replication.state.pending === 0);
@@ -371,6 +399,9 @@ test('a log that is back is asked often for what it could not give, however long
   device.log.isAway = false;
   await until(() => notes(device).has('k'));
   assert.ok(waits.length > 0 && waits.every((milliseconds) => milliseconds < 1000), String(waits));
-  assert.deepEqual(errors.map(({ code }) => code), ['KV_CORRUPT']);
+  assert.deepEqual(
+    errors.map(({ code }) => code),
+    ['KV_CORRUPT'],
+  );
   await stop(device, other);
 });

@@ -50,8 +50,19 @@ test('a device that is not what the log says tells which keys, and mends itself'
   await converge(devices);
   await equal(devices);
   assert.equal(await b.db.collection('notes').get('k07'), 7);
-  assert.deepEqual(b.alarms.map((alarm) => alarm.code), ['KV_REPLICATION_DIVERGED']);
-  assert.deepEqual(b.divergences.map(({ collection, entries, from, to }) => [collection, entries, keyCodecs.any.decode(from), keyCodecs.any.decode(to)]), [['notes', 2, 'k07', 'k11']]);
+  assert.deepEqual(
+    b.alarms.map((alarm) => alarm.code),
+    ['KV_REPLICATION_DIVERGED'],
+  );
+  assert.deepEqual(
+    b.divergences.map(({ collection, entries, from, to }) => [
+      collection,
+      entries,
+      keyCodecs.any.decode(from),
+      keyCodecs.any.decode(to),
+    ]),
+    [['notes', 2, 'k07', 'k11']],
+  );
   assert.deepEqual([...a.alarms, ...c.alarms, ...a.divergences, ...c.divergences], []);
   await b.db.collection('notes').set('again', 1);
   await b.replica.compact();
@@ -65,13 +76,20 @@ test('what a device has pending survives the mending', async () => {
   const { devices } = await start(2);
   const [a, b] = devices as [Device, Device];
   await withhold(b, 'k07');
-  await b.db.collection('notes').setMany([['k07', 'mine'], ['new', 'mine']]);
+  await b.db.collection('notes').setMany([
+    ['k07', 'mine'],
+    ['new', 'mine'],
+  ]);
   await b.db.collection('notes').delete('k08');
   while (await b.replica.drain());
   await a.replica.compact();
   await converge(devices);
   await equal(devices);
-  assert.deepEqual(await Promise.all(['k07', 'new', 'k08'].map((key) => a.db.collection('notes').get(key))), ['mine', 'mine', undefined]);
+  assert.deepEqual(await Promise.all(['k07', 'new', 'k08'].map((key) => a.db.collection('notes').get(key))), [
+    'mine',
+    'mine',
+    undefined,
+  ]);
   await stopAll(devices);
 });
 
@@ -83,7 +101,10 @@ test('if the one that compacts is wrong, the others keep what the log says and d
   const { length } = server.records;
   for (let round = 0; round < 3; round++) await b.exchange();
   // Once when it read the check, and once more after it had read the log again.
-  assert.deepEqual(b.alarms.map((alarm) => alarm.code), ['KV_REPLICATION_DIVERGED', 'KV_REPLICATION_DIVERGED']);
+  assert.deepEqual(
+    b.alarms.map((alarm) => alarm.code),
+    ['KV_REPLICATION_DIVERGED', 'KV_REPLICATION_DIVERGED'],
+  );
   assert.deepEqual(b.divergences, []);
   assert.equal(await b.db.collection('notes').get('k07'), 7);
   await b.db.collection('notes').set('more', 1);

@@ -7,7 +7,13 @@ import { Device } from './device.ts';
 /** What a compaction does to the log and the store, one step each. */
 const OPERATIONS = new Set<PropertyKey>(['manifest', 'replaceManifest', 'purge', 'put', 'list', 'delete']);
 /** Which of them find another state in the other order; `write` is the note before a compaction. */
-const CONFLICTING = new Set(['write write', 'manifest replaceManifest', 'replaceManifest replaceManifest', 'list put', 'delete list']);
+const CONFLICTING = new Set([
+  'write write',
+  'manifest replaceManifest',
+  'replaceManifest replaceManifest',
+  'list put',
+  'delete list',
+]);
 const NAMES = 'abc';
 
 /** Stops a compactor before each of its operations until it is told to go on. */
@@ -24,10 +30,12 @@ class Gate {
       get: (_, name) => {
         const member = Reflect.get(target, name, target) as unknown;
         if (typeof member !== 'function') return member;
-        return OPERATIONS.has(name) ? async (...given: unknown[]) => {
-          if (this.isActive) await this.pass(String(name));
-          return member.apply(target, given) as unknown;
-        } : member.bind(target) as unknown;
+        return OPERATIONS.has(name)
+          ? async (...given: unknown[]) => {
+              if (this.isActive) await this.pass(String(name));
+              return member.apply(target, given) as unknown;
+            }
+          : (member.bind(target) as unknown);
       },
     });
   }
@@ -62,7 +70,11 @@ class Compactors {
     const { server, snapshots } = compactors;
     for (let index = 0; index < count; index++) {
       const gate = new Gate();
-      const device = await Device.start(server, { log: gate.of(new MemoryLog(server)), snapshots: gate.of(snapshots), isInMemory: true });
+      const device = await Device.start(server, {
+        log: gate.of(new MemoryLog(server)),
+        snapshots: gate.of(snapshots),
+        isInMemory: true,
+      });
       await device.exchange();
       compactors.#all.push({ device, gate });
     }
@@ -80,11 +92,17 @@ class Compactors {
       gate.isActive = true;
       await gate.pass('write');
       await device.db.collection('notes').set(`${index}`, ++this.#notes);
-      await device.replica.compact().catch((error: { readonly code?: unknown }) => assert.equal(error.code, 'KV_LOG_CONFLICT'));
+      await device.replica
+        .compact()
+        .catch((error: { readonly code?: unknown }) => assert.equal(error.code, 'KV_LOG_CONFLICT'));
       left = left.replace(NAMES.charAt(index), '');
     });
     while (left !== '') {
-      const name = choose(left, this.#all.map(({ gate }) => gate.next)) ?? left.charAt(0);
+      const name =
+        choose(
+          left,
+          this.#all.map(({ gate }) => gate.next),
+        ) ?? left.charAt(0);
       order += name;
       const at = NAMES.indexOf(name);
       await this.#all[at]?.gate.step(ends[at] as Promise<void>);
@@ -99,8 +117,15 @@ class Compactors {
     const [{ device } = assert.fail()] = this.#all;
     await device.exchange();
     const fresh = await Device.start(this.server, { snapshots: this.snapshots, isInMemory: true });
-    const { content: { key } } = JSON.parse(`{"content":${new TextDecoder().decode((await new MemoryLog(this.server).manifest())?.manifest)}}`) as { readonly content: { readonly key: string } };
-    assert.ok((await this.snapshots.list('snapshot/')).includes(key), `in the order ${order} the snapshot that the manifest names was deleted`);
+    const {
+      content: { key },
+    } = JSON.parse(
+      `{"content":${new TextDecoder().decode((await new MemoryLog(this.server).manifest())?.manifest)}}`,
+    ) as { readonly content: { readonly key: string } };
+    assert.ok(
+      (await this.snapshots.list('snapshot/')).includes(key),
+      `in the order ${order} the snapshot that the manifest names was deleted`,
+    );
     await fresh.exchange();
     assert.equal(await fresh.digest(), await device.digest(), order);
     assert.deepEqual(fresh.alarms, [], order);
@@ -124,7 +149,7 @@ class Compactors {
 test('two compactors, in every order of their operations', async (t) => {
   const compactors = await Compactors.start(2);
   // Depth first: of the last choice that was "a" beside a "b" it tries the other one.
-  for (let path: string | undefined = ''; path !== undefined;) {
+  for (let path: string | undefined = ''; path !== undefined; ) {
     const isChoice: boolean[] = [];
     const prefix: string = path;
     let last: string | undefined;
@@ -168,7 +193,7 @@ test('three compactors, in random orders', async (t) => {
   const compactors = await Compactors.start(3);
   let seed = 1;
   const random = (below: number): number => {
-    seed = Math.imul(seed, 1_103_515_245) + 12_345 >>> 0;
+    seed = (Math.imul(seed, 1_103_515_245) + 12_345) >>> 0;
     return (seed >>> 16) % below;
   };
   for (let run = 0; run < 60; run++) await compactors.run((left) => left.charAt(random(left.length)));

@@ -12,7 +12,12 @@ import type { OracleTransaction } from './oracle.ts';
 import { openPlain } from './slow-feed.ts';
 
 /** What the application does while replication does not run. */
-async function away(server: MemoryServer, device: Device, options: DeviceOptions, work: (db: Database) => Promise<unknown>): Promise<Device> {
+async function away(
+  server: MemoryServer,
+  device: Device,
+  options: DeviceOptions,
+  work: (db: Database) => Promise<unknown>,
+): Promise<Device> {
   device.replica.stop();
   await device.db.close();
   const db = await openPlain(device.disk, options.feed !== false);
@@ -22,8 +27,12 @@ async function away(server: MemoryServer, device: Device, options: DeviceOptions
 }
 
 /** Transactions behind a position of the log. */
-const sent = (server: MemoryServer, after: number): OracleTransaction[] => new Oracle(server.records).accepted.filter(({ position }) => position > after).flatMap(({ transactions }) => transactions);
-const named = ({ operations }: OracleTransaction): string[] => operations.map(({ kind, key }) => `${kind} ${String(keyCodecs.any.decode(Buffer.from(key, 'hex')))}`);
+const sent = (server: MemoryServer, after: number): OracleTransaction[] =>
+  new Oracle(server.records).accepted
+    .filter(({ position }) => position > after)
+    .flatMap(({ transactions }) => transactions);
+const named = ({ operations }: OracleTransaction): string[] =>
+  operations.map(({ kind, key }) => `${kind} ${String(keyCodecs.any.decode(Buffer.from(key, 'hex')))}`);
 
 test('what was written without replication is sent once, as writes that knew what the device had applied', async () => {
   const server = new MemoryServer();
@@ -44,7 +53,11 @@ test('what was written without replication is sent once, as writes that knew wha
   assert.deepEqual(transactions.flatMap(named).sort(), ['delete deleted', 'set changed', 'set new']);
   for (const { base } of transactions) assert.equal(base, end);
   await equal([device, other]);
-  assert.deepEqual(await other.db.collection('notes').entries().toArray(), [['changed', 2], ['kept', 1], ['new', 2]]);
+  assert.deepEqual(await other.db.collection('notes').entries().toArray(), [
+    ['changed', 2],
+    ['kept', 1],
+    ['new', 2],
+  ]);
   await stopAll([device, other]);
 });
 
@@ -65,7 +78,10 @@ test('where there is a feed, a comparison for another collection leaves transact
   const before = await Device.start(server);
   await before.exchange();
   const device = await away(server, before, { collections: { notes: {}, tasks: {} } }, async (db) => {
-    await db.collection('notes').setMany([['a', 1], ['b', 1]]);
+    await db.collection('notes').setMany([
+      ['a', 1],
+      ['b', 1],
+    ]);
     await db.collection('notes').set('a', 2);
   });
   await device.exchange();

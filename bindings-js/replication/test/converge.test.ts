@@ -87,7 +87,9 @@ class World {
     this.#chance = chance(seed);
     const happens = (probability: number) => (): boolean => this.isFailing && this.#chance() < probability;
     this.server = new MemoryServer({
-      isUnreachable: happens(0.15), isReplyLost: happens(0.15), isDuplicated: happens(0.15),
+      isUnreachable: happens(0.15),
+      isReplyLost: happens(0.15),
+      isDuplicated: happens(0.15),
       // Servers' clocks differ, too, but do not stand still.
       serverTime: () => ++this.serverNow + (this.#chance() < 0.2 ? -30_000 : 0),
     });
@@ -104,7 +106,11 @@ class World {
   }
 
   #open(index: number, disk?: Device['disk']): Promise<Device> {
-    return Device.start(this.server, { ...this.#options, clock: () => this.serverNow + (this.#skews[index % 3] as number) }, disk);
+    return Device.start(
+      this.server,
+      { ...this.#options, clock: () => this.serverNow + (this.#skews[index % 3] as number) },
+      disk,
+    );
   }
 
   async restart(index: number, isPowerCut: boolean): Promise<void> {
@@ -152,26 +158,42 @@ class World {
         const value = this.value(step.device);
         await notes.set(KEYS[step.key] as string, value);
         this.#acknowledged.add(value);
-      }
-      else if (type === 'delete') await notes.delete(KEYS[step.key] as string);
+      } else if (type === 'delete') await notes.delete(KEYS[step.key] as string);
       else if (type === 'pair') {
         const value = this.value(step.device);
-        await notes.setMany([[KEYS[step.key] as string, value], [KEYS[step.other] as string, value]]);
+        await notes.setMany([
+          [KEYS[step.key] as string, value],
+          [KEYS[step.other] as string, value],
+        ]);
         this.#acknowledged.add(value);
-      } else if (type === 'clear') await notes.clear({ gte: KEYS[Math.min(step.from, step.to)] as string, lte: KEYS[Math.max(step.from, step.to)] as string });
+      } else if (type === 'clear')
+        await notes.clear({
+          gte: KEYS[Math.min(step.from, step.to)] as string,
+          lte: KEYS[Math.max(step.from, step.to)] as string,
+        });
       else if (type === 'drop') await device.db.dropCollection('notes');
       else if (type === 'pull') await device.replica.pull();
       else if (type === 'drain') await device.replica.drain();
       else if (type === 'publish') await device.replica.publish();
       else if (type === 'reconnect') device.replica.reconnect();
       else if (type === 'compact') await device.replica.compact();
-      else if (type === 'strict') await runStrict(device.replica, (tx) => tx.collection<string, number>(this.strict.collection).update(this.strict.prefix + (KEYS[step.key] as string), (old = 0) => old + 1), { maxRetries: 3 });
+      else if (type === 'strict')
+        await runStrict(
+          device.replica,
+          (tx) =>
+            tx
+              .collection<string, number>(this.strict.collection)
+              .update(this.strict.prefix + (KEYS[step.key] as string), (old = 0) => old + 1),
+          { maxRetries: 3 },
+        );
       else if (type === 'clone') {
-        if (this.devices.length < MAX_DEVICES && device.disk.left === Infinity) this.devices.push(await this.#open(this.devices.length, device.disk.copy()));
+        if (this.devices.length < MAX_DEVICES && device.disk.left === Infinity)
+          this.devices.push(await this.#open(this.devices.length, device.disk.copy()));
       } else if (type === 'crash') await this.restart(step.device, step.isPowerCut);
       else device.disk.left = step.operations;
     } catch (error) {
-      if (EXPECTED.has((error as KvError).code) || (type === 'strict' && (error as KvError).code === 'KV_CONFLICT')) return;
+      if (EXPECTED.has((error as KvError).code) || (type === 'strict' && (error as KvError).code === 'KV_CONFLICT'))
+        return;
       // The disk was cut: the process is gone.
       if (device.disk.left > 0 || device.disk.left === Infinity) throw error;
       await this.restart(step.device, true);
@@ -198,7 +220,8 @@ class World {
       assert.equal(await device.replica.pending(), 0);
       if (isExact) assert.deepEqual(device.alarms, []);
       for (const table of device.replica.tables.byName.values()) {
-        for await (const [, row] of table.rows.entries()) assert.equal(decodeRow(row).pending, undefined, 'no local write is left');
+        for await (const [, row] of table.rows.entries())
+          assert.equal(decodeRow(row).pending, undefined, 'no local write is left');
       }
     }
     if (isExact) await this.#checkRecords();
@@ -252,30 +275,49 @@ const RUNS = Number(process.env['REPLICATION_RUNS'] ?? 25);
 
 /** Runs random steps in worlds that `make` makes, and checks that all devices converge. */
 async function explore(steps: fc.Arbitrary<Step>, make: (seed: number) => World, isExact: boolean): Promise<void> {
-  await fc.assert(fc.asyncProperty(fc.nat(), fc.array(steps, { minLength: 10, maxLength: 60 }), async (seed, list) => {
-    const world = make(seed);
-    await world.start(DEVICES);
-    try {
-      for (const each of list) await world.run(each);
-      await world.finish();
-      await world.check(isExact);
-    } finally {
-      await world.stop();
-    }
-  }), { numRuns: RUNS, includeErrorInReport: true, endOnFailure: process.env['REPLICATION_SHRINK'] === undefined, ...(process.env['REPLICATION_SEED'] && { seed: Number(process.env['REPLICATION_SEED']) }), ...(process.env['REPLICATION_PATH'] && { path: process.env['REPLICATION_PATH'] }) });
+  await fc.assert(
+    fc.asyncProperty(fc.nat(), fc.array(steps, { minLength: 10, maxLength: 60 }), async (seed, list) => {
+      const world = make(seed);
+      await world.start(DEVICES);
+      try {
+        for (const each of list) await world.run(each);
+        await world.finish();
+        await world.check(isExact);
+      } finally {
+        await world.stop();
+      }
+    }),
+    {
+      numRuns: RUNS,
+      includeErrorInReport: true,
+      endOnFailure: process.env['REPLICATION_SHRINK'] === undefined,
+      ...(process.env['REPLICATION_SEED'] && { seed: Number(process.env['REPLICATION_SEED']) }),
+      ...(process.env['REPLICATION_PATH'] && { path: process.env['REPLICATION_PATH'] }),
+    },
+  );
 }
 
 test('devices converge, whatever fails in whatever order', () => explore(step, (seed) => new World(seed), true));
 
 const LAYOUTS = {
-  'collections of both modes': { collections: { notes: {}, accounts: { mode: 'strict' } }, strict: { collection: 'accounts', prefix: '' } },
+  'collections of both modes': {
+    collections: { notes: {}, accounts: { mode: 'strict' } },
+    strict: { collection: 'accounts', prefix: '' },
+  },
   // Between other keys, so that they are in cleared ranges.
-  'both modes in one collection': { collections: { notes: { prefixModes: [{ prefix: 'c/', mode: 'strict' }] } }, strict: { collection: 'notes', prefix: 'c/' } },
+  'both modes in one collection': {
+    collections: { notes: { prefixModes: [{ prefix: 'c/', mode: 'strict' }] } },
+    strict: { collection: 'notes', prefix: 'c/' },
+  },
 } as const;
 
 const stepOrDisaster = fc.oneof({ weight: 5, arbitrary: step }, { weight: 1, arbitrary: disaster });
 
 for (const [name, { collections, strict }] of Object.entries(LAYOUTS)) {
   test(`devices converge after copies of files, compaction and lost history, too, with ${name}`, () =>
-    explore(stepOrDisaster, (seed) => new World(seed, { snapshots: new MemorySnapshotStore(), collections }, strict), false));
+    explore(
+      stepOrDisaster,
+      (seed) => new World(seed, { snapshots: new MemorySnapshotStore(), collections }, strict),
+      false,
+    ));
 }

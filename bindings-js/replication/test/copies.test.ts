@@ -35,7 +35,7 @@ test('a copied file takes another id, and everything is sent once', async () => 
   await stopAll([original, copy, fresh]);
 });
 
-test('the later write of a copy wins, although its id is another one and the server\'s clock has gone back', async () => {
+test("the later write of a copy wins, although its id is another one and the server's clock has gone back", async () => {
   let serverNow = 1_700_000_000_000;
   const server = new MemoryServer({ serverTime: () => serverNow });
   // So far ahead that the log's clock decides.
@@ -62,7 +62,10 @@ test('a file that was put back from an old copy loses nothing that the log has',
   await device.db.collection('notes').set('one', 1);
   await device.exchange();
   const old = device.disk.copy();
-  await device.db.collection('notes').setMany([['two', 2], ['one', 'changed']]);
+  await device.db.collection('notes').setMany([
+    ['two', 2],
+    ['one', 'changed'],
+  ]);
   await device.exchange();
   await device.stop();
   const again = await Device.start(server, {}, old);
@@ -70,13 +73,22 @@ test('a file that was put back from an old copy loses nothing that the log has',
   const other = await Device.start(server);
   await converge([again, other]);
   await equal([again, other]);
-  assert.deepEqual(await other.db.collection('notes').entries().toArray(), [['one', 'changed'], ['three', 3], ['two', 2]]);
+  assert.deepEqual(await other.db.collection('notes').entries().toArray(), [
+    ['one', 'changed'],
+    ['three', 3],
+    ['two', 2],
+  ]);
   await stopAll([again, other]);
 });
 
 // What two copies of a file have in their outboxes when one of them has sent its records, and a
 // snapshot has taken their place in the log.
-for (const [name, { sent = 0, before, mine, theirs }] of Object.entries<{ sent?: number; before: number; mine: number; theirs: number }>({
+for (const [name, { sent = 0, before, mine, theirs }] of Object.entries<{
+  sent?: number;
+  before: number;
+  mine: number;
+  theirs: number;
+}>({
   'and neither had sent any': { before: 0, mine: 1, theirs: 1 },
   'and both had a record when the file was copied': { before: 1, mine: 1, theirs: 1 },
   'that had sent some, with the same number': { sent: 2, before: 0, mine: 1, theirs: 1 },
@@ -134,7 +146,13 @@ test('a record whose number a copy of the file used is sent again, although late
   await cutOff(server, other);
   await reconnect([original, copy, other]);
   await equal([original, copy, other]);
-  assert.deepEqual(await other.db.collection('notes').keys().toArray(), ['first', 'lost', 'not lost', 'of the copy', 'round']);
+  assert.deepEqual(await other.db.collection('notes').keys().toArray(), [
+    'first',
+    'lost',
+    'not lost',
+    'of the copy',
+    'round',
+  ]);
   await stopAll([original, copy, other]);
 });
 

@@ -115,7 +115,8 @@ export class Disk implements CustomStorage {
   /** The files after a power cut. */
   afterPowerCut(): Disk {
     const disk = new Disk();
-    for (const [name, { isFlushed, flushed }] of this.#files) if (isFlushed) disk.#files.set(name, DiskFile.of(flushed.bytes));
+    for (const [name, { isFlushed, flushed }] of this.#files)
+      if (isFlushed) disk.#files.set(name, DiskFile.of(flushed.bytes));
     return disk;
   }
 
@@ -145,7 +146,12 @@ class CountedLog extends MemoryLog {
   }
 }
 
-export type DeviceOptions = Omit<ReplicaOptions, 'log' | 'collections'> & Partial<Pick<ReplicaOptions, 'collections' | 'log'>> & { readonly snapshots?: SnapshotStore; readonly isInMemory?: boolean; readonly feed?: boolean };
+export type DeviceOptions = Omit<ReplicaOptions, 'log' | 'collections'> &
+  Partial<Pick<ReplicaOptions, 'collections' | 'log'>> & {
+    readonly snapshots?: SnapshotStore;
+    readonly isInMemory?: boolean;
+    readonly feed?: boolean;
+  };
 
 export class Device {
   readonly disk: Disk;
@@ -162,17 +168,25 @@ export class Device {
     this.db = db;
     this.#log = new CountedLog(server);
     // The types of the built package and of the sources have symbols of their own.
-    this.replica = new Replica(db as never, { log: this.#log, collections: { notes: {} }, ...options }, {
-      conflicts: (conflicts) => this.conflicts.push(...conflicts),
-      alarm: (error) => this.alarms.push(error),
-      repaired: (records) => this.repairs.push(records),
-      diverged: (divergences) => this.divergences.push(...divergences),
-      changed: () => undefined,
-    });
+    this.replica = new Replica(
+      db as never,
+      { log: this.#log, collections: { notes: {} }, ...options },
+      {
+        conflicts: (conflicts) => this.conflicts.push(...conflicts),
+        alarm: (error) => this.alarms.push(error),
+        repaired: (records) => this.repairs.push(records),
+        diverged: (divergences) => this.divergences.push(...divergences),
+        changed: () => undefined,
+      },
+    );
   }
 
   static async start(server: MemoryServer, options: DeviceOptions = {}, disk = new Disk()): Promise<Device> {
-    const db = await open('device', { storage: options.isInMemory ? 'memory' : disk, feed: options.feed ?? true, advanced: { unitBytes: 512, nodeBytes: 2048 } });
+    const db = await open('device', {
+      storage: options.isInMemory ? 'memory' : disk,
+      feed: options.feed ?? true,
+      advanced: { unitBytes: 512, nodeBytes: 2048 },
+    });
     const device = new Device(disk, db, server, options);
     await device.replica.start();
     return device;
@@ -213,8 +227,11 @@ export class Device {
   /** All replicated entries. */
   async digest(): Promise<string> {
     const parts: unknown[] = [];
-    for (const name of this.replica.tables.byName.keys()) parts.push([name, await this.db.collection(name).entries().toArray()]);
-    return JSON.stringify(parts, (_, value: unknown) => (value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value));
+    for (const name of this.replica.tables.byName.keys())
+      parts.push([name, await this.db.collection(name).entries().toArray()]);
+    return JSON.stringify(parts, (_, value: unknown) =>
+      value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value,
+    );
   }
 
   async stop(): Promise<void> {

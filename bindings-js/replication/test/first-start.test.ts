@@ -14,10 +14,18 @@ const DEATH = 'the process dies here';
 type Past = 'new' | 'known' | 'another program';
 
 /** A log whose front only a snapshot has, and a device that has written to it. */
-async function world(): Promise<{ readonly server: MemoryServer; readonly other: Device; readonly snapshots: MemorySnapshotStore }> {
+async function world(): Promise<{
+  readonly server: MemoryServer;
+  readonly other: Device;
+  readonly snapshots: MemorySnapshotStore;
+}> {
   const [server, snapshots] = [new MemoryServer(), new MemorySnapshotStore()];
   const other = await Device.start(server, { snapshots, collections: NOW });
-  for (const name of ['notes', 'tasks']) await other.db.collection(name).setMany([['x', 1], ['y', 2]]);
+  for (const name of ['notes', 'tasks'])
+    await other.db.collection(name).setMany([
+      ['x', 1],
+      ['y', 2],
+    ]);
   await converge([other]);
   await cutOff(server, other);
   await publish(other, 'behind the snapshot');
@@ -26,7 +34,11 @@ async function world(): Promise<{ readonly server: MemoryServer; readonly other:
 
 for (const isFed of [true, false]) {
   for (const past of ['new', 'known', 'another program'] satisfies Past[]) {
-    for (const [title, second] of [['', 'nothing'], [' and deletes', 'delete'], [', and the process dies', 'death']] as const) {
+    for (const [title, second] of [
+      ['', 'nothing'],
+      [' and deletes', 'delete'],
+      [', and the process dies', 'death'],
+    ] as const) {
       const feed = isFed ? 'with a feed' : 'without a feed';
       test(`what an application writes${title} beside the start of a device (${past}, ${feed}) arrives, whenever that is`, async () => {
         const { server, other, snapshots } = await world();
@@ -34,7 +46,11 @@ for (const isFed of [true, false]) {
           for (let after = first; ; after += 2) {
             const disk = new Disk();
             if (past !== 'new') {
-              const earlier = await Device.start(server, { snapshots, collections: past === 'known' ? NOW : BEFORE, feed: isFed }, disk);
+              const earlier = await Device.start(
+                server,
+                { snapshots, collections: past === 'known' ? NOW : BEFORE, feed: isFed },
+                disk,
+              );
               await converge([earlier]);
               await earlier.stop();
             }
@@ -54,10 +70,12 @@ for (const isFed of [true, false]) {
               done++;
               if (second === 'death') throw new Error(DEATH);
             };
-            let device = await Device.adopt(server, { snapshots, collections: NOW }, slow.db).catch((error: unknown) => {
-              if (second !== 'death') throw error;
-              return undefined;
-            });
+            let device = await Device.adopt(server, { snapshots, collections: NOW }, slow.db).catch(
+              (error: unknown) => {
+                if (second !== 'death') throw error;
+                return undefined;
+              },
+            );
             await device?.exchange().catch((error: unknown) => {
               if (second !== 'death') throw error;
             });
@@ -69,7 +87,12 @@ for (const isFed of [true, false]) {
             }
             const devices = [device as Device, other];
             await converge(devices);
-            for (const { db } of devices) assert.equal(await db.collection('tasks').get(key), done === 0 || (second === 'delete' && done === 2) ? undefined : 1, `written before transaction ${first}, then ${second} before ${after}`);
+            for (const { db } of devices)
+              assert.equal(
+                await db.collection('tasks').get(key),
+                done === 0 || (second === 'delete' && done === 2) ? undefined : 1,
+                `written before transaction ${first}, then ${second} before ${after}`,
+              );
             await equal(devices);
             await devices[0]?.stop();
             if (done < 2) break;

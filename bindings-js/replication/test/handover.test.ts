@@ -58,14 +58,19 @@ class Shared {
   }
 
   #changes(commits: ReturnType<Database['changes']>): ReturnType<Database['changes']> {
-    const ended = new Promise<never>((_, reject) => { this.#endFeed = reject; });
+    const ended = new Promise<never>((_, reject) => {
+      this.#endFeed = reject;
+    });
     ended.catch(() => undefined);
     const next = (): ReturnType<CommitIterator<unknown, unknown>['next']> => Promise.race([commits.next(), ended]);
     return overriding(commits, (name) => (name === 'next' ? next : undefined));
   }
 }
 
-async function start(server: MemoryServer, snapshots = new MemorySnapshotStore()): Promise<{ readonly device: Device; readonly shared: Shared }> {
+async function start(
+  server: MemoryServer,
+  snapshots = new MemorySnapshotStore(),
+): Promise<{ readonly device: Device; readonly shared: Shared }> {
   const first = await Device.start(server, { collections, snapshots });
   first.replica.stop();
   const shared = new Shared(first.db);
@@ -76,15 +81,20 @@ test('a strict transaction runs again if what it read is lost', async () => {
   const server = new MemoryServer();
   const { device, shared } = await start(server);
   let runs = 0;
-  const bump = (maxRetries: number): Promise<number> => runStrict(device.replica, async (tx) => {
-    runs++;
-    const accounts = tx.collection<string, number>('accounts');
-    let old = 0;
-    // Time to lose it.
-    for (let read = 0; read < 20; read++) old = await accounts.get('n') ?? 0;
-    await accounts.set('n', old + 1);
-    return old + 1;
-  }, { maxRetries });
+  const bump = (maxRetries: number): Promise<number> =>
+    runStrict(
+      device.replica,
+      async (tx) => {
+        runs++;
+        const accounts = tx.collection<string, number>('accounts');
+        let old = 0;
+        // Time to lose it.
+        for (let read = 0; read < 20; read++) old = (await accounts.get('n')) ?? 0;
+        await accounts.set('n', old + 1);
+        return old + 1;
+      },
+      { maxRetries },
+    );
   shared.transactions = ['KV_CONFLICT', 'KV_SNAPSHOT_LOST'];
   assert.equal(await bump(2), 1);
   assert.equal(runs, 3);
@@ -102,20 +112,27 @@ test('a strict transaction runs again if the feed ends while it runs', async () 
   const server = new MemoryServer();
   const [{ device, shared }, other] = [await start(server), await Device.start(server, { collections })];
   let runs = 0;
-  await runStrict(device.replica, async (tx) => {
-    if (++runs === 1) {
-      shared.truncate();
-      // Past replication: has to be undone, although the feed does not tell of it.
-      await shared.db.collection('accounts').set('wrong', 1);
-    }
-    const accounts = tx.collection<string, number>('accounts');
-    await accounts.set('n', await accounts.count());
-  }, {});
+  await runStrict(
+    device.replica,
+    async (tx) => {
+      if (++runs === 1) {
+        shared.truncate();
+        // Past replication: has to be undone, although the feed does not tell of it.
+        await shared.db.collection('accounts').set('wrong', 1);
+      }
+      const accounts = tx.collection<string, number>('accounts');
+      await accounts.set('n', await accounts.count());
+    },
+    {},
+  );
   assert.equal(runs, 2);
   await converge([device, other]);
   await equal([device, other]);
   assert.deepEqual(await other.db.collection('accounts').entries().toArray(), [['n', 0]]);
-  assert.deepEqual(device.alarms.map((alarm) => alarm.code), ['KV_REPLICATION_MODE']);
+  assert.deepEqual(
+    device.alarms.map((alarm) => alarm.code),
+    ['KV_REPLICATION_MODE'],
+  );
   await stopAll([device, other]);
 });
 
@@ -133,7 +150,7 @@ test('comparing everything starts over if the snapshot is lost', async () => {
   await stopAll([device, other]);
 });
 
-test('a snapshot for the object store is taken again if the database\'s is lost', async () => {
+test("a snapshot for the object store is taken again if the database's is lost", async () => {
   const server = new MemoryServer();
   const store = new MemorySnapshotStore();
   const { device, shared } = await start(server, store);

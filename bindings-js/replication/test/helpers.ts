@@ -15,7 +15,8 @@ export async function equal(devices: readonly Device[]): Promise<void> {
   for (const digest of digests) assert.equal(digest, digests[0]);
   for (const device of devices) {
     assert.equal(await device.replica.pending(), 0);
-    for (const table of device.replica.tables.byName.values()) for await (const [, row] of table.rows.entries()) assert.equal(decodeRow(row).pending, undefined);
+    for (const table of device.replica.tables.byName.values())
+      for await (const [, row] of table.rows.entries()) assert.equal(decodeRow(row).pending, undefined);
   }
 }
 
@@ -53,10 +54,14 @@ export async function withhold({ replica }: Device, key: string): Promise<void> 
   const bytes = keyCodecs.any.encode(key).slice();
   await tables.db.transaction(async (tx) => {
     const [rows, data, states] = [tx.collection(notes.rows), tx.collection(notes.data), tx.collection(tables.state)];
-    const state = await states.get('state') as ReplicaState;
-    const { base } = decodeRow(await rows.get(bytes) as Uint8Array);
+    const state = (await states.get('state')) as ReplicaState;
+    const { base } = decodeRow((await rows.get(bytes)) as Uint8Array);
     await rows.delete(bytes);
     await data.delete(bytes);
-    await states.set('state', { ...state, serial: state.serial + 1, digests: { ...state.digests, notes: replaceDigest(state.digests['notes'], bytes, base, undefined) } });
+    await states.set('state', {
+      ...state,
+      serial: state.serial + 1,
+      digests: { ...state.digests, notes: replaceDigest(state.digests['notes'], bytes, base, undefined) },
+    });
   });
 }

@@ -66,38 +66,158 @@ const LOSSY = { ...AWAY, 'lose commits': 4, 'slow feed': 1 };
 const WORK = { pull: 5, drain: 3, publish: 4, exchange: 6, forget: 1, replay: 2, time: 2 };
 
 const PROFILES: readonly Profile[] = [
-  { name: 'devices', steps: { ...WRITES, ...WORK, reconnect: 1 }, subjects: { 'numbers skipped': 50, conflicts: 30, clears: 30 } },
-  { name: 'crashes', steps: { ...WRITES, ...WORK, crash: 4, 'power cut': 4, cut: 3 }, subjects: { crashes: 70, 'power cuts': 70, 'disks cut': 30 } },
-  { name: 'copies of files', steps: { ...WRITES, ...WORK, clone: 3, crash: 1 }, subjects: { clones: 60, 'new ids': 50 } },
-  { name: 'compaction', steps: { ...WRITES, ...WORK, compact: 5, reconnect: 2, crash: 1 }, subjects: { compactions: 70, 'logs cut off': 40, checks: 70 } },
-  { name: 'strict transactions', steps: { ...WRITES, ...WORK, strict: 8, crash: 1, 'power cut': 1, cut: 1 }, programs: [BOTH], strict: { collection: 'accounts', prefix: '' }, subjects: { 'strict transactions': 80 } },
-  { name: 'both modes in one collection', steps: { ...WRITES, ...WORK, strict: 5, compact: 1, clone: 1, crash: 1 }, programs: [MIXED], strict: { collection: 'notes', prefix: 'c/' }, subjects: { 'strict transactions': 70 } },
-  { name: 'lost history', steps: { ...WRITES, ...WORK, lose: 2, strict: 2, crash: 1, reconnect: 2 }, programs: [BOTH], strict: { collection: 'accounts', prefix: '' }, subjects: { losses: 40, repairs: 20 } },
-  { name: 'lost history and one compaction', steps: { ...WRITES, ...WORK, lose: 2, compact: 3, clone: 1, reconnect: 2 }, maxCompactions: 1, subjects: { losses: 40, repairs: 10, compactions: 50 } },
-  { name: 'lost history and compaction', steps: { ...WRITES, ...WORK, lose: 2, compact: 3, clone: 1, reconnect: 2 }, subjects: { losses: 60, repairs: 30, compactions: 50 } },
-  { name: 'programs on one file in turn', steps: { ...WRITES, task: 8, ...WORK, program: 5, compact: 1, strict: 1 }, programs: [NOTES, MORE, ALL], strict: { collection: 'accounts', prefix: '' }, subjects: { 'programs changed': 80, tasks: 70 } },
-  { name: 'programs on one log', steps: { ...WRITES, task: 8, ...WORK, compact: 2, strict: 2, crash: 1 }, programs: [NOTES, MORE, ALL], strict: { collection: 'accounts', prefix: '' }, subjects: { tasks: 70, compactions: 40 } },
-  { name: 'clocks that jump', steps: { ...WRITES, ...WORK, 'set for a while': 24, jump: 6, purge: 4, hours: 16, crash: 1, compact: 1 }, hasClocks: true, subjects: { expiries: 70, jumps: 80, purges: 50 } },
-  { name: 'values of all sizes', steps: { ...WRITES, ...WORK, large: 6, many: 1, crash: 1, 'power cut': 1, compact: 1 }, maxSteps: 50, isSlow: true, subjects: { 'large values': 60, 'transactions in parts': 20 } },
-  { name: 'records that mean nothing', steps: { ...WRITES, ...WORK, poison: 5, compact: 1, crash: 1 }, subjects: { 'records refused': 80 } },
+  {
+    name: 'devices',
+    steps: { ...WRITES, ...WORK, reconnect: 1 },
+    subjects: { 'numbers skipped': 50, conflicts: 30, clears: 30 },
+  },
+  {
+    name: 'crashes',
+    steps: { ...WRITES, ...WORK, crash: 4, 'power cut': 4, cut: 3 },
+    subjects: { crashes: 70, 'power cuts': 70, 'disks cut': 30 },
+  },
+  {
+    name: 'copies of files',
+    steps: { ...WRITES, ...WORK, clone: 3, crash: 1 },
+    subjects: { clones: 60, 'new ids': 50 },
+  },
+  {
+    name: 'compaction',
+    steps: { ...WRITES, ...WORK, compact: 5, reconnect: 2, crash: 1 },
+    subjects: { compactions: 70, 'logs cut off': 40, checks: 70 },
+  },
+  {
+    name: 'strict transactions',
+    steps: { ...WRITES, ...WORK, strict: 8, crash: 1, 'power cut': 1, cut: 1 },
+    programs: [BOTH],
+    strict: { collection: 'accounts', prefix: '' },
+    subjects: { 'strict transactions': 80 },
+  },
+  {
+    name: 'both modes in one collection',
+    steps: { ...WRITES, ...WORK, strict: 5, compact: 1, clone: 1, crash: 1 },
+    programs: [MIXED],
+    strict: { collection: 'notes', prefix: 'c/' },
+    subjects: { 'strict transactions': 70 },
+  },
+  {
+    name: 'lost history',
+    steps: { ...WRITES, ...WORK, lose: 2, strict: 2, crash: 1, reconnect: 2 },
+    programs: [BOTH],
+    strict: { collection: 'accounts', prefix: '' },
+    subjects: { losses: 40, repairs: 20 },
+  },
+  {
+    name: 'lost history and one compaction',
+    steps: { ...WRITES, ...WORK, lose: 2, compact: 3, clone: 1, reconnect: 2 },
+    maxCompactions: 1,
+    subjects: { losses: 40, repairs: 10, compactions: 50 },
+  },
+  {
+    name: 'lost history and compaction',
+    steps: { ...WRITES, ...WORK, lose: 2, compact: 3, clone: 1, reconnect: 2 },
+    subjects: { losses: 60, repairs: 30, compactions: 50 },
+  },
+  {
+    name: 'programs on one file in turn',
+    steps: { ...WRITES, task: 8, ...WORK, program: 5, compact: 1, strict: 1 },
+    programs: [NOTES, MORE, ALL],
+    strict: { collection: 'accounts', prefix: '' },
+    subjects: { 'programs changed': 80, tasks: 70 },
+  },
+  {
+    name: 'programs on one log',
+    steps: { ...WRITES, task: 8, ...WORK, compact: 2, strict: 2, crash: 1 },
+    programs: [NOTES, MORE, ALL],
+    strict: { collection: 'accounts', prefix: '' },
+    subjects: { tasks: 70, compactions: 40 },
+  },
+  {
+    name: 'clocks that jump',
+    steps: { ...WRITES, ...WORK, 'set for a while': 24, jump: 6, purge: 4, hours: 16, crash: 1, compact: 1 },
+    hasClocks: true,
+    subjects: { expiries: 70, jumps: 80, purges: 50 },
+  },
+  {
+    name: 'values of all sizes',
+    steps: { ...WRITES, ...WORK, large: 6, many: 1, crash: 1, 'power cut': 1, compact: 1 },
+    maxSteps: 50,
+    isSlow: true,
+    subjects: { 'large values': 60, 'transactions in parts': 20 },
+  },
+  {
+    name: 'records that mean nothing',
+    steps: { ...WRITES, ...WORK, poison: 5, compact: 1, crash: 1 },
+    subjects: { 'records refused': 80 },
+  },
   ...(['none', 'lossy'] as const).flatMap(comparing),
 ];
 
 /** Profiles in which replication compares entries with the base, at each start or whenever the feed has lost commits. */
 function comparing(feed: 'none' | 'lossy'): Profile[] {
-  const [name, steps, subject] = feed === 'none' ? ['no feed', { ...WRITES, ...WORK, ...AWAY }, 'starts'] : ['a feed that loses commits', { ...WRITES, ...WORK, ...LOSSY }, 'feeds cut off'];
+  const [name, steps, subject] =
+    feed === 'none'
+      ? ['no feed', { ...WRITES, ...WORK, ...AWAY }, 'starts']
+      : ['a feed that loses commits', { ...WRITES, ...WORK, ...LOSSY }, 'feeds cut off'];
   const subjects = { [subject]: 60, 'writes compared': 40, 'writes between commits of replication': 40 };
   const both = { programs: [BOTH], strict: { collection: 'accounts', prefix: '' } };
   return [
     { name: `${name}: crashes`, feed, steps: { ...steps, crash: 2, 'power cut': 3, cut: 3 }, subjects },
-    { name: `${name}: compaction`, feed, steps: { ...steps, compact: 5, reconnect: 2, crash: 1, cut: 2 }, subjects: { ...subjects, 'logs cut off': 30 } },
-    { name: `${name}: copies of files`, feed, steps: { ...steps, clone: 3, crash: 1, compact: 1 }, subjects: { ...subjects, clones: 60 } },
-    { name: `${name}: strict transactions`, feed, steps: { ...steps, strict: 6, 'past replication': 4, crash: 1, 'power cut': 1, cut: 1, compact: 1 }, ...both, subjects: { ...subjects, 'strict transactions': 60, 'writes past replication': 60 } },
-    { name: `${name}: both modes in one collection`, feed, steps: { ...steps, strict: 4, 'past replication': 4, compact: 2, crash: 1 }, programs: [MIXED], strict: { collection: 'notes', prefix: 'c/' }, subjects: { ...subjects, 'writes past replication': 60 } },
-    { name: `${name}: lost history`, feed, steps: { ...steps, lose: 2, strict: 2, 'past replication': 1, crash: 1, cut: 1, reconnect: 2 }, ...both, subjects: { ...subjects, losses: 40, repairs: 10 } },
-    { name: `${name}: lost history and compaction`, feed, steps: { ...steps, lose: 2, compact: 3, crash: 1, cut: 1, reconnect: 2 }, subjects: { ...subjects, losses: 40, compactions: 40 } },
-    { name: `${name}: programs on one file in turn`, feed, steps: { ...steps, task: 8, program: 5, compact: 1, strict: 1 }, programs: [NOTES, MORE, ALL], strict: { collection: 'accounts', prefix: '' }, subjects: { ...subjects, 'programs changed': 80, tasks: 70 } },
-    { name: `${name}: clocks that jump`, feed, steps: { ...steps, 'set for a while': 12, jump: 6, purge: 4, hours: 6, crash: 1, compact: 1 }, hasClocks: true, subjects: { ...subjects, expiries: 40, jumps: 80 } },
+    {
+      name: `${name}: compaction`,
+      feed,
+      steps: { ...steps, compact: 5, reconnect: 2, crash: 1, cut: 2 },
+      subjects: { ...subjects, 'logs cut off': 30 },
+    },
+    {
+      name: `${name}: copies of files`,
+      feed,
+      steps: { ...steps, clone: 3, crash: 1, compact: 1 },
+      subjects: { ...subjects, clones: 60 },
+    },
+    {
+      name: `${name}: strict transactions`,
+      feed,
+      steps: { ...steps, strict: 6, 'past replication': 4, crash: 1, 'power cut': 1, cut: 1, compact: 1 },
+      ...both,
+      subjects: { ...subjects, 'strict transactions': 60, 'writes past replication': 60 },
+    },
+    {
+      name: `${name}: both modes in one collection`,
+      feed,
+      steps: { ...steps, strict: 4, 'past replication': 4, compact: 2, crash: 1 },
+      programs: [MIXED],
+      strict: { collection: 'notes', prefix: 'c/' },
+      subjects: { ...subjects, 'writes past replication': 60 },
+    },
+    {
+      name: `${name}: lost history`,
+      feed,
+      steps: { ...steps, lose: 2, strict: 2, 'past replication': 1, crash: 1, cut: 1, reconnect: 2 },
+      ...both,
+      subjects: { ...subjects, losses: 40, repairs: 10 },
+    },
+    {
+      name: `${name}: lost history and compaction`,
+      feed,
+      steps: { ...steps, lose: 2, compact: 3, crash: 1, cut: 1, reconnect: 2 },
+      subjects: { ...subjects, losses: 40, compactions: 40 },
+    },
+    {
+      name: `${name}: programs on one file in turn`,
+      feed,
+      steps: { ...steps, task: 8, program: 5, compact: 1, strict: 1 },
+      programs: [NOTES, MORE, ALL],
+      strict: { collection: 'accounts', prefix: '' },
+      subjects: { ...subjects, 'programs changed': 80, tasks: 70 },
+    },
+    {
+      name: `${name}: clocks that jump`,
+      feed,
+      steps: { ...steps, 'set for a while': 12, jump: 6, purge: 4, hours: 6, crash: 1, compact: 1 },
+      hasClocks: true,
+      subjects: { ...subjects, expiries: 40, jumps: 80 },
+    },
   ];
 }
 
@@ -136,13 +256,22 @@ const POISON = 7n;
 /** A record of a device that is none. */
 function poisonOf(kind: number, number: number): Uint8Array {
   const bodies: readonly (readonly [flags: number, body: Uint8Array])[] = [
-    [0, new Uint8Array([1, 2, 3])], [0, new Uint8Array(0)], [4, new Uint8Array([1, 2, 3])], [4, new Uint8Array([0, 0, 0, 9, 0, 0, 0, 0, 1])],
-    [8, new Uint8Array([255, 255, 255])], [8, deflateRawSync(new Uint8Array(2 << 20))], [1, new Uint8Array([1, 1, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0])],
+    [0, new Uint8Array([1, 2, 3])],
+    [0, new Uint8Array(0)],
+    [4, new Uint8Array([1, 2, 3])],
+    [4, new Uint8Array([0, 0, 0, 9, 0, 0, 0, 0, 1])],
+    [8, new Uint8Array([255, 255, 255])],
+    [8, deflateRawSync(new Uint8Array(2 << 20))],
+    [1, new Uint8Array([1, 1, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0])],
   ];
   const [flags, body] = bodies[kind % bodies.length] as readonly [number, Uint8Array];
-  const bytes = Buffer.concat([Buffer.from([1, flags, 0, 0, 0, 0, 0, 0, 0, 7, number % 100, 1]), body, Buffer.alloc(4)]);
+  const bytes = Buffer.concat([
+    Buffer.from([1, flags, 0, 0, 0, 0, 0, 0, 0, 7, number % 100, 1]),
+    body,
+    Buffer.alloc(4),
+  ]);
   bytes.writeUInt32BE(crc32c(bytes.subarray(0, -4)), bytes.length - 4);
-  if (kind >= bodies.length) bytes[5 + kind % 6]! ^= 16;
+  if (kind >= bodies.length) bytes[5 + (kind % 6)]! ^= 16;
   return bytes;
 }
 
@@ -181,7 +310,9 @@ class World {
     const happens = (probability: number) => (): boolean => this.isFailing && this.#chance() < probability;
     this.#jitter = profile.steps['lose'] === undefined && profile.feed === undefined ? 30_000 : 0;
     this.server = new MemoryServer({
-      isUnreachable: happens(0.15), isReplyLost: happens(0.15), isDuplicated: happens(0.15),
+      isUnreachable: happens(0.15),
+      isReplyLost: happens(0.15),
+      isDuplicated: happens(0.15),
       serverTime: () => ++this.now - (this.#chance() < 0.2 ? this.#jitter : 0),
     });
     const { server } = this;
@@ -208,7 +339,7 @@ class World {
 
   async #open(index: number, disk = new Disk()): Promise<Device> {
     const { programs = [NOTES], feed } = this.#profile;
-    const collections = programs[this.#programs[index] ??= index % programs.length] as Collections;
+    const collections = programs[(this.#programs[index] ??= index % programs.length)] as Collections;
     const options = { collections, snapshots: this.#snapshots, clock: () => this.#clock(index) };
     if (feed === undefined) return Device.start(this.server, options, disk);
     const slow = await openSlow(disk, feed === 'lossy');
@@ -256,12 +387,20 @@ class World {
     this.#compared.add(index);
     // A copy compares what the original had written, which sends that, too.
     if (this.#profile.steps['clone'] !== undefined) for (const write of this.#writes) write.isCompared = true;
-    const sent = new Set([...this.#lost, this.log].flatMap((records) => new Oracle(records).accepted.flatMap(setsOf)).map(([, name]) => name));
-    for (const write of this.#writes) if (write.device === index && !sent.has(nameOfStored(write.value))) write.isCompared = true;
+    const sent = new Set(
+      [...this.#lost, this.log]
+        .flatMap((records) => new Oracle(records).accepted.flatMap(setsOf))
+        .map(([, name]) => name),
+    );
+    for (const write of this.#writes)
+      if (write.device === index && !sent.has(nameOfStored(write.value))) write.isCompared = true;
   }
 
   #note({ repairs, conflicts }: Device): void {
-    this.count('repairs', repairs.reduce((sum, each) => sum + each, 0));
+    this.count(
+      'repairs',
+      repairs.reduce((sum, each) => sum + each, 0),
+    );
     this.count('conflicts', conflicts.length);
   }
 
@@ -314,11 +453,21 @@ class World {
     const { db, replica } = device;
     const key = KEYS[step.key % KEYS.length] as string;
     switch (type) {
-      case 'time': this.now += amount * 2000; return;
-      case 'hours': this.now += amount * HOUR / 40; return;
-      case 'forget': this.server.forgetKeys(); return;
-      case 'lose': this.#lose(1 + amount % 6); return;
-      case 'poison': this.server.append(poisonOf(amount, ++this.#serial), { idempotencyKey: `poison ${this.#serial}` }); return;
+      case 'time':
+        this.now += amount * 2000;
+        return;
+      case 'hours':
+        this.now += (amount * HOUR) / 40;
+        return;
+      case 'forget':
+        this.server.forgetKeys();
+        return;
+      case 'lose':
+        this.#lose(1 + (amount % 6));
+        return;
+      case 'poison':
+        this.server.append(poisonOf(amount, ++this.#serial), { idempotencyKey: `poison ${this.#serial}` });
+        return;
       case 'replay': {
         const old = this.server.records[amount % (this.server.records.length || 1)];
         if (old !== undefined) this.server.append(old.record, { idempotencyKey: `replay ${++this.#serial}` });
@@ -328,26 +477,40 @@ class World {
         const { collection, prefix } = this.#profile.strict as { collection: string; prefix: string };
         if (!replica.tables.byName.has(collection)) return;
         const token = `${this.#value(index)},`;
-        await runStrict(replica, (tx) => tx.collection<string, string>(collection).update(prefix + key, (old = '') => old + token), { maxRetries: 3 });
+        await runStrict(
+          replica,
+          (tx) => tx.collection<string, string>(collection).update(prefix + key, (old = '') => old + token),
+          { maxRetries: 3 },
+        );
         this.#strict.set(token, storedKey(prefix + key));
         return;
       }
-      case 'pull': await replica.pull(); return;
-      case 'drain': await replica.drain(); return;
-      case 'publish': await replica.publish(); return;
+      case 'pull':
+        await replica.pull();
+        return;
+      case 'drain':
+        await replica.drain();
+        return;
+      case 'publish':
+        await replica.publish();
+        return;
       case 'exchange': {
         while (await replica.pull());
         await replica.drain();
         while (await replica.publish());
         return;
       }
-      case 'reconnect': replica.reconnect(); return;
+      case 'reconnect':
+        replica.reconnect();
+        return;
       case 'jump': {
         this.#jumps[index] = [0, 0, 2 * HOUR, -2 * HOUR, 3 * DAY, -DAY, 30_000][amount % 7] as number;
         this.count('jumps');
         return;
       }
-      case 'purge': this.count('purges', Number(await db.purgeExpired() as unknown) > 0 ? 1 : 0); return;
+      case 'purge':
+        this.count('purges', Number((await db.purgeExpired()) as unknown) > 0 ? 1 : 0);
+        return;
       case 'compact': {
         if ((this.counts.get('compactions') ?? 0) >= (this.#profile.maxCompactions ?? Infinity)) return;
         const { length } = this.server.records;
@@ -372,13 +535,25 @@ class World {
         this.count('programs changed');
         return;
       }
-      case 'crash': await this.#restart(index, 'crash'); this.count('crashes'); return;
-      case 'power cut': await this.#restart(index, 'power cut'); this.count('power cuts'); return;
+      case 'crash':
+        await this.#restart(index, 'crash');
+        this.count('crashes');
+        return;
+      case 'power cut':
+        await this.#restart(index, 'power cut');
+        this.count('power cuts');
+        return;
       // A failed disk stays failed until the device restarts.
-      case 'cut': device.disk.left = Math.min(device.disk.left, amount % 13); return;
+      case 'cut':
+        device.disk.left = Math.min(device.disk.left, amount % 13);
+        return;
       case 'offline':
         if (device.disk.left !== Infinity) return;
-        return this.#restart(index, 'crash', Array.from({ length: 1 + amount % 4 }, () => this.#anyWork()));
+        return this.#restart(
+          index,
+          'crash',
+          Array.from({ length: 1 + (amount % 4) }, () => this.#anyWork()),
+        );
       case 'meanwhile': {
         const feed = this.#feeds[index] as SlowFeed;
         const work = this.#anyWork();
@@ -390,9 +565,14 @@ class World {
         };
         return;
       }
-      case 'lose commits': (this.#feeds[index] as SlowFeed).left = amount % 4; return;
-      case 'slow feed': (this.#feeds[index] as SlowFeed).delay = amount % 3; return;
-      default: return this.#work(step, index, db);
+      case 'lose commits':
+        (this.#feeds[index] as SlowFeed).left = amount % 4;
+        return;
+      case 'slow feed':
+        (this.#feeds[index] as SlowFeed).delay = amount % 3;
+        return;
+      default:
+        return this.#work(step, index, db);
     }
   }
 
@@ -404,19 +584,25 @@ class World {
 
   /** Something that the application does without replication. */
   #anyWork(): Step {
-    const types = Object.entries(this.#profile.steps).filter(([type]) => type in WRITES || type === 'past replication' || type === 'set for a while').flatMap(([type, weight]) => Array.from({ length: weight }, () => type));
+    const types = Object.entries(this.#profile.steps)
+      .filter(([type]) => type in WRITES || type === 'past replication' || type === 'set for a while')
+      .flatMap(([type, weight]) => Array.from({ length: weight }, () => type));
     const any = (count: number): number => Math.floor(this.#chance() * count);
     return { type: types[any(types.length)] as string, device: 0, key: any(6), other: any(6), amount: any(100) };
   }
 
   async #work({ type, key: keyIndex, other, amount }: Step, index: number, db: Database): Promise<void> {
     const key = KEYS[keyIndex % KEYS.length] as string;
-    const set = (keys: readonly string[], value: unknown, expireAt?: number): Promise<void> => this.#set(index, db, 'notes', keys, value, expireAt);
+    const set = (keys: readonly string[], value: unknown, expireAt?: number): Promise<void> =>
+      this.#set(index, db, 'notes', keys, value, expireAt);
     const noise = (length: number): Uint8Array => Uint8Array.from({ length }, () => Math.floor(this.#chance() * 256));
     switch (type) {
-      case 'set': return set([key], this.#value(index));
-      case 'set for a while': return set([key], this.#value(index), Math.max(1, this.now + (amount - 5) * HOUR / 20));
-      case 'pair': return set([...new Set([key, KEYS[other % KEYS.length] as string])], this.#value(index));
+      case 'set':
+        return set([key], this.#value(index));
+      case 'set for a while':
+        return set([key], this.#value(index), Math.max(1, this.now + ((amount - 5) * HOUR) / 20));
+      case 'pair':
+        return set([...new Set([key, KEYS[other % KEYS.length] as string])], this.#value(index));
       case 'task': {
         // Of a collection that no program on the file has named yet the later ones are sent.
         const isNamed = Object.hasOwn((await (this.devices[index] as Device).replica.state()).collections, 'tasks');
@@ -426,18 +612,27 @@ class World {
         return;
       }
       case 'large': {
-        const size = amount < 60 ? Math.ceil(2 ** (amount / 60 * 18)) : (256 + 144 * (amount - 60) / 39) * 1024;
-        await set([key], { id: this.#value(index), bytes: other % 2 === 0 ? Uint8Array.from({ length: size }, (_, at) => at % 7) : noise(size) });
+        const size = amount < 60 ? Math.ceil(2 ** ((amount / 60) * 18)) : (256 + (144 * (amount - 60)) / 39) * 1024;
+        await set([key], {
+          id: this.#value(index),
+          bytes: other % 2 === 0 ? Uint8Array.from({ length: size }, (_, at) => at % 7) : noise(size),
+        });
         if (size > 256 * 1024) this.count('large values');
         return;
       }
-      case 'many': return set(Array.from({ length: 240 }, (_, at) => `m${at}`), { id: this.#value(index), bytes: noise(4096) });
-      case 'delete': return this.#remove(index, db, { gte: key, lte: key }, (notes) => notes.delete(key));
+      case 'many':
+        return set(
+          Array.from({ length: 240 }, (_, at) => `m${at}`),
+          { id: this.#value(index), bytes: noise(4096) },
+        );
+      case 'delete':
+        return this.#remove(index, db, { gte: key, lte: key }, (notes) => notes.delete(key));
       case 'clear': {
         const [from, to] = [keyIndex, other].map((at) => KEYS[at % KEYS.length]).sort() as [string, string];
         return this.#remove(index, db, { gte: from, lte: to }, (notes) => notes.clear({ gte: from, lte: to }));
       }
-      case 'drop': return this.#remove(index, db, {}, () => db.dropCollection('notes'));
+      case 'drop':
+        return this.#remove(index, db, {}, () => db.dropCollection('notes'));
       case 'past replication': {
         const { collection, prefix } = this.#profile.strict as { collection: string; prefix: string };
         const value = `past ${this.#value(index)}`;
@@ -447,36 +642,72 @@ class World {
         this.count('writes past replication');
         return;
       }
-      default: throw new Error(`no step ${type}`);
+      default:
+        throw new Error(`no step ${type}`);
     }
   }
 
-  async #set(index: number, db: Database, collection: string, keys: readonly string[], value: unknown, expireAt?: number): Promise<void> {
+  async #set(
+    index: number,
+    db: Database,
+    collection: string,
+    keys: readonly string[],
+    value: unknown,
+    expireAt?: number,
+  ): Promise<void> {
     const replaced: Replaced[] = [];
-    for (const key of keys) replaced.push(...await this.#replace(index, db, collection, { gte: key, lte: key }, false));
+    for (const key of keys)
+      replaced.push(...(await this.#replace(index, db, collection, { gte: key, lte: key }, false)));
     const entries = db.collection<string, unknown>(collection);
     if (expireAt !== undefined) await entries.set(keys[0] as string, value, { expireAt });
     else if (keys.length === 1) await entries.set(keys[0] as string, value);
     else await entries.setMany(keys.map((key) => [key, value]));
     for (const each of replaced) each.isDone = true;
-    this.#writes.push({ device: index, value: storedValue(value), collection, keys: keys.map(storedKey), isExpiring: expireAt !== undefined, isCompared: this.#comparing.has(index) });
+    this.#writes.push({
+      device: index,
+      value: storedValue(value),
+      collection,
+      keys: keys.map(storedKey),
+      isExpiring: expireAt !== undefined,
+      isCompared: this.#comparing.has(index),
+    });
   }
 
-  async #remove(index: number, db: Database, range: { readonly gte?: string; readonly lte?: string }, work: (notes: ReturnType<typeof db.collection<string, unknown>>) => Promise<unknown>): Promise<void> {
+  async #remove(
+    index: number,
+    db: Database,
+    range: { readonly gte?: string; readonly lte?: string },
+    work: (notes: ReturnType<typeof db.collection<string, unknown>>) => Promise<unknown>,
+  ): Promise<void> {
     const replaced = await this.#replace(index, db, 'notes', range, true);
     await work(db.collection<string, unknown>('notes'));
     for (const each of replaced) each.isDone = true;
   }
 
   /** Notes what is there before it is replaced: also if that fails, it may have been. */
-  async #replace(index: number, db: Database, collection: string, range: { readonly gte?: string; readonly lte?: string }, isRemoved: boolean): Promise<Replaced[]> {
+  async #replace(
+    index: number,
+    db: Database,
+    collection: string,
+    range: { readonly gte?: string; readonly lte?: string },
+    isRemoved: boolean,
+  ): Promise<Replaced[]> {
     const entries = db.collection<string, unknown>(collection);
     const { strict } = this.#profile;
     const found: Replaced[] = [];
     for (const key of await entries.keys(range).toArray()) {
       if (collection === strict?.collection && key.startsWith(strict.prefix)) continue;
       const entry = await entries.getEntry(key);
-      if (entry !== undefined) found.push({ device: index, collection, key: storedKey(key), name: nameOfStored(storedValue(entry.value)), isExpiring: entry.expiresAt !== undefined, isRemoved, isDone: false });
+      if (entry !== undefined)
+        found.push({
+          device: index,
+          collection,
+          key: storedKey(key),
+          name: nameOfStored(storedValue(entry.value)),
+          isExpiring: entry.expiresAt !== undefined,
+          isRemoved,
+          isDone: false,
+        });
     }
     this.#replaced.push(...found);
     return found;
@@ -496,9 +727,14 @@ class World {
     // A snapshot of which a part is there, after a power cut, is no prefix of the log.
     if (rejoin !== undefined || isLoading) return;
     const oracle = new Oracle(this.log.filter(({ position }) => position <= cursor.position));
-    for (const name of oracle.collections.keys()) assert.equal(digests[name]?.[0] ?? 0, oracle.entries(name).size, `number of values of ${name} at position ${cursor.position}`);
+    for (const name of oracle.collections.keys())
+      assert.equal(
+        digests[name]?.[0] ?? 0,
+        oracle.entries(name).size,
+        `number of values of ${name} at position ${cursor.position}`,
+      );
     await this.#checkStamps(device, oracle);
-    if (await replica.pending() === 0 && !this.#profile.hasClocks) await this.#checkEntries(device, oracle);
+    if ((await replica.pending()) === 0 && !this.#profile.hasClocks) await this.#checkEntries(device, oracle);
     this.count('prefixes');
   }
 
@@ -513,8 +749,14 @@ class World {
         const { h, device, n, position, isDead } = row.base.stamp;
         found.set(Buffer.from(key).toString('hex'), stampText(h, device, n, position, isDead));
       }
-      const expected = new Map([...cells].map(([key, { clock, device, n, position, content }]) => [key, stampText(clock, device, n, position, content === undefined)]));
-      for (const key of new Set([...found.keys(), ...expected.keys()])) assert.equal(found.get(key), expected.get(key), `stamp of ${text(key)} of ${name}`);
+      const expected = new Map(
+        [...cells].map(([key, { clock, device, n, position, content }]) => [
+          key,
+          stampText(clock, device, n, position, content === undefined),
+        ]),
+      );
+      for (const key of new Set([...found.keys(), ...expected.keys()]))
+        assert.equal(found.get(key), expected.get(key), `stamp of ${text(key)} of ${name}`);
     }
   }
 
@@ -524,12 +766,18 @@ class World {
     for (const [name, { data }] of byName) {
       const expected = oracle.entries(name);
       // What has expired by the clock of the engine, and not by the log's, cannot be seen.
-      for (const [key, { expiry }] of expected) if (this.#profile.hasClocks && expiry <= Date.now()) expected.delete(key);
-      const found = new Map((await data.entries().toArray()).map(([key, value]) => [Buffer.from(key).toString('hex'), value]));
+      for (const [key, { expiry }] of expected)
+        if (this.#profile.hasClocks && expiry <= Date.now()) expected.delete(key);
+      const found = new Map(
+        (await data.entries().toArray()).map(([key, value]) => [Buffer.from(key).toString('hex'), value]),
+      );
       assert.deepEqual([...found.keys()].map(text), [...expected.keys()].sort().map(text), `keys of ${name}`);
       for (const [key, value] of found) {
         const content = expected.get(key) as Content;
-        assert.ok(isContent(content, value), `${text(key)} of ${name} is ${show(value)}, and by the log ${show(content.bytes)}`);
+        assert.ok(
+          isContent(content, value),
+          `${text(key)} of ${name} is ${show(value)}, and by the log ${show(content.bytes)}`,
+        );
         if (content.expiry === Infinity && !this.#profile.hasClocks) continue;
         const entry = await data.getEntry(Buffer.from(key, 'hex'));
         assert.equal(entry?.expiresAt ?? Infinity, content.expiry, `expiry of ${text(key)} of ${name}`);
@@ -570,7 +818,8 @@ class World {
   }
 
   async #settle(): Promise<void> {
-    for (let round = 0; round < 3; round++) for (const [index, device] of this.devices.entries()) await this.#as(index, () => device.exchange());
+    for (let round = 0; round < 3; round++)
+      for (const [index, device] of this.devices.entries()) await this.#as(index, () => device.exchange());
   }
 
   async check(): Promise<void> {
@@ -584,9 +833,13 @@ class World {
         await this.#checkStamps(device, oracle);
         const { digests, declared } = await device.replica.state();
         assert.deepEqual(Object.keys(declared).sort(), [...oracle.collections.keys()].sort());
-        for (const name of oracle.collections.keys()) assert.equal(digests[name]?.[0] ?? 0, oracle.entries(name).size, `number of values of ${name}`);
+        for (const name of oracle.collections.keys())
+          assert.equal(digests[name]?.[0] ?? 0, oracle.entries(name).size, `number of values of ${name}`);
         assert.deepEqual(device.divergences, [], 'nobody diverges');
-        assert.deepEqual(device.alarms.filter(({ code }) => code === 'KV_REPLICATION_DIVERGED'), []);
+        assert.deepEqual(
+          device.alarms.filter(({ code }) => code === 'KV_REPLICATION_DIVERGED'),
+          [],
+        );
         this.#note(device);
       }
       const all = await Promise.all(this.devices.map(async (device) => (await device.replica.state()).digests));
@@ -606,8 +859,10 @@ class World {
       assert.ok(!isRepair, 'nothing is repaired where nothing was lost');
       for (const { operations } of transactions) {
         const keys = new Map<string, string[]>();
-        for (const { kind, key, content } of operations) if (kind === 'set') keys.set(nameOf(content as Content), [...keys.get(nameOf(content as Content)) ?? [], key]);
-        for (const [value, each] of keys) found.set(value, [...found.get(value) ?? [], each.sort()]);
+        for (const { kind, key, content } of operations)
+          if (kind === 'set')
+            keys.set(nameOf(content as Content), [...(keys.get(nameOf(content as Content)) ?? []), key]);
+        for (const [value, each] of keys) found.set(value, [...(found.get(value) ?? []), each.sort()]);
       }
     }
     // A copy of a file sends again what was pending in it.
@@ -624,21 +879,39 @@ class World {
       this.count('writes compared');
       for (const key of keys) {
         const { length } = there.filter((each) => each.includes(key));
-        assert.ok((!isOnce || length <= 1) && (length > 0 || this.#isOver(write, key)), `${what} of ${text(key)} is in ${length} transactions`);
+        assert.ok(
+          (!isOnce || length <= 1) && (length > 0 || this.#isOver(write, key)),
+          `${what} of ${text(key)} is in ${length} transactions`,
+        );
       }
     }
-    assert.deepEqual(oracle.gaps.filter(({ device }) => device !== POISON), []);
+    assert.deepEqual(
+      oracle.gaps.filter(({ device }) => device !== POISON),
+      [],
+    );
   }
 
   /** Whether a comparison need not find a write, as the entry was something else by then. */
   #isOver({ device, value, collection, isExpiring, isCompared }: Write, key: string): boolean {
-    return isCompared && (isExpiring || this.#replaced.some((each) => each.device === device && each.collection === collection && each.key === key && each.name === nameOfStored(value)));
+    return (
+      isCompared &&
+      (isExpiring ||
+        this.#replaced.some(
+          (each) =>
+            each.device === device &&
+            each.collection === collection &&
+            each.key === key &&
+            each.name === nameOfStored(value),
+        ))
+    );
   }
 
   /** A write that knew a value supersedes it permanently, and replication sends only what the application wrote. */
   #checkReplaced(oracle: Oracle): void {
     for (const { transactions } of oracle.accepted) {
-      for (const { operations } of transactions) for (const { content } of operations) assert.ok(content === undefined || !this.#past.has(nameOf(content)), 'a write past replication is sent');
+      for (const { operations } of transactions)
+        for (const { content } of operations)
+          assert.ok(content === undefined || !this.#past.has(nameOf(content)), 'a write past replication is sent');
     }
     // What is put back, or sent again by a copy, has its old time.
     if (this.#lost.length > 0 || this.#profile.steps['clone'] !== undefined) return;
@@ -648,11 +921,15 @@ class World {
       // A comparison cannot tell a delete of what expires.
       if (!isDone || (isExpiring && this.#compared.has(device))) continue;
       const content = oracle.collections.get(collection)?.get(key)?.content;
-      assert.ok(content === undefined || nameOf(content) !== name, `${show(content?.bytes)} of ${text(key)} is back, which device ${device} had replaced`);
+      assert.ok(
+        content === undefined || nameOf(content) !== name,
+        `${show(content?.bytes)} of ${text(key)} is back, which device ${device} had replaced`,
+      );
     }
     if (this.#profile.hasClocks) return;
     const removed = new Map<string, number>();
-    for (const { collection, key, isRemoved } of this.#replaced) if (isRemoved) removed.set(`${collection} ${key}`, (removed.get(`${collection} ${key}`) ?? 0) + 1);
+    for (const { collection, key, isRemoved } of this.#replaced)
+      if (isRemoved) removed.set(`${collection} ${key}`, (removed.get(`${collection} ${key}`) ?? 0) + 1);
     for (const { transactions } of oracle.accepted) {
       for (const { operations } of transactions) {
         for (const { kind, collection, key } of operations) {
@@ -676,13 +953,35 @@ class World {
         if (inLog.has(`${key} ${nameOfStored(value)}`)) continue;
         const cell = oracle.collections.get(collection)?.get(key);
         // The newest of the histories that had it.
-        const last = [...former].reverse().find(({ accepted }) => accepted.some(({ transactions }) => transactions.some(({ operations }) => operations.some((each) => each.kind === 'set' && each.key === key && nameOf(each.content as Content) === nameOfStored(value)))));
+        const last = [...former]
+          .reverse()
+          .find(({ accepted }) =>
+            accepted.some(({ transactions }) =>
+              transactions.some(({ operations }) =>
+                operations.some(
+                  (each) =>
+                    each.kind === 'set' && each.key === key && nameOf(each.content as Content) === nameOfStored(value),
+                ),
+              ),
+            ),
+          );
         assert.ok(last !== undefined, `${show(Buffer.from(value, 'base64'))} never was in the log`);
         const then = last.collections.get(collection)?.get(key);
         const isReplaced = then?.content === undefined || nameOf(then.content) !== nameOfStored(value);
         const isLater = (clock: bigint): boolean => clock >= (then?.clock ?? 0n);
-        const isCleared = oracle.accepted.some(({ transactions }) => transactions.some(({ clock, operations }) => isLater(clock) && operations.some((each) => each.kind === 'clear' && each.collection === collection && isInRange(each, key))));
-        assert.ok(isReplaced || isCleared || (cell !== undefined && isLater(cell.clock)), `${show(Buffer.from(value, 'base64'))} of ${text(key)} is lost`);
+        const isCleared = oracle.accepted.some(({ transactions }) =>
+          transactions.some(
+            ({ clock, operations }) =>
+              isLater(clock) &&
+              operations.some(
+                (each) => each.kind === 'clear' && each.collection === collection && isInRange(each, key),
+              ),
+          ),
+        );
+        assert.ok(
+          isReplaced || isCleared || (cell !== undefined && isLater(cell.clock)),
+          `${show(Buffer.from(value, 'base64'))} of ${text(key)} is lost`,
+        );
       }
     }
   }
@@ -699,12 +998,16 @@ class World {
           assert.equal(kind, 'set');
           const value = String(valueCodecs.structured().decode((content as Content).bytes as Uint8Array));
           const before = values.get(key) ?? '';
-          assert.ok(value.startsWith(before) && /^\d+:\d+,$/.test(value.slice(before.length)), `${value} follows ${before}`);
+          assert.ok(
+            value.startsWith(before) && /^\d+:\d+,$/.test(value.slice(before.length)),
+            `${value} follows ${before}`,
+          );
           values.set(key, value);
         }
       }
     }
-    for (const [token, key] of this.#strict) assert.ok(`,${values.get(key) ?? ''}`.includes(`,${token}`), `${token} was acknowledged`);
+    for (const [token, key] of this.#strict)
+      assert.ok(`,${values.get(key) ?? ''}`.includes(`,${token}`), `${token} was acknowledged`);
   }
 
   #count(oracle: Oracle): void {
@@ -714,7 +1017,12 @@ class World {
     this.count('records refused', oracle.refused.length);
     this.count('strict transactions', oracle.accepted.filter(({ isStrict }) => isStrict).length);
     this.count('transactions in parts', oracle.accepted.filter(({ parts }) => parts > 1).length);
-    this.count('clears', oracle.accepted.filter(({ transactions }) => transactions.some(({ operations }) => operations.some(({ kind }) => kind === 'clear'))).length);
+    this.count(
+      'clears',
+      oracle.accepted.filter(({ transactions }) =>
+        transactions.some(({ operations }) => operations.some(({ kind }) => kind === 'clear')),
+      ).length,
+    );
     this.count('new ids', new Set(oracle.accepted.map(({ device }) => device)).size > 3 ? 1 : 0);
   }
 
@@ -723,14 +1031,26 @@ class World {
   }
 }
 
-const stampText = (clock: bigint, device: bigint, n: number, position: number, isDead: boolean): string => `${clock >> 16n}+${clock & 65_535n} ${device.toString(16)} ${n} @${position}${isDead ? ' dead' : ''}`;
+const stampText = (clock: bigint, device: bigint, n: number, position: number, isDead: boolean): string =>
+  `${clock >> 16n}+${clock & 65_535n} ${device.toString(16)} ${n} @${position}${isDead ? ' dead' : ''}`;
 const sha = (bytes: Uint8Array): string => `${bytes.length} ${crc32c(bytes)}`;
-const nameOf = ({ bytes, size, checksum }: Content): string => (bytes === undefined ? `${size} ${(checksum - 1) % 2 ** 32}` : sha(bytes));
+const nameOf = ({ bytes, size, checksum }: Content): string =>
+  bytes === undefined ? `${size} ${(checksum - 1) % 2 ** 32}` : sha(bytes);
 const nameOfStored = (value: string): string => sha(Buffer.from(value, 'base64'));
 /** Keys and names of the values that a record sets. */
-const setsOf = ({ transactions }: Oracle['accepted'][number]): (readonly [key: string, name: string])[] => transactions.flatMap(({ operations }) => operations.flatMap(({ kind, key, content }) => (kind === 'set' ? [[key, nameOf(content as Content)] as const] : [])));
+const setsOf = ({ transactions }: Oracle['accepted'][number]): (readonly [key: string, name: string])[] =>
+  transactions.flatMap(({ operations }) =>
+    operations.flatMap(({ kind, key, content }) =>
+      kind === 'set' ? [[key, nameOf(content as Content)] as const] : [],
+    ),
+  );
 const text = (key: string): string => String(keyCodecs.any.decode(Buffer.from(key, 'hex')));
-const show = (bytes: Uint8Array | undefined): string => (bytes === undefined ? 'a large value' : bytes.length > 100 ? `${bytes.length} bytes` : JSON.stringify(valueCodecs.structured().decode(bytes)));
+const show = (bytes: Uint8Array | undefined): string =>
+  bytes === undefined
+    ? 'a large value'
+    : bytes.length > 100
+      ? `${bytes.length} bytes`
+      : JSON.stringify(valueCodecs.structured().decode(bytes));
 
 const { env } = process;
 const RUNS = Number(env['REPLICATION_RUNS'] ?? 20);
@@ -744,7 +1064,10 @@ async function play(profile: Profile, seed: number, steps: readonly Step[]): Pro
   // The ids of devices, too, are the seed's.
   const random = chance(~seed);
   crypto.getRandomValues = <T extends ArrayBufferView | null>(array: T): T => {
-    if (array !== null) new Uint8Array(array.buffer, array.byteOffset, array.byteLength).forEach((_, at, bytes) => void (bytes[at] = Math.floor(random() * 256)));
+    if (array !== null)
+      new Uint8Array(array.buffer, array.byteOffset, array.byteLength).forEach(
+        (_, at, bytes) => void (bytes[at] = Math.floor(random() * 256)),
+      );
     return array;
   };
   try {
@@ -765,9 +1088,12 @@ async function shrink(profile: Profile, seed: number, steps: readonly Step[]): P
   let left = steps;
   for (let size = left.length, isOver = false; !isOver; size = Math.max(1, Math.floor(size / 2))) {
     isOver = size === 1;
-    for (let at = 0; at < left.length;) {
+    for (let at = 0; at < left.length; ) {
       const fewer = [...left.slice(0, at), ...left.slice(at + size)];
-      const isEnough = await play(profile, seed, fewer).then(() => false, () => true);
+      const isEnough = await play(profile, seed, fewer).then(
+        () => false,
+        () => true,
+      );
       if (isEnough) [left, isOver] = [fewer, false];
       else at += size;
     }
@@ -777,25 +1103,56 @@ async function shrink(profile: Profile, seed: number, steps: readonly Step[]): P
 }
 
 for (const profile of PROFILES) {
-  const type = fc.oneof(...Object.entries(profile.steps).map(([name, weight]) => ({ weight, arbitrary: fc.constant(name) })));
-  const step: fc.Arbitrary<Step> = fc.noBias(fc.record({ type, device: fc.nat({ max: MAX_DEVICES - 1 }), key: fc.nat({ max: 5 }), other: fc.nat({ max: 5 }), amount: fc.nat({ max: 99 }) }));
+  const type = fc.oneof(
+    ...Object.entries(profile.steps).map(([name, weight]) => ({ weight, arbitrary: fc.constant(name) })),
+  );
+  const step: fc.Arbitrary<Step> = fc.noBias(
+    fc.record({
+      type,
+      device: fc.nat({ max: MAX_DEVICES - 1 }),
+      key: fc.nat({ max: 5 }),
+      other: fc.nat({ max: 5 }),
+      amount: fc.nat({ max: 99 }),
+    }),
+  );
   test(`devices have what the log says: ${profile.name}`, async () => {
     /** In how many histories a subject occurred. */
     const covered = new Map<string, number>();
     const totals = new Map<string, number>();
     let runs = 0;
-    const result = await fc.check(fc.asyncProperty(fc.nat(), fc.array(step, { minLength: 30, maxLength: profile.maxSteps ?? 90, size: 'max' }), async (seed, steps) => {
-      const counts = await play(profile, seed, steps);
-      runs++;
-      for (const [subject, count] of counts) {
-        covered.set(subject, (covered.get(subject) ?? 0) + Number(count > 0));
-        totals.set(subject, (totals.get(subject) ?? 0) + count);
-      }
-    }), { numRuns: Math.ceil(RUNS / (profile.isSlow === true ? SLOW : 1)), includeErrorInReport: true, endOnFailure: true, ...(env['REPLICATION_SEED'] && { seed: Number(env['REPLICATION_SEED']) }), ...(env['REPLICATION_PATH'] && { path: env['REPLICATION_PATH'] }) });
-    if (result.counterexample !== null && env['REPLICATION_SHRINK'] !== undefined) await shrink(profile, ...result.counterexample);
+    const result = await fc.check(
+      fc.asyncProperty(
+        fc.nat(),
+        fc.array(step, { minLength: 30, maxLength: profile.maxSteps ?? 90, size: 'max' }),
+        async (seed, steps) => {
+          const counts = await play(profile, seed, steps);
+          runs++;
+          for (const [subject, count] of counts) {
+            covered.set(subject, (covered.get(subject) ?? 0) + Number(count > 0));
+            totals.set(subject, (totals.get(subject) ?? 0) + count);
+          }
+        },
+      ),
+      {
+        numRuns: Math.ceil(RUNS / (profile.isSlow === true ? SLOW : 1)),
+        includeErrorInReport: true,
+        endOnFailure: true,
+        ...(env['REPLICATION_SEED'] && { seed: Number(env['REPLICATION_SEED']) }),
+        ...(env['REPLICATION_PATH'] && { path: env['REPLICATION_PATH'] }),
+      },
+    );
+    if (result.counterexample !== null && env['REPLICATION_SHRINK'] !== undefined)
+      await shrink(profile, ...result.counterexample);
     assert.ok(!result.failed, fc.defaultReportMessage(result) ?? '');
-    if (env['REPLICATION_COUNTS'] !== undefined) process.stderr.write(`${profile.name}: ${runs} histories; ${[...totals].map(([subject, count]) => `${subject} ${count} in ${covered.get(subject) ?? 0}`).join(', ')}\n`);
+    if (env['REPLICATION_COUNTS'] !== undefined)
+      process.stderr.write(
+        `${profile.name}: ${runs} histories; ${[...totals].map(([subject, count]) => `${subject} ${count} in ${covered.get(subject) ?? 0}`).join(', ')}\n`,
+      );
     if (runs < MIN_RUNS) return;
-    for (const [subject, percent] of Object.entries(profile.subjects)) assert.ok((covered.get(subject) ?? 0) >= runs * percent / 200, `${subject}: rare, in ${covered.get(subject) ?? 0} of ${runs} histories`);
+    for (const [subject, percent] of Object.entries(profile.subjects))
+      assert.ok(
+        (covered.get(subject) ?? 0) >= (runs * percent) / 200,
+        `${subject}: rare, in ${covered.get(subject) ?? 0} of ${runs} histories`,
+      );
   });
 }

@@ -47,7 +47,7 @@ function countAttempts({ replica }: Device, store: CountedStore): () => number {
   let attempts = 0;
   tables.change = async (...given) => {
     attempts++;
-    const result = await change(...given as Parameters<typeof change>);
+    const result = await change(...(given as Parameters<typeof change>));
     store.waiting = 0;
     return result as never;
   };
@@ -80,7 +80,7 @@ test('a device that catches up fetches each value once, some at a time, and appl
   assert.ok(store.most * SIZE <= MAX_BYTES, `${store.most} values in memory`);
   assert.ok(store.mostParallel > 1 && store.mostParallel <= MAX_PARALLEL, `${store.mostParallel} at a time`);
   // One attempt finds that values are missing, one applies.
-  const parts = Math.ceil(128 * SIZE / (MAX_BYTES - SIZE));
+  const parts = Math.ceil((128 * SIZE) / (MAX_BYTES - SIZE));
   assert.ok(attempts() <= 2 * (parts + 1) + 4, `${attempts()} attempts`);
   await stopAll([a, b]);
 });
@@ -109,9 +109,16 @@ test('values of a transaction in several records, of a copy and of other collect
   const [server, store] = [new MemoryServer(), new CountedStore()];
   const a = await Device.start(server, { snapshots: store, collections: { notes: {}, others: {} } });
   await write(a, 0, 3);
-  const noise = (seed: number): Uint8Array => Uint8Array.from({ length: 100_000 }, (_, at) => Math.imul(at + seed, 2_654_435_761) >>> 24);
+  const noise = (seed: number): Uint8Array =>
+    Uint8Array.from({ length: 100_000 }, (_, at) => Math.imul(at + seed, 2_654_435_761) >>> 24);
   for (let round = 0; round < 3; round++) {
-    await a.db.collection('notes').setMany([...Array.from({ length: 12 }, (_, at) => [`part ${round} ${at}`, noise(round * 100 + at)] as const), [`large ${round}`, value(100 + round)], [`twin ${round}`, value(100 + round)]]);
+    await a.db
+      .collection('notes')
+      .setMany([
+        ...Array.from({ length: 12 }, (_, at) => [`part ${round} ${at}`, noise(round * 100 + at)] as const),
+        [`large ${round}`, value(100 + round)],
+        [`twin ${round}`, value(100 + round)],
+      ]);
     await a.db.collection('others').set(round, value(200 + round));
     await write(a, 10 + round, 1);
   }
@@ -124,7 +131,10 @@ test('values of a transaction in several records, of a copy and of other collect
   store.gets.clear();
   const b = await Device.start(server, { snapshots: store });
   await b.exchange();
-  assert.deepEqual(await b.db.collection('notes').entries().toArray(), await a.db.collection('notes').entries().toArray());
+  assert.deepEqual(
+    await b.db.collection('notes').entries().toArray(),
+    await a.db.collection('notes').entries().toArray(),
+  );
   // Also of the collection that it does not know: it keeps what the log has.
   assert.equal(store.gets.size, 3 + 3 + 3 + 3 + 4);
   for (const [key, times] of store.gets) assert.equal(times, 1, key);
@@ -159,13 +169,16 @@ for (const what of ['lost', 'damaged']) {
     await write(a, 1, 1);
     await a.db.collection('notes').set('behind', 'it');
     await a.exchange();
-    const bytes = await collect(await store.get(key) as ReadableStream<Uint8Array>);
+    const bytes = await collect((await store.get(key)) as ReadableStream<Uint8Array>);
     await store.delete(key);
     if (what === 'damaged') await store.put(key, toStream(bytes.slice(1)));
     let b = await Device.start(server, { snapshots: store });
     await b.exchange();
     assert.deepEqual(await b.db.collection('notes').keys().toArray(), [1, 'behind']);
-    assert.deepEqual(b.alarms.map(({ code }) => code), ['KV_NOT_FOUND']);
+    assert.deepEqual(
+      b.alarms.map(({ code }) => code),
+      ['KV_NOT_FOUND'],
+    );
     assert.match((b.alarms[0] as Error).message, new RegExp(key));
     assert.equal((await b.replica.tables.aside.entries().toArray()).length, 1);
     await b.db.collection('notes').set('mine', 'is sent');
@@ -237,7 +250,10 @@ test('an own large value that comes back is kept where the entry may be somethin
   while (await device.replica.drain());
   while (await device.replica.pull());
   const rows = await device.replica.tables.byName.get('notes')!.rows.values().toArray();
-  assert.deepEqual(rows.map((row) => (decodeRow(row).base?.kept?.length ?? 0) > SIZE), [true, true]);
+  assert.deepEqual(
+    rows.map((row) => (decodeRow(row).base?.kept?.length ?? 0) > SIZE),
+    [true, true],
+  );
   assert.ok(decodeRow(rows[0] as Uint8Array).base!.stamp.expiresAt > 0);
   await stopAll([device]);
 });
@@ -245,7 +261,10 @@ test('an own large value that comes back is kept where the entry may be somethin
 test('devices that write the same large value send both', async () => {
   const server = new MemoryServer();
   const snapshots = new MemorySnapshotStore();
-  const devices = [await Device.start(server, { snapshots, isInMemory: true }), await Device.start(server, { snapshots, isInMemory: true })] as const;
+  const devices = [
+    await Device.start(server, { snapshots, isInMemory: true }),
+    await Device.start(server, { snapshots, isInMemory: true }),
+  ] as const;
   for (const [at, { db }] of devices.entries()) await db.collection('notes').set(`of ${at}`, value(7));
   await converge(devices);
   await equal(devices);

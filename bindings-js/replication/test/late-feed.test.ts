@@ -34,7 +34,10 @@ async function withLateFeed(isFed: boolean, scene: (scene: Scene) => Promise<voi
 for (const isFed of [true, false]) {
   const feed = isFed ? 'a feed' : 'a feed in memory';
 
-  for (const [title, left] of [[`of which ${feed} tells late`, Infinity], [`that ${feed} loses behind one that it has told`, 1]] as const) {
+  for (const [title, left] of [
+    [`of which ${feed} tells late`, Infinity],
+    [`that ${feed} loses behind one that it has told`, 1],
+  ] as const) {
     test(`a rereading does not undo commits ${title}, whenever they are made`, async () => {
       for (let [at, isOver] = [0, false]; !isOver; at++) {
         await withLateFeed(isFed, async ({ device, other, slow }) => {
@@ -53,7 +56,11 @@ for (const isFed of [true, false]) {
           await converge([device, other]);
           for (const { db } of isOver ? [] : [device, other]) {
             const notes = db.collection('notes');
-            assert.deepEqual(await Promise.all(['k', 'l', 'm'].map((key) => notes.get(key))), [undefined, 2, undefined], `before transaction ${at}`);
+            assert.deepEqual(
+              await Promise.all(['k', 'l', 'm'].map((key) => notes.get(key))),
+              [undefined, 2, undefined],
+              `before transaction ${at}`,
+            );
           }
         });
         if (isOver) assert.ok(at > 4, `${at} transactions`);
@@ -61,25 +68,36 @@ for (const isFed of [true, false]) {
     });
   }
 
-  test(`a strict transaction has not read a write past replication of which ${feed} tells late`, () => withLateFeed(isFed, async ({ device, slow }) => {
-    const { replica } = device;
-    await device.exchange();
-    const settle = replica.settle.bind(replica);
-    let isFirst = true;
-    replica.settle = async (...args) => {
-      await settle(...args);
-      if (isFirst) await slow.db.collection('accounts').set('a', 'past replication');
-      isFirst = false;
-    };
-    const reads: unknown[] = [];
-    await runStrict(replica, async (tx) => {
-      const accounts = tx.collection<string, string>('accounts');
-      reads.push(await accounts.get('a'));
-      await accounts.set('b', String(reads.at(-1)));
-    }, {});
-    assert.deepEqual([reads, await slow.db.collection('accounts').get('b')], [['past replication', undefined], 'undefined']);
-    assert.deepEqual(device.alarms.map(({ code }) => code), ['KV_REPLICATION_MODE']);
-  }));
+  test(`a strict transaction has not read a write past replication of which ${feed} tells late`, () =>
+    withLateFeed(isFed, async ({ device, slow }) => {
+      const { replica } = device;
+      await device.exchange();
+      const settle = replica.settle.bind(replica);
+      let isFirst = true;
+      replica.settle = async (...args) => {
+        await settle(...args);
+        if (isFirst) await slow.db.collection('accounts').set('a', 'past replication');
+        isFirst = false;
+      };
+      const reads: unknown[] = [];
+      await runStrict(
+        replica,
+        async (tx) => {
+          const accounts = tx.collection<string, string>('accounts');
+          reads.push(await accounts.get('a'));
+          await accounts.set('b', String(reads.at(-1)));
+        },
+        {},
+      );
+      assert.deepEqual(
+        [reads, await slow.db.collection('accounts').get('b')],
+        [['past replication', undefined], 'undefined'],
+      );
+      assert.deepEqual(
+        device.alarms.map(({ code }) => code),
+        ['KV_REPLICATION_MODE'],
+      );
+    }));
 }
 
 test('what a comparison has found is sent once, although it was interrupted and the feed has it after all', async () => {
@@ -93,26 +111,29 @@ test('what a comparison has found is sent once, although it was interrupted and 
   await notes.set('k', 1);
   await notes.set('l', 1);
   slow.onTransaction = async () => {
-    if (await device.replica.pending() > 0) throw new Error('the process dies');
+    if ((await device.replica.pending()) > 0) throw new Error('the process dies');
   };
   await assert.rejects(async () => {
     for (;;) await device.replica.drain();
   }, /the process dies/);
   const again = await device.restart(server, {});
   await again.exchange();
-  const sets = new Oracle(server.records).accepted.flatMap(({ transactions }) => transactions.flatMap(({ operations }) => operations.map(({ kind }) => kind)));
+  const sets = new Oracle(server.records).accepted.flatMap(({ transactions }) =>
+    transactions.flatMap(({ operations }) => operations.map(({ kind }) => kind)),
+  );
   assert.deepEqual(sets, ['set', 'set']);
   await again.stop();
 });
 
 for (const isFed of [true, false]) {
-  test(`a flush waits for what ${isFed ? 'a feed' : 'a feed in memory'} has lost behind a commit that it has told`, () => withLateFeed(isFed, async ({ device, other, slow }) => {
-    await device.exchange();
-    const notes = slow.db.collection('notes');
-    slow.left = 1;
-    for (const key of ['first', 'second', 'third']) await notes.set(key, 1);
-    await device.exchange();
-    await other.exchange();
-    for (const key of ['first', 'second', 'third']) assert.equal(await other.db.collection('notes').get(key), 1, key);
-  }));
+  test(`a flush waits for what ${isFed ? 'a feed' : 'a feed in memory'} has lost behind a commit that it has told`, () =>
+    withLateFeed(isFed, async ({ device, other, slow }) => {
+      await device.exchange();
+      const notes = slow.db.collection('notes');
+      slow.left = 1;
+      for (const key of ['first', 'second', 'third']) await notes.set(key, 1);
+      await device.exchange();
+      await other.exchange();
+      for (const key of ['first', 'second', 'third']) assert.equal(await other.db.collection('notes').get(key), 1, key);
+    }));
 }

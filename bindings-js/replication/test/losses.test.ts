@@ -135,7 +135,11 @@ test('a part that came back is not lost because the next one was not sent yet', 
   const a = await Device.start(new MemoryServer(), { isInMemory: true });
   await a.exchange();
   await a.db.transaction(async (tx) => {
-    for (let key = 0; key < 20; key++) await tx.collection(notes(a)).set(`k${key}`, Array.from({ length: 30_000 }, () => Math.random()));
+    for (let key = 0; key < 20; key++)
+      await tx.collection(notes(a)).set(
+        `k${key}`,
+        Array.from({ length: 30_000 }, () => Math.random()),
+      );
   });
   while (await a.replica.drain());
   const before = await a.replica.tables.outbox.keys().toArray();
@@ -158,7 +162,7 @@ test('a commit from before a loss that was captured after it has no base of the 
   a.replica.reconnect();
   while (await a.replica.pull());
   while (await a.replica.drain());
-  const [, bytes] = await a.replica.tables.outbox.first() ?? [0, new Uint8Array(0)];
+  const [, bytes] = (await a.replica.tables.outbox.first()) ?? [0, new Uint8Array(0)];
   const { flags, body } = decodeOutbox(bytes);
   assert.ok((flags & UNBASED) !== 0 || decodeBody(body).transactions.every(({ base }) => base === 0));
 });
@@ -197,11 +201,20 @@ test('a strict transaction that the log lost and another device put back does no
       return position;
     }
   }
-  const [a, b] = [await Device.start(server, { ...options, log: new Log(server) }), await Device.start(server, options)];
+  const [a, b] = [
+    await Device.start(server, { ...options, log: new Log(server) }),
+    await Device.start(server, options),
+  ];
   await runStrict(b.replica, (tx) => tx.collection<string, number>('accounts').set('x', 1), {});
   await a.exchange();
   const sent = {};
-  const add = () => runStrict(a.replica, (tx) => tx.collection<string, number>('accounts').update('x', (old = 0) => old + 10), {}, sent);
+  const add = () =>
+    runStrict(
+      a.replica,
+      (tx) => tx.collection<string, number>('accounts').update('x', (old = 0) => old + 10),
+      {},
+      sent,
+    );
   isReplyLost = true;
   await assert.rejects(add());
   isReplyLost = false;
@@ -218,8 +231,14 @@ test('two entries that a loss gave one key of a unique index are both there, and
   const server = new MemoryServer();
   const indexes = { byEmail: { key: ({ email }: { readonly email: string }) => email, unique: true } } as const;
   const options = { collections: { users: { mode: 'strict', indexes } } } as unknown as DeviceOptions;
-  const users = ({ db }: Device) => db.collection<string, { readonly email: string }, { byEmail: string }>('users', { indexes });
-  const claim = (device: Device, key: string, email: string): Promise<void> => runStrict(device.replica, (tx) => tx.collection(users(device) as never).set(key as never, { email } as never), {}).then(() => undefined);
+  const users = ({ db }: Device) =>
+    db.collection<string, { readonly email: string }, { byEmail: string }>('users', { indexes });
+  const claim = (device: Device, key: string, email: string): Promise<void> =>
+    runStrict(
+      device.replica,
+      (tx) => tx.collection(users(device) as never).set(key as never, { email } as never),
+      {},
+    ).then(() => undefined);
   const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
   await claim(a, 'zero', 'zero@x');
   await converge([a, b]);
@@ -228,18 +247,23 @@ test('two entries that a loss gave one key of a unique index are both there, and
   server.loseHistory(kept);
   b.replica.reconnect();
   await claim(b, 'eve', 'ada@x');
-  await claim(b, 'eve\'s', 'other@x');
+  await claim(b, "eve's", 'other@x');
   await reconnect([a, b]);
   const later = await Device.start(server, options);
   await converge([a, b, later]);
   await claim(later, 'bob', 'bob@x');
   await converge([a, b, later]);
   for (const device of [a, b, later]) {
-    assert.deepEqual(await users(device).keys().toArray(), ['ada', 'bob', 'eve', 'eve\'s', 'zero']);
+    assert.deepEqual(await users(device).keys().toArray(), ['ada', 'bob', 'eve', "eve's", 'zero']);
     const inIndex = await users(device).index('byEmail').keys().toArray();
     assert.equal(inIndex.length, 4);
     assert.equal(await users(device).index('byEmail').count({ eq: 'ada@x' }), 1);
-    assert.ok(device.alarms.some(({ code, message }) => code === 'KV_UNIQUE' && message.includes('"ada@x"') && message.includes('"byEmail"')), 'the entry is named');
+    assert.ok(
+      device.alarms.some(
+        ({ code, message }) => code === 'KV_UNIQUE' && message.includes('"ada@x"') && message.includes('"byEmail"'),
+      ),
+      'the entry is named',
+    );
     assert.deepEqual((await device.db.verify()).problems, []);
   }
   await assert.rejects(claim(a, 'ada', 'bob@x'), { code: 'KV_UNIQUE' });
@@ -362,7 +386,11 @@ test('a snapshot does not confirm a transaction whose first parts were forgotten
   const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
   await converge([a, b]);
   await a.db.transaction(async (tx) => {
-    for (let key = 0; key < 20; key++) await tx.collection(notes(a)).set(`k${key}`, Array.from({ length: 10_000 }, () => Math.random()));
+    for (let key = 0; key < 20; key++)
+      await tx.collection(notes(a)).set(
+        `k${key}`,
+        Array.from({ length: 10_000 }, () => Math.random()),
+      );
   });
   while (await a.replica.drain());
   await a.replica.publish();
@@ -462,7 +490,7 @@ test('what is put back keeps its expiry', async () => {
   const a = await Device.start(server);
   await notes(a).set('k', 'for an hour', { expireIn: 3_600_000 });
   await a.exchange();
-  const { expiresAt } = await notes(a).getEntry('k') ?? {};
+  const { expiresAt } = (await notes(a).getEntry('k')) ?? {};
   server.loseHistory(0);
   await reconnect([a]);
   const fresh = await Device.start(server);
@@ -497,7 +525,9 @@ test('what the log still has is not put back, and a device that puts something b
   await reconnect([b]);
   const { header, body } = decodeRecord(server.records[2]!.record);
   assert.equal(header.flags & REPAIR, REPAIR);
-  const keys = decodeBody(body).transactions.flatMap(({ ops }) => ops.map((op) => op.type !== 'clear' && keyCodecs.any.decode(op.key)));
+  const keys = decodeBody(body).transactions.flatMap(({ ops }) =>
+    ops.map((op) => op.type !== 'clear' && keyCodecs.any.decode(op.key)),
+  );
   assert.deepEqual(keys, ['m']);
   assert.notEqual((await b.replica.state()).device, device);
   // Both go on.
@@ -523,7 +553,7 @@ test('what a snapshot has and the log has lost is put back by a device that neve
   assert.deepEqual(await notes(fresh).keys().toArray(), ['k', 'l']);
 });
 
-test('a strict record that was on its way when the history was lost is nobody\'s to wait for', async () => {
+test("a strict record that was on its way when the history was lost is nobody's to wait for", async () => {
   const server = new MemoryServer();
   let isDown = false;
   class Log extends MemoryLog {
@@ -532,7 +562,10 @@ test('a strict record that was on its way when the history was lost is nobody\'s
       return super.append(...args);
     }
   }
-  const a = await Device.start(server, { collections: { notes: {}, accounts: { mode: 'strict' } }, log: new Log(server) });
+  const a = await Device.start(server, {
+    collections: { notes: {}, accounts: { mode: 'strict' } },
+    log: new Log(server),
+  });
   await notes(a).set('k', 1);
   await a.exchange();
   isDown = true;
@@ -557,18 +590,40 @@ test('a record that came into the log under an earlier id is not sent again', as
   await notes(a).set('k', 1);
   await send(a);
   // The log has another record in the place of the first one, and the second one is still there.
-  const body = encodeBody({ n: 1, declared: new Map([['notes', a.replica.tables.byName.get('notes')!.declaration]]), transactions: [{ base: 0, hlc: 1n << 40n, ops: [{ type: 'delete', collection: 'notes', key: keyCodecs.any.encode('y').slice() }] }] });
-  (server.records as unknown as { record: Uint8Array }[])[0]!.record = encodeRecord({ flags: 0, device: 9n, seq: 1, back: 1 }, body);
+  const body = encodeBody({
+    n: 1,
+    declared: new Map([['notes', a.replica.tables.byName.get('notes')!.declaration]]),
+    transactions: [
+      {
+        base: 0,
+        hlc: 1n << 40n,
+        ops: [{ type: 'delete', collection: 'notes', key: keyCodecs.any.encode('y').slice() }],
+      },
+    ],
+  });
+  (server.records as unknown as { record: Uint8Array }[])[0]!.record = encodeRecord(
+    { flags: 0, device: 9n, seq: 1, back: 1 },
+    body,
+  );
   await reconnect([a]);
   assert.equal((await a.replica.state()).formers.length, 1);
-  const written = server.records.map(({ record }) => decodeRecord(record)).filter(({ header }) => (header.flags & REPAIR) === 0)
-    .flatMap(({ body }) => decodeBody(body).transactions.flatMap(({ ops }) => ops.map((op) => op.type !== 'clear' && keyCodecs.any.decode(op.key))));
+  const written = server.records
+    .map(({ record }) => decodeRecord(record))
+    .filter(({ header }) => (header.flags & REPAIR) === 0)
+    .flatMap(({ body }) =>
+      decodeBody(body).transactions.flatMap(({ ops }) =>
+        ops.map((op) => op.type !== 'clear' && keyCodecs.any.decode(op.key)),
+      ),
+    );
   assert.deepEqual(written, ['y', 'k']);
 });
 
 test('conflicts are kept until they are removed, those of later records, too', async () => {
   const server = new MemoryServer();
-  const [a, b] = [await Device.start(server, { keepsConflicts: true }), await Device.start(server, { clock: () => Date.now() + 5000 })];
+  const [a, b] = [
+    await Device.start(server, { keepsConflicts: true }),
+    await Device.start(server, { clock: () => Date.now() + 5000 }),
+  ];
   for (const key of ['k', 'l']) {
     await notes(a).set(key, 'mine');
     await a.exchange();
@@ -618,7 +673,10 @@ for (const how of ['delete', 'clear'] as const) {
     if (how === 'delete') await accounts(a).delete('k');
     else await accounts(a).clear();
     await converge([a, b]);
-    assert.deepEqual(a.alarms.map(({ code }) => code), ['KV_REPLICATION_MODE']);
+    assert.deepEqual(
+      a.alarms.map(({ code }) => code),
+      ['KV_REPLICATION_MODE'],
+    );
     for (const device of [a, b]) assert.equal(await accounts(device).get('k'), 1);
     await Promise.all([a, b].map((device) => device.stop()));
   });

@@ -9,7 +9,11 @@ import { Device, converge } from './device.ts';
 import type { DeviceOptions } from './device.ts';
 import { cutOff, stopAll } from './helpers.ts';
 
-async function withDevices(count: number, use: (devices: Device[], server: MemoryServer) => Promise<void>, options: DeviceOptions = {}): Promise<void> {
+async function withDevices(
+  count: number,
+  use: (devices: Device[], server: MemoryServer) => Promise<void>,
+  options: DeviceOptions = {},
+): Promise<void> {
   const server = new MemoryServer();
   const devices = await Promise.all(Array.from({ length: count }, () => Device.start(server, options)));
   try {
@@ -28,11 +32,17 @@ test('what one device writes arrives at the others', async () => {
   await withDevices(2, async ([a, b]) => {
     const notes = a!.db.collection('notes');
     await notes.set('one', { text: 'eins' });
-    await notes.setMany([['two', 2], ['three', 3]]);
+    await notes.setMany([
+      ['two', 2],
+      ['three', 3],
+    ]);
     await notes.delete('two');
     await a!.exchange();
     await b!.exchange();
-    assert.deepEqual(await b!.db.collection('notes').entries().toArray(), [['one', { text: 'eins' }], ['three', 3]]);
+    assert.deepEqual(await b!.db.collection('notes').entries().toArray(), [
+      ['one', { text: 'eins' }],
+      ['three', 3],
+    ]);
     assert.deepEqual(await b!.db.collections(), ['notes']);
     await b!.db.collection('notes').set('one', 'changed');
     await b!.db.collection('notes').delete('three');
@@ -44,24 +54,28 @@ test('what one device writes arrives at the others', async () => {
 
 test('the later of two concurrent writes wins everywhere, and the loser learns of it', async () => {
   let now = 1_000_000;
-  await withDevices(3, async (devices) => {
-    const [a, b] = devices as [Device, Device, Device];
-    await a.db.collection('notes').set('k', 'first');
-    now += 10;
-    while (await a.replica.drain());
-    await b.db.collection('notes').set('k', 'second');
-    now += 10;
-    while (await b.replica.drain());
-    await converge([b, a, ...devices]);
-    await equal(devices);
-    assert.equal(await a.db.collection('notes').get('k'), 'second');
-    assert.equal(a.conflicts.length, 1);
-    const [conflict] = a.conflicts;
-    assert.ok(conflict?.mine && conflict.theirs);
-    assert.equal(new TextDecoder().decode(conflict.mine.value.slice(1)), 'first');
-    assert.equal(new TextDecoder().decode(conflict.theirs.value.slice(1)), 'second');
-    assert.deepEqual(b.conflicts, []);
-  }, { clock: () => now });
+  await withDevices(
+    3,
+    async (devices) => {
+      const [a, b] = devices as [Device, Device, Device];
+      await a.db.collection('notes').set('k', 'first');
+      now += 10;
+      while (await a.replica.drain());
+      await b.db.collection('notes').set('k', 'second');
+      now += 10;
+      while (await b.replica.drain());
+      await converge([b, a, ...devices]);
+      await equal(devices);
+      assert.equal(await a.db.collection('notes').get('k'), 'second');
+      assert.equal(a.conflicts.length, 1);
+      const [conflict] = a.conflicts;
+      assert.ok(conflict?.mine && conflict.theirs);
+      assert.equal(new TextDecoder().decode(conflict.mine.value.slice(1)), 'first');
+      assert.equal(new TextDecoder().decode(conflict.theirs.value.slice(1)), 'second');
+      assert.deepEqual(b.conflicts, []);
+    },
+    { clock: () => now },
+  );
 });
 
 test('a local write that nobody has read yet is not overwritten', async () => {
@@ -80,23 +94,27 @@ test('a local write that nobody has read yet is not overwritten', async () => {
 
 test('an entry that was written again stays while the record before it comes back and loses', async () => {
   let now = 1_000_000;
-  await withDevices(2, async ([a, b]) => {
-    await a!.db.collection('notes').set('k', 'one');
-    while (await a!.replica.drain());
-    now += 1000;
-    await b!.db.collection('notes').set('k', 'theirs');
-    await b!.exchange();
-    await a!.replica.pull();
-    await a!.replica.pull();
-    await a!.replica.publish();
-    await a!.db.collection('notes').set('k', 'two');
-    while (await a!.replica.pull());
-    assert.equal(await a!.db.collection('notes').get('k'), 'two');
-    now += 1000;
-    await converge([a!, b!]);
-    await equal([a!, b!]);
-    assert.equal(await b!.db.collection('notes').get('k'), 'two');
-  }, { clock: () => now });
+  await withDevices(
+    2,
+    async ([a, b]) => {
+      await a!.db.collection('notes').set('k', 'one');
+      while (await a!.replica.drain());
+      now += 1000;
+      await b!.db.collection('notes').set('k', 'theirs');
+      await b!.exchange();
+      await a!.replica.pull();
+      await a!.replica.pull();
+      await a!.replica.publish();
+      await a!.db.collection('notes').set('k', 'two');
+      while (await a!.replica.pull());
+      assert.equal(await a!.db.collection('notes').get('k'), 'two');
+      now += 1000;
+      await converge([a!, b!]);
+      await equal([a!, b!]);
+      assert.equal(await b!.db.collection('notes').get('k'), 'two');
+    },
+    { clock: () => now },
+  );
 });
 
 test('a record that is delivered again later has no effect', async () => {
@@ -135,7 +153,11 @@ test('a delete that nobody has read yet stays a delete', async () => {
 test('a clear removes what was there, and leaves what comes later', async () => {
   await withDevices(2, async ([a, b]) => {
     const notes = a!.db.collection<string, number>('notes');
-    await notes.setMany([['a', 1], ['b', 2], ['c', 3]]);
+    await notes.setMany([
+      ['a', 1],
+      ['b', 2],
+      ['c', 3],
+    ]);
     await converge([a!, b!]);
     await notes.clear({ gte: 'b' });
     await notes.set('c', 4);
@@ -160,7 +182,11 @@ test('entries from before replication was started are sent, and so are those tha
   const disk = first.disk.copy();
   await first.stop();
   const { open } = await import('mangrove-kv');
-  const alone = await open('device', { storage: disk, feed: { retainCommits: 2 }, advanced: { unitBytes: 512, nodeBytes: 2048 } });
+  const alone = await open('device', {
+    storage: disk,
+    feed: { retainCommits: 2 },
+    advanced: { unitBytes: 512, nodeBytes: 2048 },
+  });
   for (let index = 0; index < 20; index++) await alone.collection('notes').set(`late ${index}`, index);
   await alone.collection('notes').delete('early');
   await alone.collection('notes').delete('late 3');
@@ -202,15 +228,32 @@ test('entries keep their expiry, and the removal of an expired one is no delete'
 
 test('indexes follow on each device', async () => {
   const indexes = { byAuthor: { key: (note: { author: string }) => note.author } };
-  await withDevices(2, async ([a, b]) => {
-    await a!.db.collection<string, { author: string }>('notes', { indexes }).set('k', { author: 'ada' });
-    await converge([a!, b!]);
-    const notes = b!.db.collection<string, { author: string }>('notes', { indexes });
-    assert.deepEqual(await notes.index('byAuthor').keys({ eq: 'ada' } as never).toArray(), ['k']);
-    await b!.db.collection<string, { author: string }>('notes', { indexes }).set('k', { author: 'eve' });
-    await converge([a!, b!]);
-    assert.deepEqual(await a!.db.collection<string, { author: string }>('notes', { indexes }).index('byAuthor').keys({ eq: 'eve' } as never).toArray(), ['k']);
-  }, { collections: { notes: { indexes: indexes as never } } });
+  await withDevices(
+    2,
+    async ([a, b]) => {
+      await a!.db.collection<string, { author: string }>('notes', { indexes }).set('k', { author: 'ada' });
+      await converge([a!, b!]);
+      const notes = b!.db.collection<string, { author: string }>('notes', { indexes });
+      assert.deepEqual(
+        await notes
+          .index('byAuthor')
+          .keys({ eq: 'ada' } as never)
+          .toArray(),
+        ['k'],
+      );
+      await b!.db.collection<string, { author: string }>('notes', { indexes }).set('k', { author: 'eve' });
+      await converge([a!, b!]);
+      assert.deepEqual(
+        await a!.db
+          .collection<string, { author: string }>('notes', { indexes })
+          .index('byAuthor')
+          .keys({ eq: 'eve' } as never)
+          .toArray(),
+        ['k'],
+      );
+    },
+    { collections: { notes: { indexes: indexes as never } } },
+  );
 });
 
 test('a renamed collection is compared as a whole', async () => {
@@ -221,7 +264,10 @@ test('a renamed collection is compared as a whole', async () => {
     await a!.db.renameCollection('drafts', 'notes');
     await a!.exchange();
     await b!.exchange();
-    assert.deepEqual(await b!.db.collection('notes').entries().toArray(), [['k', 1], ['l', 2]]);
+    assert.deepEqual(await b!.db.collection('notes').entries().toArray(), [
+      ['k', 1],
+      ['l', 2],
+    ]);
     await a!.db.renameCollection('notes', 'old');
     await converge([a!, b!]);
     assert.equal(await b!.db.collection('notes').size, 0);
@@ -264,32 +310,36 @@ for (const [name, remove] of REMOVALS) {
     test(`a key that was set and removed (${name}) stays removed where ${where} arrives before both are read`, async () => {
       let now = 1_000_000;
       const snapshots = new MemorySnapshotStore();
-      await withDevices(2, async (devices, server) => {
-        const [a, b] = devices as [Device, Device];
-        for (const device of devices) while (await device.replica.drain());
-        if (where === 'a record behind one of its own') {
-          await b.db.collection('notes').set('k', 'own');
+      await withDevices(
+        2,
+        async (devices, server) => {
+          const [a, b] = devices as [Device, Device];
+          for (const device of devices) while (await device.replica.drain());
+          if (where === 'a record behind one of its own') {
+            await b.db.collection('notes').set('k', 'own');
+            while (await b.replica.drain());
+            while (await b.replica.publish());
+          }
+          await a.db.collection('notes').set('k', 'theirs');
+          await a.exchange();
+          if (where === 'a snapshot') {
+            await cutOff(server, a);
+            await a.replica.compact();
+          }
+          now += 10;
+          // More than one record takes: set and removal are read in different commits.
+          await b.db.collection('notes').setMany([...MANY, ['k', 'mine']]);
+          await remove(b);
+          while (await b.replica.pull());
+          assert.equal(await b.db.collection('notes').get('k'), undefined, 'the application has removed it');
           while (await b.replica.drain());
-          while (await b.replica.publish());
-        }
-        await a.db.collection('notes').set('k', 'theirs');
-        await a.exchange();
-        if (where === 'a snapshot') {
-          await cutOff(server, a);
-          await a.replica.compact();
-        }
-        now += 10;
-        // More than one record takes: set and removal are read in different commits.
-        await b.db.collection('notes').setMany([...MANY, ['k', 'mine']]);
-        await remove(b);
-        while (await b.replica.pull());
-        assert.equal(await b.db.collection('notes').get('k'), undefined, 'the application has removed it');
-        while (await b.replica.drain());
-        assert.equal(await b.db.collection('notes').get('k'), undefined, 'nothing brings it back');
-        await converge(devices);
-        assert.equal(await b.db.collection('notes').get('k'), undefined);
-        await equal(devices);
-              }, { clock: () => now, snapshots });
+          assert.equal(await b.db.collection('notes').get('k'), undefined, 'nothing brings it back');
+          await converge(devices);
+          assert.equal(await b.db.collection('notes').get('k'), undefined);
+          await equal(devices);
+        },
+        { clock: () => now, snapshots },
+      );
     });
   }
 }
@@ -297,11 +347,35 @@ for (const [name, remove] of REMOVALS) {
 test('a repair whose stamp is years ahead counts as written now', async () => {
   let now = 1_700_000_000_000;
   const server = new MemoryServer({ serverTime: () => now });
-  const devices = [await Device.start(server, { clock: () => now }), await Device.start(server, { clock: () => now })] as const;
+  const devices = [
+    await Device.start(server, { clock: () => now }),
+    await Device.start(server, { clock: () => now }),
+  ] as const;
   const [a] = devices;
-  const forged = (h: bigint, seq: number): Uint8Array => encodeRecord({ flags: REPAIR, device: 7n, seq, back: 1 }, encodeBody({ n: seq, declared: new Map([['notes', '{"key":"any","value":"structured","mode":"merge"}']]), transactions: [{ base: 0, hlc: 0n, ops: [
-    { type: 'set', collection: 'notes', key: keyCodecs.any.encode('k').slice(), value: valueCodecs.structured().encode('forged').slice(), expiresAt: 0, stamp: { h, device: 7n, n: seq, isStrict: false } },
-  ] }] }));
+  const forged = (h: bigint, seq: number): Uint8Array =>
+    encodeRecord(
+      { flags: REPAIR, device: 7n, seq, back: 1 },
+      encodeBody({
+        n: seq,
+        declared: new Map([['notes', '{"key":"any","value":"structured","mode":"merge"}']]),
+        transactions: [
+          {
+            base: 0,
+            hlc: 0n,
+            ops: [
+              {
+                type: 'set',
+                collection: 'notes',
+                key: keyCodecs.any.encode('k').slice(),
+                value: valueCodecs.structured().encode('forged').slice(),
+                expiresAt: 0,
+                stamp: { h, device: 7n, n: seq, isStrict: false },
+              },
+            ],
+          },
+        ],
+      }),
+    );
   server.append(forged(toHlc(now + 50 * 365 * 86_400_000), 1), { idempotencyKey: '1' });
   server.append(forged(2n ** 64n - 1n, 2), { idempotencyKey: '2' });
   const offline = await Device.start(server, { clock: () => now });
@@ -319,9 +393,15 @@ test('a clear beside what arrives leaves or removes it on all devices alike', as
   for (const range of [undefined, { gte: 'b' }, { gte: 'k', lt: 'l' }]) {
     await withDevices(2, async ([a, b]) => {
       const [theirs, mine] = [a!.db.collection<string, string>('notes'), b!.db.collection<string, string>('notes')];
-      await theirs.setMany([['c', 'before'], ['k0', 'before']]);
+      await theirs.setMany([
+        ['c', 'before'],
+        ['k0', 'before'],
+      ]);
       await converge([a!, b!]);
-      await theirs.setMany([['k1', 'arrives'], ['k0', 'arrives']]);
+      await theirs.setMany([
+        ['k1', 'arrives'],
+        ['k0', 'arrives'],
+      ]);
       await a!.exchange();
       // The commit that applies it has its snapshot before the clear, and comes behind it.
       const { pace } = b!.replica.tables;
@@ -343,7 +423,11 @@ test('a clear beside what arrives leaves or removes it on all devices alike', as
 });
 
 test('a removal that had no effect has none after a restart either', async () => {
-  for (const remove of [(device: Device) => device.db.dropCollection('notes'), (device: Device) => device.db.collection('notes').clear(), (device: Device) => device.db.collection('notes').delete('k')]) {
+  for (const remove of [
+    (device: Device) => device.db.dropCollection('notes'),
+    (device: Device) => device.db.collection('notes').clear(),
+    (device: Device) => device.db.collection('notes').delete('k'),
+  ]) {
     const server = new MemoryServer();
     const [a, b] = [await Device.start(server), await Device.start(server)];
     await a.db.collection('other').set('x', 1);

@@ -15,7 +15,10 @@ import { MISTAKES } from './mistakes.mjs';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const SOURCES = fileURLToPath(new URL('../src/', import.meta.url));
-const ENV = { REPLICATION_RUNS: process.env.REPLICATION_RUNS ?? '40', REPLICATION_SEED: process.env.REPLICATION_SEED ?? '1' };
+const ENV = {
+  REPLICATION_RUNS: process.env.REPLICATION_RUNS ?? '40',
+  REPLICATION_SEED: process.env.REPLICATION_SEED ?? '1',
+};
 /** How much longer than without a mistake a run has to take to be one that hangs. */
 const [TIMES, AT_LEAST_MS] = [5, 20_000];
 /** Random ones, which `--explore` runs last. */
@@ -24,14 +27,23 @@ const LAST = ['compact', 'converge', 'histories'];
 const at = (path) => fileURLToPath(new URL(path, import.meta.url));
 /** The engine as it is built, replication from its sources. */
 const PACKAGE = {
-  'mangrove-kv': at('../../kv/dist/node.js'), 'mangrove-kv/internal': at('../../kv/dist/node-internal.js'),
-  '@mangrove-kv/replication': at('../src/index.ts'), '@mangrove-kv/replication/archive': at('../src/archive/index.ts'),
-  '@mangrove-kv/replication/internal': at('../src/internal.ts'), '@mangrove-kv/replication-s3': at('../../replication-s3/src/index.ts'),
+  'mangrove-kv': at('../../kv/dist/node.js'),
+  'mangrove-kv/internal': at('../../kv/dist/node-internal.js'),
+  '@mangrove-kv/replication': at('../src/index.ts'),
+  '@mangrove-kv/replication/archive': at('../src/archive/index.ts'),
+  '@mangrove-kv/replication/internal': at('../src/internal.ts'),
+  '@mangrove-kv/replication-s3': at('../../replication-s3/src/index.ts'),
 };
-const plugins = [{
-  name: 'package',
-  setup: ({ onResolve }) => onResolve({ filter: /^@?mangrove-kv/ }, ({ path }) => ({ path: PACKAGE[path], external: path.startsWith('mangrove-kv') })),
-}];
+const plugins = [
+  {
+    name: 'package',
+    setup: ({ onResolve }) =>
+      onResolve({ filter: /^@?mangrove-kv/ }, ({ path }) => ({
+        path: PACKAGE[path],
+        external: path.startsWith('mangrove-kv'),
+      })),
+  },
+];
 
 const contentsOf = ({ name, file, from, to }) => replaceOnce(readFileSync(join(SOURCES, file), 'utf8'), from, to, name);
 
@@ -44,10 +56,18 @@ async function find(tests, mistake, limitOf) {
   const changed = mistake && { path: join(SOURCES, mistake.file), contents: contentsOf(mistake) };
   const bundleOf = (test) => join(directory, `${fileOf(test)}.test.mjs`);
   try {
-    await bundleWith({ files: [...new Set(tests.map((test) => join(HERE, `${fileOf(test)}.test.ts`)))], directory, plugins, ...changed });
+    await bundleWith({
+      files: [...new Set(tests.map((test) => join(HERE, `${fileOf(test)}.test.ts`)))],
+      directory,
+      plugins,
+      ...changed,
+    });
     for (const test of tests) {
       const pattern = patternOf(test).replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
-      const { failure, passed } = await runTests([...pattern === '' ? [] : ['--test-name-pattern', pattern], bundleOf(test)], { env: ENV, limit: limitOf(test) });
+      const { failure, passed } = await runTests(
+        [...(pattern === '' ? [] : ['--test-name-pattern', pattern]), bundleOf(test)],
+        { env: ENV, limit: limitOf(test) },
+      );
       if (mistake === undefined) return { failure, passed };
       if (failure !== undefined) return { failure, test };
     }
@@ -63,9 +83,13 @@ if (process.argv.includes('--check')) process.exit();
 
 const given = process.argv.slice(2);
 const words = given.filter((each) => !each.startsWith('--'));
-const chosen = MISTAKES.filter(({ name, file }) => words.length === 0 || words.some((word) => name.includes(word) || file === word));
+const chosen = MISTAKES.filter(
+  ({ name, file }) => words.length === 0 || words.some((word) => name.includes(word) || file === word),
+);
 const isExploring = given.includes('--explore');
-const all = readdirSync(HERE).filter((name) => name.endsWith('.test.ts')).map((name) => name.replace('.test.ts', ''));
+const all = readdirSync(HERE)
+  .filter((name) => name.endsWith('.test.ts'))
+  .map((name) => name.replace('.test.ts', ''));
 const rest = [...all.filter((name) => !LAST.includes(name)), ...LAST];
 
 /** What test files take and have without a mistake. */
@@ -99,13 +123,18 @@ async function findSurely(tests, mistake) {
 const missed = [];
 async function look(mistake) {
   const { name, tests } = mistake;
-  const found = await findSurely([...new Set(isExploring ? [...tests, ...rest] : tests)].filter((test) => quiet.has(fileOf(test))), mistake);
+  const found = await findSurely(
+    [...new Set(isExploring ? [...tests, ...rest] : tests)].filter((test) => quiet.has(fileOf(test))),
+    mistake,
+  );
   if (found === undefined) missed.push(name);
   console.log(`${found === undefined ? 'MISSED' : 'found'}: ${name}${found === undefined ? '' : ` - ${found}`}`);
 }
 const left = [...chosen];
-await Promise.all(Array.from({ length: Number(process.env.MANGROVE_JOBS ?? 1) }, async () => {
-  for (let next = left.shift(); next !== undefined; next = left.shift()) await look(next);
-}));
+await Promise.all(
+  Array.from({ length: Number(process.env.MANGROVE_JOBS ?? 1) }, async () => {
+    for (let next = left.shift(); next !== undefined; next = left.shift()) await look(next);
+  }),
+);
 console.log(`${chosen.length - missed.length} of ${chosen.length} mistakes were found`);
 process.exitCode = missed.length === 0 && !isUseless ? 0 : 1;

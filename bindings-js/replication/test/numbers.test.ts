@@ -27,8 +27,10 @@ class DamagedLog extends BoundedLog {
 
   override async read(after: Position, limit: number): Promise<readonly LoggedRecord[]> {
     const records = await super.read(after, limit);
-    const damage = ({ record }: LoggedRecord): Uint8Array => record.map((byte, at) => (at === record.length - 8 ? byte ^ 1 : byte));
-    return records.filter(({ position }) => !DamagedLog.isMissing || !DamagedLog.positions.has(position))
+    const damage = ({ record }: LoggedRecord): Uint8Array =>
+      record.map((byte, at) => (at === record.length - 8 ? byte ^ 1 : byte));
+    return records
+      .filter(({ position }) => !DamagedLog.isMissing || !DamagedLog.positions.has(position))
       .map((each) => (DamagedLog.positions.has(each.position) ? { ...each, record: damage(each) } : each));
   }
 }
@@ -90,7 +92,10 @@ test('a record whose append was acknowledged and had no effect is repeated under
   isLost = true;
   await device.db.collection('notes').set('two', 2);
   await device.exchange();
-  assert.deepEqual(server.records.map(({ record }) => decodeRecord(record).header.seq), [1, 2, 3]);
+  assert.deepEqual(
+    server.records.map(({ record }) => decodeRecord(record).header.seq),
+    [1, 2, 3],
+  );
   assert.deepEqual((await device.replica.state()).formers, [], 'it keeps its id');
   await device.stop();
 });
@@ -102,7 +107,10 @@ test('a record that is under way while the device gets another id is sent again,
   class SlowLog extends BoundedLog {
     override async append(...given: Parameters<MemoryLog['append']>): Promise<Position> {
       const position = await super.append(...given);
-      if (isHeld) await new Promise<void>((resolve) => { hold = resolve; });
+      if (isHeld)
+        await new Promise<void>((resolve) => {
+          hold = resolve;
+        });
       return position;
     }
   }
@@ -142,10 +150,14 @@ for (const how of ['loses its history', 'has the records of a copy of the device
       await a.db.collection('notes').set('zero', 0);
       await converge(devices);
       const disk = how === 'loses its history' ? undefined : a.disk.copy();
-      const copy = disk && await Device.start(server, {}, disk);
+      const copy = disk && (await Device.start(server, {}, disk));
       await copy?.exchange();
       const before = server.records.at(-1)!.position;
-      const large = Array.from({ length: 30 }, (_, index) => [`large ${index}`, new Uint8Array(100_000).map((_byte, at) => (at * 31 + index * 7) ^ (at >> 5))] as const);
+      const large = Array.from(
+        { length: 30 },
+        (_, index) =>
+          [`large ${index}`, new Uint8Array(100_000).map((_byte, at) => (at * 31 + index * 7) ^ (at >> 5))] as const,
+      );
       await a.db.collection('notes').setMany(large);
       while (await a.replica.drain());
       for (let sent = 0; sent < read; sent++) {
@@ -178,7 +190,8 @@ test('records that are read again long after do not bring back what was deleted'
   const DAY_MS = 86_400_000;
   let now = 1000 * DAY_MS;
   const server = new MemoryServer({ serverTime: () => now });
-  const start = (options: object, disk?: Device['disk']): Promise<Device> => Device.start(server, { clock: () => now, snapshots, ...options }, disk);
+  const start = (options: object, disk?: Device['disk']): Promise<Device> =>
+    Device.start(server, { clock: () => now, snapshots, ...options }, disk);
   const snapshots = new MemorySnapshotStore();
   const [a, b] = [await start({}), await start({})];
   await a.db.collection('notes').set('k', 'first');
@@ -210,19 +223,27 @@ test('parts of a transaction whose writer is gone are forgotten when nobody may 
   const server = new MemoryServer({ serverTime: () => serverNow });
   const [writer, a] = [await Device.start(server), await Device.start(server)];
   await writer.db.transaction(async (tx) => {
-    for (let at = 0; at < 30; at++) await tx.collection('notes').set(`large ${at}`, Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24));
+    for (let at = 0; at < 30; at++)
+      await tx.collection('notes').set(
+        `large ${at}`,
+        Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24),
+      );
   });
   while (await writer.replica.pull());
   while (await writer.replica.drain());
-  assert.ok(await writer.replica.pending() > 2);
+  assert.ok((await writer.replica.pending()) > 2);
   // All of its parts but the last one.
   for (let left = await writer.replica.pending(); left > 1; left--) await writer.replica.publish();
   await a.exchange();
-  assert.ok(await a.replica.tables.chunks.size > 0);
+  assert.ok((await a.replica.tables.chunks.size) > 0);
   serverNow += 91 * DAY_MS;
   const other = await Device.start(server);
   await other.db.transaction(async (tx) => {
-    for (let at = 0; at < 12; at++) await tx.collection('notes').set(`other ${at}`, Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24));
+    for (let at = 0; at < 12; at++)
+      await tx.collection('notes').set(
+        `other ${at}`,
+        Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24),
+      );
   });
   await converge([other, a]);
   assert.equal(await a.replica.tables.chunks.size, 0);
@@ -239,14 +260,18 @@ test('a transaction of several records is sent once, however late its parts come
     const server = new MemoryServer({ delay: () => new Promise((resolve) => setTimeout(resolve, 2)) });
     const [a, b] = [await Device.start(server), await Device.start(server)];
     await a.db.transaction(async (tx) => {
-      for (let at = 0; at < large; at++) await tx.collection('notes').set(`k ${at}`, Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24));
+      for (let at = 0; at < large; at++)
+        await tx.collection('notes').set(
+          `k ${at}`,
+          Uint8Array.from({ length: 100_000 }, (_, index) => Math.imul(index + at, 2_654_435_761) >>> 24),
+        );
     });
     while (await a.replica.pull());
     while (await a.replica.drain());
     const parts = await a.replica.pending();
     assert.ok(parts >= 2);
     // The log is read between any two parts, too, as by a device that replicates in the background.
-    for (let turn = 0; turn < 500 && await a.replica.pending() > 0; turn++) {
+    for (let turn = 0; turn < 500 && (await a.replica.pending()) > 0; turn++) {
       await a.replica.publish();
       await a.replica.pull();
       await a.replica.pull();
@@ -274,10 +299,14 @@ test('a strict record that was acknowledged and is gone is offered again', async
   await a.db.collection('notes').set('first', 1);
   await converge([a, b]);
   let runs = 0;
-  await runStrict(a.replica, (tx) => {
-    runs++;
-    return tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1);
-  }, {});
+  await runStrict(
+    a.replica,
+    (tx) => {
+      runs++;
+      return tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1);
+    },
+    {},
+  );
   assert.equal(runs, 2);
   await a.db.collection('notes').set('behind it', 1);
   await converge([a, b]);
@@ -322,7 +351,10 @@ test('a device that gets many ids does not keep all of them', async () => {
     await a.exchange();
   }
   assert.ok((await a.replica.state()).formers.length <= 8);
-  assert.deepEqual(await a.db.collection('notes').entries().toArray(), [['k', 19], ['l', 19]]);
+  assert.deepEqual(await a.db.collection('notes').entries().toArray(), [
+    ['k', 19],
+    ['l', 19],
+  ]);
   await a.stop();
 });
 
@@ -344,7 +376,10 @@ for (const what of ['settles', 'runs a strict transaction'] as const) {
     isBusy = true;
     if (what === 'settles') await a.replica.settle();
     // Or finds out that it cannot.
-    else await runStrict(a.replica, (tx) => tx.collection('accounts').set('n', 1), { maxRetries: 5 }).catch((error: unknown) => assert.equal((error as { code?: string }).code, 'KV_CONFLICT'));
+    else
+      await runStrict(a.replica, (tx) => tx.collection('accounts').set('n', 1), { maxRetries: 5 }).catch(
+        (error: unknown) => assert.equal((error as { code?: string }).code, 'KV_CONFLICT'),
+      );
     isBusy = false;
     await converge([other, a]);
     assert.equal(await other.db.collection('notes').get('mine'), 1);
@@ -367,7 +402,15 @@ test('a strict transaction takes effect once, although the record behind it cann
   for (let count = 1; count <= 3; count++) {
     for (let attempt = 0; ; attempt++) {
       try {
-        assert.equal(await runStrict(a.replica, (tx) => tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1), {}, sent), count);
+        assert.equal(
+          await runStrict(
+            a.replica,
+            (tx) => tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1),
+            {},
+            sent,
+          ),
+          count,
+        );
         break;
       } catch (error) {
         assert.ok((error as { code?: string }).code === 'KV_LOG_UNAVAILABLE' && attempt < 20, String(error));
@@ -410,7 +453,10 @@ test('settling ends when what was sent again under other numbers has come back',
   (server.records as unknown[]).splice(0, 1);
   await device.exchange();
   assert.equal(await device.replica.pending(), 0);
-  assert.deepEqual(server.records.map(({ record }) => decodeRecord(record).header.seq), [2, 3]);
+  assert.deepEqual(
+    server.records.map(({ record }) => decodeRecord(record).header.seq),
+    [2, 3],
+  );
   await device.stop();
 });
 
@@ -426,6 +472,9 @@ test('each id of a device is greater than the one before: of two writes at the s
     await reconnect([device]);
   }
   assert.ok(new Set(ids).size > 8);
-  assert.deepEqual(ids, [...ids].sort((a, b) => (a < b ? -1 : Number(a > b))));
+  assert.deepEqual(
+    ids,
+    [...ids].sort((a, b) => (a < b ? -1 : Number(a > b))),
+  );
   await device.stop();
 });

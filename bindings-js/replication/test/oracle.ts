@@ -105,7 +105,12 @@ function checksumOf(bytes: Uint8Array): number {
   return ~rest >>> 0;
 }
 
-const contentOf = (bytes: Uint8Array, expiry: number): Content => ({ bytes, size: bytes.length, checksum: (bytes.length % RECORD_LIMIT) * 4_294_967_296 + checksumOf(bytes) + 1, expiry: expiry || Infinity });
+const contentOf = (bytes: Uint8Array, expiry: number): Content => ({
+  bytes,
+  size: bytes.length,
+  checksum: (bytes.length % RECORD_LIMIT) * 4_294_967_296 + checksumOf(bytes) + 1,
+  expiry: expiry || Infinity,
+});
 
 /** Whether a stored value is the one of a record. */
 export function isContent(content: Content, stored: Uint8Array): boolean {
@@ -115,7 +120,10 @@ export function isContent(content: Content, stored: Uint8Array): boolean {
 
 /** Whether a clear's range has a key. */
 export function isInRange({ from, to }: Operation, key: string): boolean {
-  return (from === undefined || key > from.key || (key === from.key && !from.isOpen)) && (to === undefined || key < to.key || (key === to.key && !to.isOpen));
+  return (
+    (from === undefined || key > from.key || (key === from.key && !from.isOpen)) &&
+    (to === undefined || key < to.key || (key === to.key && !to.isOpen))
+  );
 }
 
 /** Takes a body apart from its front. */
@@ -151,7 +159,7 @@ class Reader {
 
   number(): number {
     const byte = this.byte();
-    const value = byte < 128 ? byte : (byte - 128) + 128 * this.number();
+    const value = byte < 128 ? byte : byte - 128 + 128 * this.number();
     if (value > Number.MAX_SAFE_INTEGER) throw new Refusal('meaningless');
     return value;
   }
@@ -179,7 +187,8 @@ function readBody(bytes: Uint8Array, isCheck: boolean): Body {
   };
   const operation = (): Operation => {
     const code = reader.byte();
-    const stamp = (code & 0x40) !== 0 ? { stamp: { clock: reader.long(), device: reader.long(), n: reader.number() } } : {};
+    const stamp =
+      (code & 0x40) !== 0 ? { stamp: { clock: reader.long(), device: reader.long(), n: reader.number() } } : {};
     const which = reader.number();
     if (which > names.length) throw new Refusal('meaningless');
     if (which === names.length) {
@@ -195,7 +204,13 @@ function readBody(bytes: Uint8Array, isCheck: boolean): Body {
     const expiry = reader.number();
     if (kind === 1) return { kind: 'set', collection, key, content: contentOf(reader.block(), expiry), ...stamp };
     const [size, checksum] = [reader.number(), reader.number()];
-    return { kind: 'set', collection, key, content: { size, checksum, expiry: expiry || Infinity, sha256: hex(reader.take(32)) }, ...stamp };
+    return {
+      kind: 'set',
+      collection,
+      key,
+      content: { size, checksum, expiry: expiry || Infinity, sha256: hex(reader.take(32)) },
+      ...stamp,
+    };
   };
   const n = reader.number();
   const transactions: OracleTransaction[] = [];
@@ -216,7 +231,9 @@ function readBody(bytes: Uint8Array, isCheck: boolean): Body {
 function readDeclaration(text: string): Declaration | undefined {
   try {
     const { key, value, mode, prefixes = [] } = JSON.parse(text) as Declaration & { key: unknown; value: unknown };
-    return text.length <= 4096 && typeof key === 'string' && typeof value === 'string' && /^(merge|strict)$/.test(mode) ? { text, mode, prefixes } : undefined;
+    return text.length <= 4096 && typeof key === 'string' && typeof value === 'string' && /^(merge|strict)$/.test(mode)
+      ? { text, mode, prefixes }
+      : undefined;
   } catch {
     return undefined;
   }
@@ -225,7 +242,10 @@ function readDeclaration(text: string): Declaration | undefined {
 /** Of the prefixes with which a key begins the longest decides: the one that covers the smallest range. */
 function modeOf({ mode, prefixes }: Declaration, key: string): string {
   const covering = prefixes.filter(([from, to]) => from <= key && (to === null || key < to));
-  const isWithin = ([from, to]: Declaration['prefixes'][number], [outerFrom, outerTo]: Declaration['prefixes'][number]): boolean => from >= outerFrom && (outerTo === null || (to !== null && to <= outerTo));
+  const isWithin = (
+    [from, to]: Declaration['prefixes'][number],
+    [outerFrom, outerTo]: Declaration['prefixes'][number],
+  ): boolean => from >= outerFrom && (outerTo === null || (to !== null && to <= outerTo));
   return covering.find((each) => covering.every((other) => isWithin(each, other)))?.[2] ?? mode;
 }
 
@@ -240,7 +260,8 @@ export class Oracle {
   readonly accepted: Accepted[] = [];
   readonly refused: { readonly position: number; readonly reason: Reason }[] = [];
   readonly skipped: number[] = [];
-  readonly gaps: { readonly position: number; readonly device: bigint; readonly from: number; readonly to: number }[] = [];
+  readonly gaps: { readonly position: number; readonly device: bigint; readonly from: number; readonly to: number }[] =
+    [];
   readonly expired: { readonly position: number; readonly collection: string; readonly key: string }[] = [];
   readonly checks: number[] = [];
   /** The log's time. */
@@ -259,7 +280,7 @@ export class Oracle {
 
   /** The entries of a collection that have neither been deleted nor expired. */
   entries(collection: string): Map<string, Content> {
-    const cells = [...this.collections.get(collection) ?? []].filter(([, { content }]) => content !== undefined);
+    const cells = [...(this.collections.get(collection) ?? [])].filter(([, { content }]) => content !== undefined);
     return new Map(cells.map(([key, { content }]) => [key, content as Content]));
   }
 
@@ -278,7 +299,8 @@ export class Oracle {
   #read({ position, serverTime, record }: Logged, before: number): void {
     const bytes = Buffer.from(record);
     const end = bytes.length - 4;
-    if (bytes.length < 16 || bytes.readUInt32BE(end) !== checksumOf(bytes.subarray(0, end))) throw new Refusal('damaged');
+    if (bytes.length < 16 || bytes.readUInt32BE(end) !== checksumOf(bytes.subarray(0, end)))
+      throw new Refusal('damaged');
     if (bytes[0] !== 1) throw new Refusal('unknown');
     const flags = bytes[1] as number;
     const has = (flag: number): boolean => Math.floor(flags / flag) % 2 === 1;
@@ -299,7 +321,8 @@ export class Oracle {
     if (whole === undefined) return;
     const body = readBody(whole.bytes, has(FLAGS.check));
     for (const { operations } of body.transactions) {
-      if (operations.some(({ key }) => key.length / 2 > (this.#options.maxKeyBytes ?? Infinity))) throw new Refusal('meaningless');
+      if (operations.some(({ key }) => key.length / 2 > (this.#options.maxKeyBytes ?? Infinity)))
+        throw new Refusal('meaningless');
     }
     const hasPlace = has(FLAGS.strict) || has(FLAGS.fence) || has(FLAGS.check);
     if (hasPlace && body.transactions.some(({ base }) => base !== before)) throw new Refusal('out of place');
@@ -307,11 +330,21 @@ export class Oracle {
       this.checks.push(position);
       return;
     }
-    const accepted: Accepted = { position, device, number, n: body.n, parts: whole.count, isStrict: has(FLAGS.strict), isRepair: has(FLAGS.repair), transactions: body.transactions };
+    const accepted: Accepted = {
+      position,
+      device,
+      number,
+      n: body.n,
+      parts: whole.count,
+      isStrict: has(FLAGS.strict),
+      isRepair: has(FLAGS.repair),
+      transactions: body.transactions,
+    };
     const usable = this.#declare(body, position);
     for (const { base, clock, operations } of body.transactions) {
       const common = { clock: this.#limit(clock), device, n: body.n, base: has(FLAGS.otherHistory) ? 0 : base };
-      for (const operation of operations) if (usable.has(operation.collection)) this.#operate(accepted, operation, common);
+      for (const operation of operations)
+        if (usable.has(operation.collection)) this.#operate(accepted, operation, common);
     }
     this.accepted.push(accepted);
   }
@@ -326,7 +359,11 @@ export class Oracle {
   }
 
   /** The body that a part completes; undefined: others follow. */
-  #join(device: bigint, number: number, part: Uint8Array): { readonly bytes: Uint8Array; readonly count: number } | undefined {
+  #join(
+    device: bigint,
+    number: number,
+    part: Uint8Array,
+  ): { readonly bytes: Uint8Array; readonly count: number } | undefined {
     const reader = new Reader(part);
     const [index, left] = [reader.take(4).readUInt32BE(), reader.take(4).readUInt32BE()];
     this.#parts.set(`${device} ${number}`, part.subarray(8));
@@ -373,14 +410,19 @@ export class Oracle {
     return clock > limit ? limit : clock;
   }
 
-  #operate({ position, isStrict, isRepair }: Accepted, operation: Operation, common: Omit<Cell, 'position' | 'content'> & { readonly base: number }): void {
+  #operate(
+    { position, isStrict, isRepair }: Accepted,
+    operation: Operation,
+    common: Omit<Cell, 'position' | 'content'> & { readonly base: number },
+  ): void {
     const { kind, collection, key, content, stamp } = operation;
     const cells = this.collections.get(collection) as Map<string, Cell>;
     const declaration = this.#declarations.get(collection) as Declaration;
     const isOwnMode = (of: string): boolean => modeOf(declaration, of) === (isStrict ? 'strict' : 'merge');
     if (kind === 'clear') {
       for (const [each, { content: there }] of cells) {
-        if (isInRange(operation, each) && there !== undefined && isOwnMode(each)) this.#write(cells, each, undefined, common, { position, isStrict, isRepair });
+        if (isInRange(operation, each) && there !== undefined && isOwnMode(each))
+          this.#write(cells, each, undefined, common, { position, isStrict, isRepair });
       }
       return;
     }
@@ -392,10 +434,19 @@ export class Oracle {
     operation.hasWon = this.#write(cells, key, content, write, { position, isStrict, isRepair });
   }
 
-  #write(cells: Map<string, Cell>, key: string, content: Content | undefined, { clock, device, n, base }: Omit<Cell, 'position' | 'content'> & { readonly base: number }, { position, isStrict, isRepair }: Pick<Accepted, 'position' | 'isStrict' | 'isRepair'>): boolean {
+  #write(
+    cells: Map<string, Cell>,
+    key: string,
+    content: Content | undefined,
+    { clock, device, n, base }: Omit<Cell, 'position' | 'content'> & { readonly base: number },
+    { position, isStrict, isRepair }: Pick<Accepted, 'position' | 'isStrict' | 'isRepair'>,
+  ): boolean {
     const there = cells.get(key);
     let least = 0n;
-    const isForgotten = there !== undefined && there.content === undefined && there.clock < BigInt(Math.max(0, this.time - FORGOTTEN_AFTER)) * 65_536n;
+    const isForgotten =
+      there !== undefined &&
+      there.content === undefined &&
+      there.clock < BigInt(Math.max(0, this.time - FORGOTTEN_AFTER)) * 65_536n;
     if (there !== undefined && !isForgotten) {
       const isKnown = there.device === device ? n >= there.n : there.position <= base;
       const comesAgain = there.device === device && there.n === n;
@@ -409,7 +460,13 @@ export class Oracle {
       }
     }
     const isOver = content !== undefined && content.expiry <= this.time;
-    cells.set(key, { clock: clock > least ? clock : least, device, n, position, content: isOver ? undefined : content });
+    cells.set(key, {
+      clock: clock > least ? clock : least,
+      device,
+      n,
+      position,
+      content: isOver ? undefined : content,
+    });
     return true;
   }
 }

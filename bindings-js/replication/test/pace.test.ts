@@ -7,13 +7,14 @@ import { decodeBody } from '../src/record.ts';
 import { decodeOutbox } from '../src/state.ts';
 import { Device, converge } from './device.ts';
 
-const entries = (count: number): [string, number][] => Array.from({ length: count }, (_, index) => [`key ${index}`, index]);
+const entries = (count: number): [string, number][] =>
+  Array.from({ length: count }, (_, index) => [`key ${index}`, index]);
 
 test('a rest after long work lets others have their turn', async () => {
   const pace = new Pace();
   let turns = 0;
   setImmediate(() => turns++);
-  for (const end = performance.now() + 2; performance.now() < end;);
+  for (const end = performance.now() + 2; performance.now() < end; );
   await pace.rest();
   assert.equal(turns, 1);
 });
@@ -23,7 +24,11 @@ test('large transactions are sent and applied with rests', async () => {
   const [a, b] = [await Device.start(server), await Device.start(server)];
   await converge([a, b]);
   let [rests, looks] = [0, 0];
-  for (const { replica: { tables: { pace } } } of [a, b]) {
+  for (const {
+    replica: {
+      tables: { pace },
+    },
+  } of [a, b]) {
     Object.defineProperty(pace, 'isDue', {
       get: () => {
         looks++;

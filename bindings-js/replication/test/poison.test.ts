@@ -18,13 +18,32 @@ import { equal, stopAll } from './helpers.ts';
 const DECLARED = new Map([['notes', '{"key":"any","value":"structured","mode":"merge"}']]);
 
 const bytes = (...values: number[]): Uint8Array<ArrayBuffer> => new Uint8Array(values);
-const record = (flags: number, body: Uint8Array, seq = 1): Uint8Array<ArrayBuffer> => encodeRecord({ flags, device: 7n, seq, back: 1 }, body);
-const encoded = (key: Uint8Array): Uint8Array<ArrayBuffer> => encodeBody({ n: 1, declared: DECLARED, transactions: [{ base: 0, hlc: toHlc(Date.now()), ops: [
-  { type: 'set', collection: 'notes', key: keyCodecs.any.encode('beside it').slice(), value: valueCodecs.structured().encode(1).slice(), expiresAt: 0 },
-  { type: 'set', collection: 'notes', key, value: valueCodecs.structured().encode(1).slice(), expiresAt: 0 },
-] }] });
+const record = (flags: number, body: Uint8Array, seq = 1): Uint8Array<ArrayBuffer> =>
+  encodeRecord({ flags, device: 7n, seq, back: 1 }, body);
+const encoded = (key: Uint8Array): Uint8Array<ArrayBuffer> =>
+  encodeBody({
+    n: 1,
+    declared: DECLARED,
+    transactions: [
+      {
+        base: 0,
+        hlc: toHlc(Date.now()),
+        ops: [
+          {
+            type: 'set',
+            collection: 'notes',
+            key: keyCodecs.any.encode('beside it').slice(),
+            value: valueCodecs.structured().encode(1).slice(),
+            expiresAt: 0,
+          },
+          { type: 'set', collection: 'notes', key, value: valueCodecs.structured().encode(1).slice(), expiresAt: 0 },
+        ],
+      },
+    ],
+  });
 const good = (): Uint8Array<ArrayBuffer> => record(0, encoded(keyCodecs.any.encode('p').slice()));
-const flipped = (at: number, bit: number): Uint8Array => good().map((byte, index) => (index === at ? byte ^ bit : byte));
+const flipped = (at: number, bit: number): Uint8Array =>
+  good().map((byte, index) => (index === at ? byte ^ bit : byte));
 
 const POISON: readonly (readonly [string, readonly Uint8Array[]])[] = [
   ['garbage under a valid checksum', [record(0, bytes(1, 2, 3))]],
@@ -33,12 +52,29 @@ const POISON: readonly (readonly [string, readonly Uint8Array[]])[] = [
   ['a last part of 0 bytes', [record(CHUNK, bytes())]],
   ['a last part of garbage', [record(CHUNK, bytes(0, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9))]],
   ['a last part without the others', [record(CHUNK, bytes(255, 255, 255, 255, 0, 0, 0, 0, 1))]],
-  ['two parts of garbage', [record(CHUNK, bytes(0, 0, 0, 0, 0, 0, 0, 1, 200)), record(CHUNK, bytes(0, 0, 0, 1, 0, 0, 0, 0, 9), 2)]],
+  [
+    'two parts of garbage',
+    [record(CHUNK, bytes(0, 0, 0, 0, 0, 0, 0, 1, 200)), record(CHUNK, bytes(0, 0, 0, 1, 0, 0, 0, 0, 9), 2)],
+  ],
   ['a flipped bit in the version', [flipped(0, 4)]],
   ['a flipped bit in the flags', [flipped(1, 64)]],
   ['a flipped bit in the body', [flipped(25, 64)]],
   ['a key of 100,000 bytes', [record(0, encoded(new Uint8Array(100_000).fill(9)))]],
-  ['a collection with a name of 250 bytes', [record(0, encodeBody({ n: 1, declared: new Map([['n'.repeat(250), DECLARED.get('notes')!]]), transactions: [{ base: 0, hlc: toHlc(Date.now()), ops: [{ type: 'delete', collection: 'n'.repeat(250), key: bytes(1) }] }] }))]],
+  [
+    'a collection with a name of 250 bytes',
+    [
+      record(
+        0,
+        encodeBody({
+          n: 1,
+          declared: new Map([['n'.repeat(250), DECLARED.get('notes')!]]),
+          transactions: [
+            { base: 0, hlc: toHlc(Date.now()), ops: [{ type: 'delete', collection: 'n'.repeat(250), key: bytes(1) }] },
+          ],
+        }),
+      ),
+    ],
+  ],
   ['a record of 3 bytes', [bytes(1, 2, 3)]],
   ['a record of 0 bytes', [bytes()]],
   ['a body that would take 700 MiB', [record(COMPRESSED, new Uint8Array(deflateRawSync(new Uint8Array(700 << 20))))]],
@@ -60,13 +96,20 @@ for (const [name, records] of POISON) {
     const all = [...devices, late];
     await converge(all);
     await equal(all);
-    assert.deepEqual(await late.db.collection('notes').entries().toArray(), [['one', 1], ['three', 3], ['two', 2]]);
+    assert.deepEqual(await late.db.collection('notes').entries().toArray(), [
+      ['one', 1],
+      ['three', 3],
+      ['two', 2],
+    ]);
     // A part whose others never come is no error yet.
     if (!name.includes('without the others')) {
       for (const { alarms, replica } of all) {
         assert.ok(alarms.length > 0, 'each device tells');
         const aside = await replica.tables.aside.entries().toArray();
-        assert.deepEqual(aside.map(([, row]) => row.code), alarms.map(({ code }) => code));
+        assert.deepEqual(
+          aside.map(([, row]) => row.code),
+          alarms.map(({ code }) => code),
+        );
         const last = server.records.find(({ position }) => position === aside.at(-1)?.[0]);
         assert.deepEqual(new Uint8Array(aside.at(-1)![1].record), new Uint8Array(last!.record), 'and keeps the record');
       }
@@ -75,10 +118,34 @@ for (const [name, records] of POISON) {
   });
 }
 
-const set = (key: string): ReplicationOp => ({ type: 'set', collection: 'notes', key: keyCodecs.any.encode(key).slice(), value: valueCodecs.structured().encode(1).slice(), expiresAt: 0 });
-const named = (name: string, declaration: string): RecordBody => ({ n: 1, declared: new Map([[name, declaration]]), transactions: [{ base: 0, hlc: 1n, ops: [{ ...set('p'), collection: name } as ReplicationOp] }] });
-const plain = (change: Partial<SyncTransaction>, n = 1): RecordBody => ({ n, declared: DECLARED, transactions: [{ base: 0, hlc: toHlc(Date.now()), ops: [set('p')], ...change }] });
-const cleared = (lower: Uint8Array, upper: Uint8Array, isExclusive = false): RecordBody => plain({ ops: [{ type: 'clear', collection: 'notes', lower: { bytes: lower, isExclusive }, upper: { bytes: upper, isExclusive } }] });
+const set = (key: string): ReplicationOp => ({
+  type: 'set',
+  collection: 'notes',
+  key: keyCodecs.any.encode(key).slice(),
+  value: valueCodecs.structured().encode(1).slice(),
+  expiresAt: 0,
+});
+const named = (name: string, declaration: string): RecordBody => ({
+  n: 1,
+  declared: new Map([[name, declaration]]),
+  transactions: [{ base: 0, hlc: 1n, ops: [{ ...set('p'), collection: name } as ReplicationOp] }],
+});
+const plain = (change: Partial<SyncTransaction>, n = 1): RecordBody => ({
+  n,
+  declared: DECLARED,
+  transactions: [{ base: 0, hlc: toHlc(Date.now()), ops: [set('p')], ...change }],
+});
+const cleared = (lower: Uint8Array, upper: Uint8Array, isExclusive = false): RecordBody =>
+  plain({
+    ops: [
+      {
+        type: 'clear',
+        collection: 'notes',
+        lower: { bytes: lower, isExclusive },
+        upper: { bytes: upper, isExclusive },
+      },
+    ],
+  });
 
 /** What no device writes and each can read: it means something, or nothing. */
 const STRANGE: readonly (readonly [name: string, flags: number, body: RecordBody])[] = [
@@ -86,7 +153,18 @@ const STRANGE: readonly (readonly [name: string, flags: number, body: RecordBody
   ['the greatest base', 0, plain({ base: Number.MAX_SAFE_INTEGER })],
   ['the greatest number', 0, plain({}, Number.MAX_SAFE_INTEGER)],
   ['the greatest expiry', 0, plain({ ops: [{ ...set('p'), expiresAt: Number.MAX_SAFE_INTEGER } as ReplicationOp] })],
-  ['a repair with the greatest stamp', REPAIR, plain({ ops: [{ ...set('p'), stamp: { h: 2n ** 64n - 1n, device: 2n ** 64n - 1n, n: Number.MAX_SAFE_INTEGER, isStrict: true } } as ReplicationOp] })],
+  [
+    'a repair with the greatest stamp',
+    REPAIR,
+    plain({
+      ops: [
+        {
+          ...set('p'),
+          stamp: { h: 2n ** 64n - 1n, device: 2n ** 64n - 1n, n: Number.MAX_SAFE_INTEGER, isStrict: true },
+        } as ReplicationOp,
+      ],
+    }),
+  ],
   ['a clear with bounds the wrong way round', 0, cleared(bytes(200), bytes(1))],
   ['a clear of an empty range', 0, cleared(bytes(5), bytes(5), true)],
   ['a clear up to a bound of 100,000 bytes', 0, cleared(bytes(), new Uint8Array(100_000).fill(1))],
@@ -115,10 +193,18 @@ for (const [name, flags, body] of STRANGE) {
     const all = [a, b, late, fresh];
     await converge(all);
     await equal(all);
-    assert.deepEqual(await fresh.db.collection('notes').entries({ gte: 'p' }).toArray(), [['p', 3], ['two', 2]]);
-    const digests = await Promise.all(all.map(async ({ replica }) => Object.entries((await replica.state()).digests).sort()));
+    assert.deepEqual(await fresh.db.collection('notes').entries({ gte: 'p' }).toArray(), [
+      ['p', 3],
+      ['two', 2],
+    ]);
+    const digests = await Promise.all(
+      all.map(async ({ replica }) => Object.entries((await replica.state()).digests).sort()),
+    );
     for (const digest of digests) assert.deepEqual(digest, digests[0]);
-    assert.deepEqual(all.flatMap(({ alarms }) => alarms.filter(({ code: kind }) => kind === 'KV_REPLICATION_DIVERGED')), []);
+    assert.deepEqual(
+      all.flatMap(({ alarms }) => alarms.filter(({ code: kind }) => kind === 'KV_REPLICATION_DIVERGED')),
+      [],
+    );
     await stopAll(all);
   });
 }
@@ -128,7 +214,10 @@ for (const what of ['operation', 'version']) {
     const server = new MemoryServer();
     const snapshots = new MemorySnapshotStore();
     const [a, b] = [await Device.start(server, { snapshots }), await Device.start(server, { snapshots })];
-    await a.db.collection('notes').setMany([['p', 'before'], ['q', 'before']]);
+    await a.db.collection('notes').setMany([
+      ['p', 'before'],
+      ['q', 'before'],
+    ]);
     await converge([a, b]);
     const understood = record(0, encoded(keyCodecs.any.encode('p').slice()));
     const unknown = Uint8Array.from(understood.slice(0, -4));
@@ -139,19 +228,31 @@ for (const what of ['operation', 'version']) {
     await converge([a, b]);
     await equal([a, b]);
     for (const device of [a, b]) {
-      assert.deepEqual(device.alarms.map(({ code }) => code), ['KV_VERSION_UNSUPPORTED']);
-      assert.deepEqual(await device.db.collection('notes').entries().toArray(), [['p', 'before'], ['q', 'after']]);
+      assert.deepEqual(
+        device.alarms.map(({ code }) => code),
+        ['KV_VERSION_UNSUPPORTED'],
+      );
+      assert.deepEqual(await device.db.collection('notes').entries().toArray(), [
+        ['p', 'before'],
+        ['q', 'after'],
+      ]);
       await assert.rejects(device.replica.compact(), code('KV_VERSION_UNSUPPORTED'));
     }
     // The record as the next version reads it; what this one understood is less.
-    (server.records as unknown as { record: Uint8Array }[]).find(({ record: bytes }) => bytes.length === understood.length && bytes[12] === understood[12] && bytes[9] === 7)!.record = understood;
+    (server.records as unknown as { record: Uint8Array }[]).find(
+      ({ record: bytes }) => bytes.length === understood.length && bytes[12] === understood[12] && bytes[9] === 7,
+    )!.record = understood;
     const { tables } = a.replica;
     await tables.state.update('state', (state) => ({ ...state!, aside: 0, serial: state!.serial + 1 }));
     const updated = await a.restart(server, { snapshots });
     const fresh = await Device.start(server, { snapshots });
     await converge([updated, fresh]);
     await equal([updated, fresh]);
-    assert.deepEqual(await updated.db.collection('notes').entries().toArray(), [['beside it', 1], ['p', 1], ['q', 'after']]);
+    assert.deepEqual(await updated.db.collection('notes').entries().toArray(), [
+      ['beside it', 1],
+      ['p', 1],
+      ['q', 'after'],
+    ]);
     await updated.replica.compact();
     await stopAll([updated, fresh, b]);
   });
@@ -179,7 +280,7 @@ test('many records that cannot be read are passed over together, and what is bef
   while (await a.replica.publish());
   const b = await Device.start(server);
   let failures = 0;
-  for (let isMore = true; isMore;) {
+  for (let isMore = true; isMore; ) {
     try {
       isMore = await b.replica.pull();
     } catch (error) {
@@ -207,14 +308,18 @@ class DamagingLog extends MemoryLog {
   }
 
   override async read(after: number, limit: number): Promise<readonly LoggedRecord[]> {
-    return (await super.read(after, limit)).map((logged) => (isIntact(logged.record) ? logged : { ...logged, record: this.#damage(logged.record, ++this.#reads) }));
+    return (await super.read(after, limit)).map((logged) =>
+      isIntact(logged.record) ? logged : { ...logged, record: this.#damage(logged.record, ++this.#reads) },
+    );
   }
 }
 
 test('what is noted of a record that cannot be read is what the log has, whatever a server makes of it at times', async () => {
   const server = new MemoryServer();
   // Every fifth time another byte of the checksum is wrong, too.
-  const log = new DamagingLog(server, (record, reads) => record.map((byte, at) => (reads % 5 === 0 && at === record.length - 1 ? byte ^ (1 << (reads / 5 % 8)) : byte)));
+  const log = new DamagingLog(server, (record, reads) =>
+    record.map((byte, at) => (reads % 5 === 0 && at === record.length - 1 ? byte ^ (1 << ((reads / 5) % 8)) : byte)),
+  );
   const device = await Device.start(server, { log });
   await device.db.collection('notes').set('one', 1);
   await converge([device]);
@@ -230,7 +335,9 @@ test('what is noted of a record that cannot be read is what the log has, whateve
 
 test('a record that is another one each time stops nobody', async () => {
   const server = new MemoryServer();
-  const device = await Device.start(server, { log: new DamagingLog(server, (record, reads) => record.map((byte) => byte ^ (1 + reads % 255))) });
+  const device = await Device.start(server, {
+    log: new DamagingLog(server, (record, reads) => record.map((byte) => byte ^ (1 + (reads % 255)))),
+  });
   server.append(flipped(25, 64), { idempotencyKey: 'poison' });
   server.append(good(), { idempotencyKey: 'good' });
   await converge([device]);
@@ -250,7 +357,10 @@ test('the records behind one of a newer version are not taken for a gap', async 
   newer[0] = 2;
   records[1]!.record = withChecksum(newer);
   await b.exchange();
-  assert.deepEqual(b.alarms.map(({ code: reason }) => reason), ['KV_VERSION_UNSUPPORTED']);
+  assert.deepEqual(
+    b.alarms.map(({ code: reason }) => reason),
+    ['KV_VERSION_UNSUPPORTED'],
+  );
   assert.deepEqual(await b.db.collection('notes').keys().toArray(), ['k', 'm']);
   await stopAll([a, b]);
 });

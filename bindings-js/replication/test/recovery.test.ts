@@ -33,7 +33,11 @@ test('a record that was sent is known after a power cut', async () => {
   await again.stop();
 });
 
-for (const [how, isDrained] of [['clear', false], ['drop', false], ['drop', true]] as const) {
+for (const [how, isDrained] of [
+  ['clear', false],
+  ['drop', false],
+  ['drop', true],
+] as const) {
   test(`a ${how} that had nothing to remove removes nothing after a restart${isDrained ? ', if it was looked at before' : ''}`, async () => {
     const server = new MemoryServer();
     const [a, b] = [await Device.start(server), await Device.start(server)];
@@ -45,7 +49,7 @@ for (const [how, isDrained] of [['clear', false], ['drop', false], ['drop', true
     else await b.db.dropCollection('notes');
     await a.db.collection('notes').set('l', 2);
     await a.exchange();
-    while (isDrained && await b.replica.drain());
+    while (isDrained && (await b.replica.drain()));
     await b.replica.pull();
     assert.equal(await b.db.collection('notes').get('l'), 2);
     const disk = b.disk.copy();
@@ -78,14 +82,21 @@ test('a database that was restored from a backup goes on, beside the original', 
     await restore(path, backup);
     const db = await open(path, { feed: true });
     const restored = await Device.adopt(server, { collections }, db);
-    assert.notEqual((await restored.replica.state()).device, (await original.replica.state()).device, 'before it reads the log');
+    assert.notEqual(
+      (await restored.replica.state()).device,
+      (await original.replica.state()).device,
+      'before it reads the log',
+    );
     await restored.db.collection('notes').set('new', 1);
     await converge([restored, original]);
     await equal([restored, original]);
     assert.equal(await notes.get('note 1'), 'pending');
     assert.equal(await notes.get('note 2'), 'nobody has read this yet');
     assert.equal(await notes.get('note 5'), 'after the backup');
-    assert.deepEqual([await notes.get('note 3'), await notes.get('note 4'), await notes.get('new')], [undefined, undefined, 1]);
+    assert.deepEqual(
+      [await notes.get('note 3'), await notes.get('note 4'), await notes.get('new')],
+      [undefined, undefined, 1],
+    );
     assert.deepEqual([...restored.alarms, ...original.alarms], []);
     assert.notEqual((await restored.replica.state()).device, (await original.replica.state()).device);
     await stopAll([restored, original]);
@@ -96,7 +107,11 @@ test('what nobody had read when the backup was made is sent by the restored data
   await withPath(async (path) => {
     const server = new MemoryServer();
     const [original, other] = [await Device.start(server), await Device.start(server)];
-    await original.db.collection('notes').setMany([['changed', 1], ['deleted', 1], ['same', 1]]);
+    await original.db.collection('notes').setMany([
+      ['changed', 1],
+      ['deleted', 1],
+      ['same', 1],
+    ]);
     await converge([original, other]);
     await original.db.collection('notes').set('changed', 2);
     await original.db.collection('notes').delete('deleted');
@@ -106,7 +121,10 @@ test('what nobody had read when the backup was made is sent by the restored data
     const restored = await Device.adopt(server, {}, await open(path, { feed: true }));
     await converge([restored, other]);
     await equal([restored, other]);
-    assert.deepEqual(await other.db.collection('notes').entries().toArray(), [['changed', 2], ['same', 1]]);
+    assert.deepEqual(await other.db.collection('notes').entries().toArray(), [
+      ['changed', 2],
+      ['same', 1],
+    ]);
     // One for what was changed, and one for what was deleted.
     assert.equal(server.records.length, 3);
     await stopAll([restored, other]);
@@ -142,10 +160,27 @@ for (const kept of [0, 2, 4]) {
     await converge([a, b, c, late]);
     await equal([a, b, c, late]);
     assert.ok(a.repairs.length + b.repairs.length > 0, 'the application is told');
-    assert.deepEqual(JSON.parse(before)[1], ['accounts', [['x', 10], ['y', 20]]]);
-    assert.deepEqual(await late.db.collection('accounts').entries().toArray(), [['x', 10], ['y', 20]]);
-    assert.deepEqual(await late.db.collection('notes').entries().toArray(), [['a1', 'b was here'], ['a2', 2], ['a3', 3], ['c1', 1]]);
-    assert.deepEqual([a, b, c, late].flatMap(({ alarms }) => alarms), []);
+    assert.deepEqual(JSON.parse(before)[1], [
+      'accounts',
+      [
+        ['x', 10],
+        ['y', 20],
+      ],
+    ]);
+    assert.deepEqual(await late.db.collection('accounts').entries().toArray(), [
+      ['x', 10],
+      ['y', 20],
+    ]);
+    assert.deepEqual(await late.db.collection('notes').entries().toArray(), [
+      ['a1', 'b was here'],
+      ['a2', 2],
+      ['a3', 3],
+      ['c1', 1],
+    ]);
+    assert.deepEqual(
+      [a, b, c, late].flatMap(({ alarms }) => alarms),
+      [],
+    );
     await stopAll([a, b, c, late]);
   });
 }
@@ -168,7 +203,12 @@ test('a record that was acknowledged and lost before anybody read it is sent aga
 test('another history is noticed, although its newest record is the same one at the same position', async () => {
   let now = 1000 * 86_400_000;
   const server = new MemoryServer({ serverTime: () => now++ });
-  const [a, b, c, d] = [await Device.start(server), await Device.start(server), await Device.start(server), await Device.start(server)];
+  const [a, b, c, d] = [
+    await Device.start(server),
+    await Device.start(server),
+    await Device.start(server),
+    await Device.start(server),
+  ];
   await a.db.collection('notes').set('first', 1);
   await converge([a, b, c, d]);
   await publish(a, 'lost');
@@ -179,8 +219,16 @@ test('another history is noticed, although its newest record is the same one at 
   await reconnect([b, a, c, d]);
   await reconnect([a, b, c, d]);
   await equal([a, b, c, d]);
-  assert.deepEqual(await d.db.collection('notes').keys().toArray(), ['first', 'lost', 'of the other history', 'sent again']);
-  assert.deepEqual([a, b, c, d].flatMap(({ alarms }) => alarms), []);
+  assert.deepEqual(await d.db.collection('notes').keys().toArray(), [
+    'first',
+    'lost',
+    'of the other history',
+    'sent again',
+  ]);
+  assert.deepEqual(
+    [a, b, c, d].flatMap(({ alarms }) => alarms),
+    [],
+  );
   await stopAll([a, b, c, d]);
 });
 
@@ -203,7 +251,10 @@ test('a log that lost what a snapshot has gets it back', async () => {
   await reconnect([b, fresh]);
   await reconnect([b, fresh]);
   await equal([b, fresh]);
-  assert.deepEqual(await b.db.collection('notes').entries().toArray(), [['three', 3], ['two', 2]]);
+  assert.deepEqual(await b.db.collection('notes').entries().toArray(), [
+    ['three', 3],
+    ['two', 2],
+  ]);
   assert.equal(await b.db.collection('accounts').get('x'), 1);
   assert.ok(fresh.repairs.length > 0);
   await stopAll([b, fresh]);
@@ -220,7 +271,10 @@ test('a record that is missing in the middle raises an alarm and does not stop r
   const records = server.records as unknown[];
   records.splice(1, 1);
   await b.exchange();
-  assert.deepEqual(b.alarms.map(({ code }) => code), ['KV_REPLICATION_GAP']);
+  assert.deepEqual(
+    b.alarms.map(({ code }) => code),
+    ['KV_REPLICATION_GAP'],
+  );
   assert.deepEqual(await b.db.collection('notes').keys().toArray(), ['one', 'three']);
   await stopAll([a, b]);
 });
@@ -234,11 +288,15 @@ test('a record that cannot be read raises an alarm and does not stop replication
   damaged[12]! ^= 1;
   server.append(damaged, { idempotencyKey: 'x' });
   await a.db.collection('notes').set('two', 2);
-  for (let attempt = 0; attempt < 10; attempt++) await converge([a, b]).catch((error: { code: string }) => assert.equal(error.code, 'KV_CORRUPT'));
+  for (let attempt = 0; attempt < 10; attempt++)
+    await converge([a, b]).catch((error: { code: string }) => assert.equal(error.code, 'KV_CORRUPT'));
   await converge([a, b]);
   await equal([a, b]);
   assert.equal(await b.db.collection('notes').get('two'), 2);
-  assert.deepEqual(b.alarms.map(({ code }) => code), ['KV_CORRUPT']);
+  assert.deepEqual(
+    b.alarms.map(({ code }) => code),
+    ['KV_CORRUPT'],
+  );
   await stopAll([a, b]);
 });
 
@@ -254,10 +312,15 @@ test('a forged record has no effect where records are sealed', async () => {
   // The same sealed bytes under the next number, and a plain record.
   const { header, body } = decodeRecord(first.record);
   server.append(encodeRecord({ ...header, seq: 2, back: 1 }, body), { idempotencyKey: 'forged' });
-  server.append(await new Wire(undefined).pack(0, { device: 5n, seq: 1, back: 1 }, new Uint8Array([0])), { idempotencyKey: 'plain' });
+  server.append(await new Wire(undefined).pack(0, { device: 5n, seq: 1, back: 1 }, new Uint8Array([0])), {
+    idempotencyKey: 'plain',
+  });
   for (let attempt = 0; attempt < 12; attempt++) await b.exchange().catch(() => undefined);
   assert.equal(await b.db.collection('notes').get('secret'), 'nobody knows');
-  assert.deepEqual(b.alarms.map(({ code }) => code), ['KV_CORRUPT', 'KV_CORRUPT']);
+  assert.deepEqual(
+    b.alarms.map(({ code }) => code),
+    ['KV_CORRUPT', 'KV_CORRUPT'],
+  );
   await a.exchange().catch(() => undefined);
   for (let attempt = 0; attempt < 12; attempt++) await a.exchange().catch(() => undefined);
   await a.db.collection('notes').set('more', 1);
@@ -275,7 +338,10 @@ test('a transaction of many megabytes arrives whole, and large values are object
   const many = Array.from({ length: 16 }, (_, index) => [`part ${index}`, noise(100_000)] as const);
   await a.db.collection('notes').setMany(many);
   const large = noise(600_000);
-  await a.db.collection('notes').setMany([['large', large], ['large twin', large]]);
+  await a.db.collection('notes').setMany([
+    ['large', large],
+    ['large twin', large],
+  ]);
   await a.exchange();
   assert.ok(server.records.length > 1);
   for (const { record } of server.records) assert.ok(record.length <= 1 << 20);
@@ -298,12 +364,19 @@ test('parts of a transaction are applied together, across crashes', async () => 
   const server = new MemoryServer();
   const a = await Device.start(server);
   const random = chance(2);
-  await a.db.collection('notes').setMany(Array.from({ length: 30 }, (_, index) => [index, Uint8Array.from({ length: 70_000 }, () => Math.floor(random() * 256))] as const));
+  await a.db
+    .collection('notes')
+    .setMany(
+      Array.from(
+        { length: 30 },
+        (_, index) => [index, Uint8Array.from({ length: 70_000 }, () => Math.floor(random() * 256))] as const,
+      ),
+    );
   let disk: Device['disk'] | undefined;
   let seen = 0;
   while (await a.replica.drain());
   while (await a.replica.pull());
-  for (let isMore = true; isMore;) {
+  for (let isMore = true; isMore; ) {
     isMore = await a.replica.publish();
     const b: Device = await Device.start(server, {}, disk);
     while (await b.replica.pull());
@@ -336,7 +409,10 @@ test('a new only writer fences the old one off', async () => {
   await assert.rejects(old.exchange(), code('KV_REPLICATION_FENCED'));
   const reader = await Device.start(server);
   await reader.exchange();
-  assert.deepEqual(await reader.db.collection('notes').entries().toArray(), [['one', 1], ['two', 2]]);
+  assert.deepEqual(await reader.db.collection('notes').entries().toArray(), [
+    ['one', 1],
+    ['two', 2],
+  ]);
   // The old owner takes over again and sends its pending records.
   await old.stop();
   const again = await Device.start(server, { isExclusive: true }, old.disk.copy());
@@ -352,10 +428,12 @@ test('two owners that start at once: one of them is fenced off, and nothing is w
   const server = new MemoryServer({ delay: () => new Promise((resolve) => setImmediate(resolve)) });
   const both = [await Device.start(server, { isExclusive: true }), await Device.start(server, { isExclusive: true })];
   await Promise.all(both.map((device) => device.replica.fence()));
-  const outcomes = await Promise.allSettled(both.map(async (device, index) => {
-    await device.db.collection('notes').set('owner', index);
-    await device.exchange();
-  }));
+  const outcomes = await Promise.allSettled(
+    both.map(async (device, index) => {
+      await device.db.collection('notes').set('owner', index);
+      await device.exchange();
+    }),
+  );
   assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 1);
   await stopAll(both);
 });
@@ -374,7 +452,10 @@ test('a collection that is added later gets what the log already had', async () 
   const again = await Device.start(server, { collections: { notes: {}, tasks: {} } }, b.disk.copy());
   await converge([again, a]);
   await equal([again, a]);
-  assert.deepEqual(await a.db.collection('tasks').entries().toArray(), [['local', 2], ['t', 1]]);
+  assert.deepEqual(await a.db.collection('tasks').entries().toArray(), [
+    ['local', 2],
+    ['t', 1],
+  ]);
   assert.deepEqual(again.alarms, []);
   await stopAll([a, again]);
 });
@@ -383,20 +464,38 @@ test('what was written while replication was not running meets what others wrote
   const server = new MemoryServer();
   const a = await Device.start(server);
   let b = await Device.start(server);
-  await a.db.collection('notes').setMany([['set', 'old'], ['deleted', 'old'], ['untouched', 'old']]);
+  await a.db.collection('notes').setMany([
+    ['set', 'old'],
+    ['deleted', 'old'],
+    ['untouched', 'old'],
+  ]);
   await converge([a, b]);
   b.replica.stop();
   await b.db.collection('notes').set('set', 'b');
   await b.db.collection('notes').delete('deleted');
-  await a.db.collection('notes').setMany([['set', 'a'], ['deleted', 'a'], ['untouched', 'a']]);
+  await a.db.collection('notes').setMany([
+    ['set', 'a'],
+    ['deleted', 'a'],
+    ['untouched', 'a'],
+  ]);
   await a.exchange();
   b = await b.restart(server, {});
   while (await b.replica.pull());
-  assert.deepEqual(await b.db.collection('notes').entries().toArray(), [['set', 'b'], ['untouched', 'a']], 'the application sees its writes');
+  assert.deepEqual(
+    await b.db.collection('notes').entries().toArray(),
+    [
+      ['set', 'b'],
+      ['untouched', 'a'],
+    ],
+    'the application sees its writes',
+  );
   await converge([b, a]);
   await equal([a, b]);
   // By the clock of its start, what it wrote is later.
-  assert.deepEqual(await a.db.collection('notes').entries().toArray(), [['set', 'b'], ['untouched', 'a']]);
+  assert.deepEqual(await a.db.collection('notes').entries().toArray(), [
+    ['set', 'b'],
+    ['untouched', 'a'],
+  ]);
   await stopAll([a, b]);
 });
 
@@ -441,7 +540,13 @@ for (const kept of [0, 2]) {
 }
 
 for (const [what, spoil] of [
-  ['cannot be read', (records: readonly LoggedRecord[]) => records.map((each, at) => (at === 1 ? { ...each, record: each.record.map((byte, index) => (index === 14 ? byte ^ 1 : byte)) } : each))],
+  [
+    'cannot be read',
+    (records: readonly LoggedRecord[]) =>
+      records.map((each, at) =>
+        at === 1 ? { ...each, record: each.record.map((byte, index) => (index === 14 ? byte ^ 1 : byte)) } : each,
+      ),
+  ],
   ['is missing', (records: readonly LoggedRecord[]) => records.slice(1)],
 ] as const) {
   test(`a record that ${what} at first, as at a server that is behind, is applied when it is there`, async () => {

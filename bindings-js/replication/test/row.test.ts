@@ -16,18 +16,49 @@ const unknown = tables.table('tasks', notes.declaration);
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 const value = (text: string, expiresAt = 0): NonNullable<BaseValue> => ({ value: bytes(text), expiresAt });
 
-const stamp = (h: number, given: BaseValue, over: Partial<Stamp> = {}): Stamp => ({ h: BigInt(h), device: 7n, n: h, isStrict: false, position: h, isDead: given === null, expiresAt: given?.expiresAt ?? 0, check: checkOf(given), ...over });
-const base = (h: number, given: BaseValue, kept?: string): Base => ({ stamp: stamp(h, given), kept: kept === undefined ? undefined : bytes(kept) });
-const pending = (n: number, given: BaseValue): Pending => ({ n, check: checkOf(given), expiresAt: given?.expiresAt ?? 0 });
+const stamp = (h: number, given: BaseValue, over: Partial<Stamp> = {}): Stamp => ({
+  h: BigInt(h),
+  device: 7n,
+  n: h,
+  isStrict: false,
+  position: h,
+  isDead: given === null,
+  expiresAt: given?.expiresAt ?? 0,
+  check: checkOf(given),
+  ...over,
+});
+const base = (h: number, given: BaseValue, kept?: string): Base => ({
+  stamp: stamp(h, given),
+  kept: kept === undefined ? undefined : bytes(kept),
+});
+const pending = (n: number, given: BaseValue): Pending => ({
+  n,
+  check: checkOf(given),
+  expiresAt: given?.expiresAt ?? 0,
+});
 const STEADY: Histories = { current: 1, settled: 1 };
 /** The log is read once more. */
 const AGAIN: Histories = { current: 2, settled: 1 };
 
-function rowOf(stored: Partial<StoredRow>, { histories = STEADY, table = notes, key = 'k' }: { readonly histories?: Histories; readonly table?: typeof notes | typeof unknown; readonly key?: string } = {}): Row {
-  return new Row(table, keyCodecs.any.encode(key).slice(), histories, { history: 1, base: undefined, former: undefined, pending: undefined, shown: undefined, ...stored }, new Set());
+function rowOf(
+  stored: Partial<StoredRow>,
+  {
+    histories = STEADY,
+    table = notes,
+    key = 'k',
+  }: { readonly histories?: Histories; readonly table?: typeof notes | typeof unknown; readonly key?: string } = {},
+): Row {
+  return new Row(
+    table,
+    keyCodecs.any.encode(key).slice(),
+    histories,
+    { history: 1, base: undefined, former: undefined, pending: undefined, shown: undefined, ...stored },
+    new Set(),
+  );
 }
 
-const text = (given: BaseValue | undefined): string | null | undefined => given && new TextDecoder().decode(given.value);
+const text = (given: BaseValue | undefined): string | null | undefined =>
+  given && new TextDecoder().decode(given.value);
 
 test('the checksum is CRC-32C + 1 + 2^32 times the length modulo 2^20, and 0 for a delete', () => {
   assert.equal(checkOfBytes(bytes('123456789')), 0xe306_9283 + 1 + 9 * 2 ** 32);
@@ -52,7 +83,7 @@ test('what the log has becomes the entry, and the row has the value itself only 
   }
 });
 
-test('a local write stays the entry until the log has it, and then it is the base\'s or gives way', () => {
+test("a local write stays the entry until the log has it, and then it is the base's or gives way", () => {
   const row = rowOf({ base: base(1, value('old')), pending: pending(3, value('mine')) });
   assert.equal(row.settle(2), undefined);
   assert.deepEqual([row.pending?.n, row.entry], [3, undefined], 'another record of this device says nothing of it');
@@ -111,7 +142,10 @@ test('a write past replication becomes what was there before, also while the log
   again.restore();
   assert.equal(text(again.entry), 'strict');
   // Under a repair: which value it was is not known before that comes back, and nobody has lost it.
-  const repaired = rowOf({ base: base(1, value('strict'), 'strict'), pending: pending(3, value('repair')) }, { key: 's' });
+  const repaired = rowOf(
+    { base: base(1, value('strict'), 'strict'), pending: pending(3, value('repair')) },
+    { key: 's' },
+  );
   repaired.restore();
   repaired.accept(stamp(9, value('theirs')), value('theirs'), false);
   assert.equal(repaired.settle(3), undefined);
@@ -120,10 +154,16 @@ test('a write past replication becomes what was there before, also while the log
 
 test('at the end of a reading what the log has takes the place of what was there, and what it has lost is put back', () => {
   // The log has it, too, and something newer.
-  for (const [h, given] of [[1, 'old'], [2, 'newer']] as const) {
+  for (const [h, given] of [
+    [1, 'old'],
+    [2, 'newer'],
+  ] as const) {
     const row = rowOf({ base: base(1, value('old')) }, { histories: AGAIN });
     row.accept(stamp(h, value(given)), value(given), false);
-    assert.deepEqual([row.conclude(true, 8), text(row.entry), row.pending, row.former, row.isStale], [undefined, given, undefined, undefined, false]);
+    assert.deepEqual(
+      [row.conclude(true, 8), text(row.entry), row.pending, row.former, row.isStale],
+      [undefined, given, undefined, undefined, false],
+    );
   }
   // It has something older, or nothing.
   for (const older of [true, false]) {
@@ -159,12 +199,21 @@ test('of two values that were lost the later one is put back', () => {
 });
 
 test('what was read of a history that was not read to its end is not put back', () => {
-  const row = rowOf({ history: 2, base: base(3, value('x'), 'x'), shown: ABSENT }, { histories: { current: 3, settled: 1 } });
+  const row = rowOf(
+    { history: 2, base: base(3, value('x'), 'x'), shown: ABSENT },
+    { histories: { current: 3, settled: 1 } },
+  );
   assert.deepEqual([row.base, row.former], [undefined, undefined]);
-  const known = rowOf({ history: 2, base: base(3, value('x'), 'x'), former: base(1, value('settled')), shown: ABSENT }, { histories: { current: 3, settled: 1 } });
+  const known = rowOf(
+    { history: 2, base: base(3, value('x'), 'x'), former: base(1, value('settled')), shown: ABSENT },
+    { histories: { current: 3, settled: 1 } },
+  );
   assert.equal(known.former?.stamp.h, 1n);
   // The entry is this device's own write, which that history had confirmed.
-  const own = rowOf({ history: 2, base: base(3, value('x'), 'x'), former: base(1, value('settled')) }, { histories: { current: 3, settled: 1 } });
+  const own = rowOf(
+    { history: 2, base: base(3, value('x'), 'x'), former: base(1, value('settled')) },
+    { histories: { current: 3, settled: 1 } },
+  );
   assert.deepEqual([own.former?.stamp.h, own.conclude(true, 8)?.stamp.h], [3n, 3n]);
 });
 
@@ -173,7 +222,11 @@ test('a row knows what the entry is, whatever is read over it', () => {
   const of = (text: string): Shown => ({ check: checkOf(value(text)), expiresAt: 0 });
   const again = { histories: AGAIN };
   // What was there before, however much is read, and if nothing was there.
-  for (const [stored, is] of [[{ base: base(1, value('old')) }, of('old')], [{}, ABSENT], [{ base: base(1, null) }, ABSENT]] as const) {
+  for (const [stored, is] of [
+    [{ base: base(1, value('old')) }, of('old')],
+    [{}, ABSENT],
+    [{ base: base(1, null) }, ABSENT],
+  ] as const) {
     const row = rowOf(stored, again);
     row.accept(stamp(2, value('new')), value('new'), false);
     assert.deepEqual(shown(row), is);
@@ -228,7 +281,7 @@ test('a repair whose value is nowhere is given up', () => {
   assert.deepEqual([row.entry, row.pending], [null, undefined]);
 });
 
-test('the entry of a collection that becomes known is the base\'s value, unless it was written', () => {
+test("the entry of a collection that becomes known is the base's value, unless it was written", () => {
   const row = rowOf({ base: base(1, value('x'), 'x'), shown: ABSENT });
   row.materialize();
   assert.deepEqual([text(row.entry), row.isStale, row.base?.kept], ['x', false, undefined]);

@@ -14,7 +14,8 @@ import type { S3Faults } from './s3-memory.ts';
 
 const DAY_MS = 86_400_000;
 
-const open = ({ options }: S3Memory, database = 'notes'): RemoteLog => s3Log({ ...options, database, probe: false, pollInterval: 20 });
+const open = ({ options }: S3Memory, database = 'notes'): RemoteLog =>
+  s3Log({ ...options, database, probe: false, pollInterval: 20 });
 
 for (const areListingsLate of [false, true]) {
   testLog(`S3 in memory${areListingsLate ? ', whose listings never show anything' : ''}`, () => {
@@ -39,7 +40,10 @@ test('a writer that slept through a purge finds the end of the log, although lis
   assert.equal(position, 12);
   const fresh = open(bucket);
   await assert.rejects(fresh.read(0, 10), hasCode('KV_LOG_TRUNCATED'));
-  assert.deepEqual((await readAll(fresh, 8)).map(({ record }) => textOf(record)), ['r8', 'r9', 'r10', 'second']);
+  assert.deepEqual(
+    (await readAll(fresh, 8)).map(({ record }) => textOf(record)),
+    ['r8', 'r9', 'r10', 'second'],
+  );
   for (let slot = 1; slot <= 8; slot++) await assert.rejects(fresh.at(slot), hasCode('KV_LOG_TRUNCATED'));
 });
 
@@ -56,9 +60,15 @@ test('purges and manifests are found in any number, each by few requests', async
     const fresh = open(bucket);
     const { requests } = bucket;
     assert.equal(textOf((await fresh.manifest())?.manifest as Uint8Array), `manifest ${round}`);
-    assert.ok(bucket.requests - requests <= 2 * Math.ceil(Math.log2(round + 1)) + 2, `${bucket.requests - requests} requests for revision ${round}`);
+    assert.ok(
+      bucket.requests - requests <= 2 * Math.ceil(Math.log2(round + 1)) + 2,
+      `${bucket.requests - requests} requests for revision ${round}`,
+    );
     if (round > 1) await assert.rejects(fresh.read(round - 2, 1), hasCode('KV_LOG_TRUNCATED'));
-    assert.deepEqual((await fresh.read(round - 1, 5)).map(({ record }) => textOf(record)), [`r${round}`]);
+    assert.deepEqual(
+      (await fresh.read(round - 1, 5)).map(({ record }) => textOf(record)),
+      [`r${round}`],
+    );
     await assert.rejects(fresh.replaceManifest(round - 1, bytesOf('late')), hasCode('KV_LOG_CONFLICT'));
   }
   const { requests } = bucket;
@@ -89,21 +99,31 @@ test('a record is an object, an append takes two requests, and a purge deletes r
   const noted = names().filter((key) => key.startsWith('purge/'));
   assert.equal(noted.length, 1);
   assert.deepEqual(names(), [...others, ...noted, ...records.slice(4)].sort());
-  for (const [key, bytes] of bucket.objects) if (before.has(key)) assert.deepEqual(bytes, before.get(key), `${key} was changed`);
+  for (const [key, bytes] of bucket.objects)
+    if (before.has(key)) assert.deepEqual(bytes, before.get(key), `${key} was changed`);
 });
 
 test('of two writers that never pause neither is starved', async () => {
   const bucket = new S3Memory();
   const send = bucket.options.fetch as (request: Request) => Promise<Response>;
-  const remote = (): RemoteLog => s3Log({ ...bucket.options, database: 'notes', probe: false, fetch: async (request) => {
-    await new Promise((resolve) => setTimeout(resolve, 2 + 4 * Math.random()));
-    return send(request);
-  } });
+  const remote = (): RemoteLog =>
+    s3Log({
+      ...bucket.options,
+      database: 'notes',
+      probe: false,
+      fetch: async (request) => {
+        await new Promise((resolve) => setTimeout(resolve, 2 + 4 * Math.random()));
+        return send(request);
+      },
+    });
   const RECORDS = 40;
-  await Promise.all(['a', 'b'].map(async (writer) => {
-    const log = remote();
-    for (let seq = 1; seq <= RECORDS; seq++) await log.append(bytesOf(writer), { idempotencyKey: `${writer}:${seq}` });
-  }));
+  await Promise.all(
+    ['a', 'b'].map(async (writer) => {
+      const log = remote();
+      for (let seq = 1; seq <= RECORDS; seq++)
+        await log.append(bytesOf(writer), { idempotencyKey: `${writer}:${seq}` });
+    }),
+  );
   const writers = (await readAll(remote(), 0)).map(({ record }) => textOf(record)).join('');
   assert.equal(writers.length, 2 * RECORDS);
   // Who is through first leaves the rest to the other one.
@@ -117,10 +137,14 @@ test('an upload that was interrupted shows nothing, leaves its parts, and can be
   const send = bucket.options.fetch as (request: Request) => Promise<Response>;
   const object = new Uint8Array(9 * 1024 * 1024).fill(7);
   let left = 2;
-  const dying = s3Snapshots({ ...bucket.options, probe: false, fetch: async (request) => {
-    if (--left < 0) throw new Error('the power is gone');
-    return send(request);
-  } });
+  const dying = s3Snapshots({
+    ...bucket.options,
+    probe: false,
+    fetch: async (request) => {
+      if (--left < 0) throw new Error('the power is gone');
+      return send(request);
+    },
+  });
   await assert.rejects(dying.put('snapshot/x', streamOf(object)), hasCode('KV_LOG_UNAVAILABLE'));
   const store = s3Snapshots({ ...bucket.options, probe: false });
   assert.equal(await store.get('snapshot/x'), undefined);
@@ -128,14 +152,19 @@ test('an upload that was interrupted shows nothing, leaves its parts, and can be
   const keys = [...bucket.objects.keys()];
   assert.ok(keys.length > 0 && keys.every((key) => key.startsWith('snapshots/part/')), keys.join());
   await store.put('snapshot/x', streamOf(object));
-  assert.ok(Buffer.from(await bytesIn(await store.get('snapshot/x')) as Uint8Array).equals(Buffer.from(object)));
+  assert.ok(Buffer.from((await bytesIn(await store.get('snapshot/x'))) as Uint8Array).equals(Buffer.from(object)));
   assert.deepEqual(await store.list(''), ['snapshot/x']);
 });
 
 test('devices over such a bucket have everything, also after compactions', async () => {
   const bucket = new S3Memory();
   bucket.faults.areListingsLate = true;
-  const start = (): Promise<Device> => Device.start(new MemoryServer(), { log: open(bucket), snapshots: s3Snapshots({ ...bucket.options, probe: false }), isInMemory: true });
+  const start = (): Promise<Device> =>
+    Device.start(new MemoryServer(), {
+      log: open(bucket),
+      snapshots: s3Snapshots({ ...bucket.options, probe: false }),
+      isInMemory: true,
+    });
   const [a, b] = [await start(), await start()];
   for (let round = 0; round < 5; round++) {
     await a.db.collection('notes').set(round, 'from a');
@@ -149,7 +178,10 @@ test('devices over such a bucket have everything, also after compactions', async
   await converge([fresh, a, b]);
   await equal([fresh, a, b]);
   assert.equal(await fresh.db.collection('notes').size, 10);
-  assert.deepEqual([a, b, fresh].flatMap(({ alarms, repairs }) => [...alarms, ...repairs]), []);
+  assert.deepEqual(
+    [a, b, fresh].flatMap(({ alarms, repairs }) => [...alarms, ...repairs]),
+    [],
+  );
   await stopAll([a, b, fresh]);
 });
 
@@ -159,10 +191,14 @@ test('an archive goes on after its last segment and restores it, although listin
     const log = open(bucket);
     bucket.faults.areListingsLate = listed === 0;
     await fill(log, 1, 3);
-    const archive = (): ReturnType<typeof s3Archive> => s3Archive({ ...bucket.options, database: 'notes', probe: false });
+    const archive = (): ReturnType<typeof s3Archive> =>
+      s3Archive({ ...bucket.options, database: 'notes', probe: false });
     await archive().archive(log);
     bucket.faults.areListingsLate = true;
-    for (const [first, last] of [[4, 6], [7, 7]] as const) {
+    for (const [first, last] of [
+      [4, 6],
+      [7, 7],
+    ] as const) {
       await fill(log, first, last);
       assert.equal(await archive().archive(log), last);
       assert.equal(await archive().position(), last);
@@ -192,14 +228,27 @@ const faults: readonly (readonly [what: string, why: RegExp, faults: Partial<S3F
   ['does not tell that an object exists', /were told that they created it/, { isConditionIgnored: 'keeps' }],
   ['sends no Last-Modified', /header Last-Modified is missing/, { lastModified: () => undefined }],
   ['sends a Last-Modified that is no time', /header Last-Modified is "yesterday"/, { lastModified: () => 'yesterday' }],
-  ['sends another Last-Modified each time', /header Last-Modified .* changes/, { lastModified: (created) => new Date(created + 1000 * reads++).toUTCString() }],
+  [
+    'sends another Last-Modified each time',
+    /header Last-Modified .* changes/,
+    { lastModified: (created) => new Date(created + 1000 * reads++).toUTCString() },
+  ],
 ];
 for (const [what, why, given] of faults) {
   test(`the probe refuses a bucket that ${what}`, async () => {
     const bucket = new S3Memory();
     Object.assign(bucket.faults, given);
-    for (const attempt of [() => probeBucket(bucket.options), () => s3Log({ ...bucket.options, database: 'notes' }).append(bytesOf('x'), { idempotencyKey: 'd:1' })]) {
-      await assert.rejects(attempt(), (error) => hasCode('KV_LOG_REFUSED')(error) && why.test(String(error)) && /the bucket bucket at http:\/\/s3.invalid is refused/.test(String(error)));
+    for (const attempt of [
+      () => probeBucket(bucket.options),
+      () => s3Log({ ...bucket.options, database: 'notes' }).append(bytesOf('x'), { idempotencyKey: 'd:1' }),
+    ]) {
+      await assert.rejects(
+        attempt(),
+        (error) =>
+          hasCode('KV_LOG_REFUSED')(error) &&
+          why.test(String(error)) &&
+          /the bucket bucket at http:\/\/s3.invalid is refused/.test(String(error)),
+      );
     }
     assert.deepEqual([...bucket.objects.keys()], []);
   });
@@ -213,7 +262,10 @@ test('a device whose clock is wrong signs by the clock of the service, also when
     const { requests } = bucket;
     assert.equal(await log.append(bytesOf(`r${round}`), { idempotencyKey: `f:${round}` }), round + 1);
     await snapshots.put(`${round}`, streamOf(bytesOf('object')));
-    assert.deepEqual((await log.read(round, 1)).map(({ record }) => textOf(record)), [`r${round}`]);
+    assert.deepEqual(
+      (await log.read(round, 1)).map(({ record }) => textOf(record)),
+      [`r${round}`],
+    );
     // Each of the two learns it once.
     const first = bucket.requests - requests;
     await snapshots.get(`${round}`);
@@ -226,11 +278,16 @@ test('a device whose clock is wrong signs by the clock of the service, also when
   // Keys that are refused for another reason stay refused.
   const { fetch: send } = bucket.options as { readonly fetch: (request: Request) => Promise<Response> };
   let asked = 0;
-  const refusing = s3Log({ ...bucket.options, database: 'notes', probe: false, fetch: async (request) => {
-    asked++;
-    await send(request);
-    return new Response(null, { status: 403, headers: { date: new Date().toUTCString() } });
-  } });
+  const refusing = s3Log({
+    ...bucket.options,
+    database: 'notes',
+    probe: false,
+    fetch: async (request) => {
+      asked++;
+      await send(request);
+      return new Response(null, { status: 403, headers: { date: new Date().toUTCString() } });
+    },
+  });
   await assert.rejects(refusing.read(0, 1), hasCode('KV_LOG_REFUSED'));
   assert.equal(asked, 1);
 });
@@ -241,7 +298,11 @@ test('a record without a time is refused also where the bucket was not probed', 
   await log.append(bytesOf('x'), { idempotencyKey: 'd:1' });
   bucket.faults.lastModified = () => undefined;
   for (const read of [() => log.read(0, 1), () => log.at(1)]) {
-    await assert.rejects(read(), (error) => code('KV_LOG_REFUSED')(error) && /log\/000000000001 .*header Last-Modified is missing/.test(String(error)));
+    await assert.rejects(
+      read(),
+      (error) =>
+        code('KV_LOG_REFUSED')(error) && /log\/000000000001 .*header Last-Modified is missing/.test(String(error)),
+    );
   }
 });
 

@@ -17,11 +17,28 @@ export interface S3Faults {
 const MAX_SKEW_MS = 900_000;
 
 /** `20260102T030405Z` */
-const timeOfSignature = (request: Request): number => Date.parse((request.headers.get('x-amz-date') ?? '').replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z'));
+const timeOfSignature = (request: Request): number =>
+  Date.parse(
+    (request.headers.get('x-amz-date') ?? '').replace(
+      /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/,
+      '$1-$2-$3T$4:$5:$6Z',
+    ),
+  );
 
 export class S3Memory {
-  readonly faults: S3Faults = { areListingsLate: false, lateReads: 0, isConditionIgnored: false, lastModified: (created) => new Date(created).toUTCString(), clock: Date.now };
-  readonly options: S3Options = { endpoint: 'http://s3.invalid', bucket: 'bucket', credentials: { accessKeyId: 'id', secretAccessKey: 'secret' }, fetch: (request) => this.#answer(request) };
+  readonly faults: S3Faults = {
+    areListingsLate: false,
+    lateReads: 0,
+    isConditionIgnored: false,
+    lastModified: (created) => new Date(created).toUTCString(),
+    clock: Date.now,
+  };
+  readonly options: S3Options = {
+    endpoint: 'http://s3.invalid',
+    bucket: 'bucket',
+    credentials: { accessKeyId: 'id', secretAccessKey: 'secret' },
+    fetch: (request) => this.#answer(request),
+  };
   readonly objects = new Map<string, Uint8Array>();
   /** When each object was created through the service. */
   readonly #created = new Map<string, number>();
@@ -44,7 +61,11 @@ export class S3Memory {
     if (url.searchParams.has('list-type')) return this.#list(url.searchParams);
     switch (request.method) {
       case 'PUT':
-        return this.#put(key, new Uint8Array(await request.arrayBuffer()), request.headers.get('if-none-match') === '*');
+        return this.#put(
+          key,
+          new Uint8Array(await request.arrayBuffer()),
+          request.headers.get('if-none-match') === '*',
+        );
       case 'DELETE':
         this.objects.delete(key);
         return new Response(null, { status: 204 });
@@ -54,17 +75,29 @@ export class S3Memory {
   }
 
   #list(query: URLSearchParams): Response {
-    const [prefix, from, size] = [query.get('prefix') ?? '', query.get('continuation-token') ?? '', Number(query.get('max-keys') ?? 1000)];
-    const keys = (this.#listed ?? [...this.objects.keys()]).filter((key) => key.startsWith(prefix) && key > from).sort();
+    const [prefix, from, size] = [
+      query.get('prefix') ?? '',
+      query.get('continuation-token') ?? '',
+      Number(query.get('max-keys') ?? 1000),
+    ];
+    const keys = (this.#listed ?? [...this.objects.keys()])
+      .filter((key) => key.startsWith(prefix) && key > from)
+      .sort();
     const page = keys.slice(0, size);
-    const next = keys.length > size ? `<IsTruncated>true</IsTruncated><NextContinuationToken>${page.at(-1)}</NextContinuationToken>` : '<IsTruncated>false</IsTruncated>';
-    return new Response(`<ListBucketResult>${page.map((key) => `<Contents><Key>${encodeURIComponent(key)}</Key></Contents>`).join('')}${next}</ListBucketResult>`);
+    const next =
+      keys.length > size
+        ? `<IsTruncated>true</IsTruncated><NextContinuationToken>${page.at(-1)}</NextContinuationToken>`
+        : '<IsTruncated>false</IsTruncated>';
+    return new Response(
+      `<ListBucketResult>${page.map((key) => `<Contents><Key>${encodeURIComponent(key)}</Key></Contents>`).join('')}${next}</ListBucketResult>`,
+    );
   }
 
   #put(key: string, bytes: Uint8Array<ArrayBuffer>, isConditional: boolean): Response {
     const { isConditionIgnored } = this.faults;
     const isThere = this.objects.has(key);
-    if (isThere && isConditional && isConditionIgnored === false) return new Response('<Error><Code>PreconditionFailed</Code></Error>', { status: 412 });
+    if (isThere && isConditional && isConditionIgnored === false)
+      return new Response('<Error><Code>PreconditionFailed</Code></Error>', { status: 412 });
     if (!isThere || isConditionIgnored !== 'keeps') {
       this.objects.set(key, bytes);
       this.#created.set(key, Date.now());
@@ -77,8 +110,11 @@ export class S3Memory {
     const left = this.#missed.get(key) ?? 0;
     if (found === undefined) this.#missed.set(key, this.faults.lateReads);
     else if (left > 0) this.#missed.set(key, left - 1);
-    if (found === undefined || left > 0) return new Response(isHead ? null : '<Error><Code>NoSuchKey</Code></Error>', { status: 404 });
+    if (found === undefined || left > 0)
+      return new Response(isHead ? null : '<Error><Code>NoSuchKey</Code></Error>', { status: 404 });
     const lastModified = this.faults.lastModified(this.#created.get(key) ?? 0);
-    return new Response(isHead ? null : found.slice(), { headers: lastModified === undefined ? {} : { 'last-modified': lastModified } });
+    return new Response(isHead ? null : found.slice(), {
+      headers: lastModified === undefined ? {} : { 'last-modified': lastModified },
+    });
   }
 }

@@ -13,14 +13,19 @@ const OLD = { collections: { notes: {} } } as const;
 const NEW = { collections: { notes: {}, tasks: {}, accounts: { mode: 'strict' } } } as const;
 
 const tasks = ({ db }: Device) => db.collection<string, string>('tasks');
-const entriesOf = async (device: Device): Promise<unknown> => Object.fromEntries(await tasks(device).entries().toArray());
+const entriesOf = async (device: Device): Promise<unknown> =>
+  Object.fromEntries(await tasks(device).entries().toArray());
 
 for (const feed of [true, false]) {
   test(`an old program that leads for a while on a file loses nothing of what it does not know${feed ? '' : ', without a feed'}`, async () => {
     const server = new MemoryServer();
     const other = await Device.start(server, NEW);
     const first = await Device.start(server, { ...NEW, feed });
-    await tasks(first).setMany([['t0', 'before'], ['gone', 'before'], ['both', 'before']]);
+    await tasks(first).setMany([
+      ['t0', 'before'],
+      ['gone', 'before'],
+      ['both', 'before'],
+    ]);
     await runStrict(first.replica, (tx) => tx.collection('accounts').set('x', 1), {});
     await converge([first, other]);
     const old = await first.restart(server, { ...OLD, feed });
@@ -41,9 +46,18 @@ for (const feed of [true, false]) {
     const again = await old.restart(server, { ...NEW, feed });
     await converge([again, other]);
     await equal([again, other]);
-    assert.deepEqual(await entriesOf(again), { both: 'elsewhere', t0: 'before', t1: 'elsewhere', t2: 'in the new tab', t3: 'in the new tab' });
+    assert.deepEqual(await entriesOf(again), {
+      both: 'elsewhere',
+      t0: 'before',
+      t1: 'elsewhere',
+      t2: 'in the new tab',
+      t3: 'in the new tab',
+    });
     assert.equal(await again.db.collection('accounts').get('x'), 2);
-    assert.deepEqual([again, other].flatMap(({ alarms }) => alarms), []);
+    assert.deepEqual(
+      [again, other].flatMap(({ alarms }) => alarms),
+      [],
+    );
     await stopAll([again, other]);
   });
 }
@@ -99,19 +113,32 @@ for (const how of ['clear and set', 'delete and set']) {
     const server = new MemoryServer();
     const [a, d] = [await Device.start(server, OLD), await Device.start(server, OLD)];
     const notes = a.db.collection<string, string>('notes');
-    await notes.setMany([['k', 'old'], ['l', 'old'], ['m', 'old']]);
+    await notes.setMany([
+      ['k', 'old'],
+      ['l', 'old'],
+      ['m', 'old'],
+    ]);
     await a.exchange();
     await a.db.transaction(async (tx) => {
       const rows = tx.collection(notes);
       if (how === 'clear and set') await rows.clear();
       else await rows.deleteMany(['k', 'l', 'm']);
-      await rows.setMany([['k', 'new'], ['l', 'new']]);
+      await rows.setMany([
+        ['k', 'new'],
+        ['l', 'new'],
+      ]);
     });
     await converge([a, d]);
     const more = await d.restart(server, NEW);
     await converge([more, a]);
-    assert.deepEqual(await more.db.collection('notes').entries().toArray(), [['k', 'new'], ['l', 'new']]);
-    assert.deepEqual(await notes.entries().toArray(), [['k', 'new'], ['l', 'new']]);
+    assert.deepEqual(await more.db.collection('notes').entries().toArray(), [
+      ['k', 'new'],
+      ['l', 'new'],
+    ]);
+    assert.deepEqual(await notes.entries().toArray(), [
+      ['k', 'new'],
+      ['l', 'new'],
+    ]);
     await stopAll([a, more]);
   });
 }
@@ -119,14 +146,22 @@ for (const how of ['clear and set', 'delete and set']) {
 test('entries that were there before a collection is replicated meet those of the log', async () => {
   const server = new MemoryServer();
   const other = await Device.start(server, NEW);
-  await tasks(other).setMany([['both', 'the log'], ['log', 'the log'], ['same', 'same']]);
+  await tasks(other).setMany([
+    ['both', 'the log'],
+    ['log', 'the log'],
+    ['same', 'same'],
+  ]);
   const old = await Device.start(server, OLD);
-  await tasks(old).setMany([['both', 'local'], ['local', 'local'], ['same', 'same']]);
+  await tasks(old).setMany([
+    ['both', 'local'],
+    ['local', 'local'],
+    ['same', 'same'],
+  ]);
   await converge([other, old]);
   assert.equal(await tasks(other).get('local'), undefined, 'not replicated yet');
   const writerOf = async (key: string): Promise<bigint | undefined> => {
     const { rows } = other.replica.tables.byName.get('tasks')!;
-    return decodeRow(await rows.get(keyCodecs.any.encode(key).slice()) as Uint8Array).base?.stamp.device;
+    return decodeRow((await rows.get(keyCodecs.any.encode(key).slice())) as Uint8Array).base?.stamp.device;
   };
   const writer = await writerOf('same');
   const updated = await old.restart(server, NEW);
@@ -143,7 +178,10 @@ test('lost history puts back what this program does not know', async () => {
   await writer.db.collection('notes').set('n', 0);
   const old = await Device.start(server, OLD);
   await converge([writer, old]);
-  await tasks(writer).setMany([['a', '1'], ['b', '2']]);
+  await tasks(writer).setMany([
+    ['a', '1'],
+    ['b', '2'],
+  ]);
   await tasks(writer).delete('a');
   await converge([writer, old]);
   // The one that knows the collection never comes back.
@@ -160,7 +198,10 @@ test('a program that does not name a collection which an earlier one on the file
   const server = new MemoryServer();
   const snapshots = new MemorySnapshotStore();
   const first = await Device.start(server, { ...NEW, snapshots });
-  await tasks(first).setMany([['a', 'one'], ['b', 'two']]);
+  await tasks(first).setMany([
+    ['a', 'one'],
+    ['b', 'two'],
+  ]);
   await runStrict(first.replica, (tx) => tx.collection('accounts').set('x', 1), {});
   await first.exchange();
   const old = await first.restart(server, { ...OLD, snapshots });
@@ -216,7 +257,10 @@ for (const how of ['set', 'delete'] as const) {
 test('a write that came back while the log is read once more is not sent again by a program that compares', async () => {
   const server = new MemoryServer();
   const snapshots = new MemorySnapshotStore();
-  const [first, other] = [await Device.start(server, { ...OLD, snapshots }), await Device.start(server, { ...OLD, snapshots })];
+  const [first, other] = [
+    await Device.start(server, { ...OLD, snapshots }),
+    await Device.start(server, { ...OLD, snapshots }),
+  ];
   await first.db.collection('notes').set('k', 'old');
   await converge([first, other]);
   for (let round = 0; round < 2; round++) await cutOff(server, other);

@@ -14,12 +14,19 @@ export interface SlowFeed {
   onTransaction: () => Promise<void>;
 }
 
-export const openPlain = (storage: Disk, isFed: boolean): Promise<Database> => open('device', { storage, ...(isFed && { feed: true }), advanced: { unitBytes: 512, nodeBytes: 2048 } });
+export const openPlain = (storage: Disk, isFed: boolean): Promise<Database> =>
+  open('device', { storage, ...(isFed && { feed: true }), advanced: { unitBytes: 512, nodeBytes: 2048 } });
 
 /** A database whose feed takes its time, as beside a busy leader. */
 export async function openSlow(storage: Disk, isFed: boolean): Promise<SlowFeed> {
   const db = await openPlain(storage, isFed);
-  const slow: SlowFeed = { db, delay: 0, left: Infinity, onLoss: () => undefined, onTransaction: async () => undefined };
+  const slow: SlowFeed = {
+    db,
+    delay: 0,
+    left: Infinity,
+    onLoss: () => undefined,
+    onTransaction: async () => undefined,
+  };
   const transaction = db.transaction.bind(db);
   db.transaction = (async (...args: Parameters<typeof transaction>) => {
     await slow.onTransaction();

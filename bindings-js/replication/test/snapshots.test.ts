@@ -18,7 +18,11 @@ for (const compactions of [1, 2, 3]) {
   test(`a device that stayed before a loss has the same base as those that load a snapshot, after ${compactions} compactions`, async () => {
     const server = new MemoryServer();
     const snapshots = new MemorySnapshotStore();
-    const [a, b, behind] = [await Device.start(server, { snapshots }), await Device.start(server, { snapshots }), await Device.start(server, { snapshots })];
+    const [a, b, behind] = [
+      await Device.start(server, { snapshots }),
+      await Device.start(server, { snapshots }),
+      await Device.start(server, { snapshots }),
+    ];
     const notes = a.db.collection('notes');
     for (let round = 0; round < compactions; round++) {
       await notes.set('k', round);
@@ -33,12 +37,17 @@ for (const compactions of [1, 2, 3]) {
     const fresh = await Device.start(server, { snapshots });
     await converge([fresh, a, b, behind]);
     await equal([a, b, behind, fresh]);
-    const digests = await Promise.all([a, b, behind, fresh].map(async ({ replica }) => (await replica.state()).digests));
+    const digests = await Promise.all(
+      [a, b, behind, fresh].map(async ({ replica }) => (await replica.state()).digests),
+    );
     for (const digest of digests) assert.deepEqual(digest, digests[0]);
     await notes.set('more', 1);
     await a.replica.compact();
     await converge([a, b, behind, fresh]);
-    assert.deepEqual([a, b, behind, fresh].flatMap(({ alarms }) => alarms), []);
+    assert.deepEqual(
+      [a, b, behind, fresh].flatMap(({ alarms }) => alarms),
+      [],
+    );
     await stopAll([a, b, behind, fresh]);
   });
 }
@@ -78,10 +87,17 @@ test('a snapshot takes the place of the log before it', async () => {
   assert.equal(await fresh.db.collection('accounts').get('x'), 5);
   // What came from a snapshot can be changed like everything else.
   await fresh.db.collection('notes').set(500, 'by the fresh one');
-  await runStrict(fresh.replica, (tx) => tx.collection<string, number>('accounts').update('x', (old = 0) => old + 1), {});
+  await runStrict(
+    fresh.replica,
+    (tx) => tx.collection<string, number>('accounts').update('x', (old = 0) => old + 1),
+    {},
+  );
   await converge([fresh, a, sleeper]);
   await equal([a, sleeper, fresh]);
-  assert.deepEqual([a, sleeper, fresh].flatMap(({ alarms }) => alarms), []);
+  assert.deepEqual(
+    [a, sleeper, fresh].flatMap(({ alarms }) => alarms),
+    [],
+  );
   const without = await Device.start(server, { collections });
   await assert.rejects(without.exchange(), code('KV_LOG_TRUNCATED'));
   await stopAll([a, sleeper, fresh, without]);
@@ -98,13 +114,21 @@ test('rows of a snapshot are the same in an empty database and in one that has o
   await notes.set('b', 'first');
   await runStrict(a.replica, (tx) => tx.collection('accounts').set('b', 1), {});
   await converge([a, used]);
-  await notes.setMany([['a', 'kept'], ['c', 'deleted'], ['d', '']]);
+  await notes.setMany([
+    ['a', 'kept'],
+    ['c', 'deleted'],
+    ['d', ''],
+  ]);
   await notes.set('soon', 'gone', { expireAt: start + 60_000 });
   await notes.set('later', 'there', { expireAt: start + 600_000 });
-  await runStrict(a.replica, (tx) => {
-    tx.collection('accounts').set('a', 1);
-    tx.collection('accounts').set('c', 1);
-  }, {});
+  await runStrict(
+    a.replica,
+    (tx) => {
+      tx.collection('accounts').set('a', 1);
+      tx.collection('accounts').set('c', 1);
+    },
+    {},
+  );
   await notes.delete('c');
   await a.replica.compact();
   await runStrict(a.replica, (tx) => tx.collection('accounts').delete('c'), {});
@@ -114,13 +138,17 @@ test('rows of a snapshot are the same in an empty database and in one that has o
   const fresh = await Device.start(server, options);
   await reconnect([used, fresh]);
   for (const table of fresh.replica.tables.byName.values()) {
-    const [mine, theirs] = await Promise.all([fresh, used].map(async ({ db, replica }) => {
-      const rows = replica.tables.byName.get(table.name) as typeof table;
-      return {
-        entries: (await db.collection(table.name).entries({ meta: true }).toArray()).map(({ key, value, expiresAt }) => ({ key, value, expiresAt })),
-        rows: (await rows.rows.entries().toArray()).map(([key, bytes]) => ({ key, ...decodeRow(bytes), history: 0 })),
-      };
-    }));
+    const [mine, theirs] = await Promise.all(
+      [fresh, used].map(async ({ db, replica }) => {
+        const rows = replica.tables.byName.get(table.name) as typeof table;
+        return {
+          entries: (await db.collection(table.name).entries({ meta: true }).toArray()).map(
+            ({ key, value, expiresAt }) => ({ key, value, expiresAt }),
+          ),
+          rows: (await rows.rows.entries().toArray()).map(([key, bytes]) => ({ key, ...decodeRow(bytes), history: 0 })),
+        };
+      }),
+    );
     assert.deepEqual(mine, theirs, table.name);
   }
   // By the log's time nothing has expired.
@@ -152,7 +180,8 @@ for (const key of [undefined, keyCodecs.string, keyCodecs.tuple<readonly string[
     while (await b.replica.pull());
     assert.equal(await mine.get(named('k')), 'mine');
     await converge([b, a]);
-    for (const notes of [mine, theirs]) assert.deepEqual(await notes.values().toArray(), ['theirs', 'mine', 'theirs', 'mine', 'theirs']);
+    for (const notes of [mine, theirs])
+      assert.deepEqual(await notes.values().toArray(), ['theirs', 'mine', 'theirs', 'mine', 'theirs']);
     await stopAll([a, b]);
   });
 }
@@ -183,7 +212,10 @@ test('a record that was sent before a snapshot and never came back is confirmed 
 
 test('a check that was sent before a snapshot and never came back is confirmed by it', async () => {
   let [isArmed, isDown] = [false, false];
-  const server = new MemoryServer({ isUnreachable: () => isDown, isReplyLost: (call) => (isArmed && call === 'append' ? (isDown = true) : false) });
+  const server = new MemoryServer({
+    isUnreachable: () => isDown,
+    isReplyLost: (call) => (isArmed && call === 'append' ? (isDown = true) : false),
+  });
   const snapshots = new MemorySnapshotStore();
   const [a, b] = [await Device.start(server, { snapshots }), await Device.start(server, { snapshots })];
   await a.db.collection('notes').set('k', 1);
@@ -205,7 +237,10 @@ test('a device that slept while a tombstone was forgotten deletes the entry', as
   const server = new MemoryServer({ serverTime: () => now });
   const options: DeviceOptions = { snapshots: new MemorySnapshotStore(), clock: () => now };
   const [a, sleeper] = [await Device.start(server, options), await Device.start(server, options)];
-  await a.db.collection('notes').setMany([['gone', 1], ['kept', 2]]);
+  await a.db.collection('notes').setMany([
+    ['gone', 1],
+    ['kept', 2],
+  ]);
   await converge([a, sleeper]);
   await a.db.collection('notes').delete('gone');
   await a.exchange();
@@ -229,7 +264,10 @@ for (const heard of [0, 1, 2]) {
     const options: DeviceOptions = { snapshots: new MemorySnapshotStore(), clock: () => now };
     const log = new MemoryLog(server);
     const [a, sleeper] = [await Device.start(server, options), await Device.start(server, { ...options, log })];
-    await a.db.collection('notes').setMany([['gone', 1], ['kept', 2]]);
+    await a.db.collection('notes').setMany([
+      ['gone', 1],
+      ['kept', 2],
+    ]);
     await converge([a, sleeper]);
     await a.db.collection('notes').delete('gone');
     await a.exchange();
@@ -267,7 +305,10 @@ test('loading a snapshot can be interrupted at every operation of the disk', asy
   for (let operations = 0; !isDone; operations++) {
     const first = await Device.start(server, { snapshots });
     first.disk.left = operations;
-    isDone = await first.exchange().then(() => true, () => false);
+    isDone = await first.exchange().then(
+      () => true,
+      () => false,
+    );
     first.replica.stop();
     const disk = first.disk.afterPowerCut();
     await first.stop();
@@ -286,13 +327,20 @@ test('a damaged snapshot is refused', async () => {
   await a.db.collection('notes').setMany(Array.from({ length: 200 }, (_, index) => [index, 'x'.repeat(100)] as const));
   await a.replica.compact();
   const [name = ''] = await snapshots.list('snapshot/');
-  const bytes = new Uint8Array(await new Response(await snapshots.get(name) as ReadableStream<Uint8Array<ArrayBuffer>>).arrayBuffer());
+  const bytes = new Uint8Array(
+    await new Response((await snapshots.get(name)) as ReadableStream<Uint8Array<ArrayBuffer>>).arrayBuffer(),
+  );
   const put = async (changed: Uint8Array): Promise<void> => {
     await snapshots.delete(name);
     await snapshots.put(name, new Blob([changed as Uint8Array<ArrayBuffer>]).stream());
   };
   const header = 8 + new DataView(bytes.buffer).getUint32(0);
-  for (const changed of [bytes.subarray(0, bytes.length - 5), bytes.subarray(0, 0), bytes.subarray(0, header), bytes.map((byte, index) => (index === 700 ? byte ^ 1 : byte))]) {
+  for (const changed of [
+    bytes.subarray(0, bytes.length - 5),
+    bytes.subarray(0, 0),
+    bytes.subarray(0, header),
+    bytes.map((byte, index) => (index === 700 ? byte ^ 1 : byte)),
+  ]) {
     await put(changed);
     const b = await Device.start(server, { snapshots });
     await assert.rejects(b.exchange(), code('KV_CORRUPT'));
@@ -329,16 +377,27 @@ test('databases that share an object store keep their snapshots', async () => {
 test('a unique key that another entry has got meanwhile stops no device that comes back by a snapshot', async () => {
   const server = new MemoryServer();
   const indexes = { byEmail: { key: (user: { email: string }) => user.email, unique: true } };
-  const options = { snapshots: new MemorySnapshotStore(), collections: { users: { mode: 'strict', indexes: indexes as never }, notes: {} } } as const;
+  const options = {
+    snapshots: new MemorySnapshotStore(),
+    collections: { users: { mode: 'strict', indexes: indexes as never }, notes: {} },
+  } as const;
   const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
   const users = ({ db }: Device) => db.collection<string, { email: string }>('users', { indexes });
-  const write = (emails: readonly (readonly [key: string, email: string])[]): Promise<unknown> => runStrict(a.replica, async (tx) => {
-    for (const [key, email] of emails) await tx.collection(users(a) as never).set(key as never, { email } as never);
-  }, {});
+  const write = (emails: readonly (readonly [key: string, email: string])[]): Promise<unknown> =>
+    runStrict(
+      a.replica,
+      async (tx) => {
+        for (const [key, email] of emails) await tx.collection(users(a) as never).set(key as never, { email } as never);
+      },
+      {},
+    );
   const between = Array.from({ length: 600 }, (_, at) => [`m${at}`, `m${at}`] as const);
   await write([['z', 'x'], ...between]);
   await converge([a, b]);
-  await write([['z', 'y'], ['a', 'x']]);
+  await write([
+    ['z', 'y'],
+    ['a', 'x'],
+  ]);
   await cutOff(server, a);
   b.replica.reconnect();
   await converge([b, a]);
@@ -368,9 +427,17 @@ test('nothing is sent before what follows a snapshot was read', async () => {
 const START = 1_600_000_000_000;
 
 /** A store, and devices with a clock years ago: whatever this machine's clock says counts nowhere. */
-function longAgo(): { readonly clock: { now: number }; readonly server: MemoryServer; readonly options: DeviceOptions } {
+function longAgo(): {
+  readonly clock: { now: number };
+  readonly server: MemoryServer;
+  readonly options: DeviceOptions;
+} {
   const clock = { now: START };
-  return { clock, server: new MemoryServer({ serverTime: () => clock.now }), options: { snapshots: new MemorySnapshotStore(), clock: () => clock.now } };
+  return {
+    clock,
+    server: new MemoryServer({ serverTime: () => clock.now }),
+    options: { snapshots: new MemorySnapshotStore(), clock: () => clock.now },
+  };
 }
 
 const rowOf = async ({ replica }: Device, key: string) => {
@@ -378,11 +445,14 @@ const rowOf = async ({ replica }: Device, key: string) => {
   return row && decodeRow(row);
 };
 
-test('a snapshot has the tombstones that a device may not know yet, the log\'s time, and what that will end', async () => {
+test("a snapshot has the tombstones that a device may not know yet, the log's time, and what that will end", async () => {
   const { clock, server, options } = longAgo();
   const a = await Device.start(server, { ...options, clock: () => clock.now + 30_000 });
   const notes = a.db.collection('notes');
-  await notes.setMany([['gone', 1], ['kept', 2]]);
+  await notes.setMany([
+    ['gone', 1],
+    ['kept', 2],
+  ]);
   await notes.set('short', 3, { expireAt: START + 200 * 365 * 86_400_000 });
   await a.exchange();
   await notes.delete('gone');
@@ -397,7 +467,7 @@ test('a snapshot has the tombstones that a device may not know yet, the log\'s t
   // What it writes is later than what it has got.
   await fresh.db.collection('notes').set('more', 1);
   while (await fresh.replica.drain());
-  const [, bytes] = await fresh.replica.tables.outbox.last() ?? [];
+  const [, bytes] = (await fresh.replica.tables.outbox.last()) ?? [];
   const { transactions } = decodeBody(decodeOutbox(bytes as Uint8Array).body);
   assert.ok(transactions[0]!.hlc > (await rowOf(fresh, 'round'))!.base!.stamp.h);
   await stopAll([a, fresh]);
@@ -406,13 +476,20 @@ test('a snapshot has the tombstones that a device may not know yet, the log\'s t
 test('a transaction of which a snapshot has some parts becomes whole', async () => {
   const server = new MemoryServer();
   const snapshots = new MemorySnapshotStore();
-  const [a, b] = [await Device.start(server, { snapshots, isInMemory: true }), await Device.start(server, { snapshots, isInMemory: true })];
+  const [a, b] = [
+    await Device.start(server, { snapshots, isInMemory: true }),
+    await Device.start(server, { snapshots, isInMemory: true }),
+  ];
   await converge([a, b]);
   await a.db.transaction(async (tx) => {
-    for (let key = 0; key < 18; key++) await tx.collection(a.db.collection('notes')).set(`k${key}`, Array.from({ length: 20_000 }, () => Math.random()));
+    for (let key = 0; key < 18; key++)
+      await tx.collection(a.db.collection('notes')).set(
+        `k${key}`,
+        Array.from({ length: 20_000 }, () => Math.random()),
+      );
   });
   while (await a.replica.drain());
-  assert.ok(await a.replica.pending() > 2);
+  assert.ok((await a.replica.pending()) > 2);
   const { nextTicket } = await a.replica.state();
   // Not the last ones.
   await a.replica.publish();
@@ -425,7 +502,10 @@ test('a transaction of which a snapshot has some parts becomes whole', async () 
   assert.equal(await fresh.db.collection('notes').size, 19);
   await equal([a, b, fresh]);
   assert.equal((await a.replica.state()).nextTicket, nextTicket, 'nothing is sent again');
-  assert.deepEqual([a, b, fresh].flatMap(({ alarms }) => alarms), []);
+  assert.deepEqual(
+    [a, b, fresh].flatMap(({ alarms }) => alarms),
+    [],
+  );
   await stopAll([a, b, fresh]);
 });
 
@@ -456,13 +536,16 @@ test('a snapshot whose parts do not agree is refused', async () => {
   const server = new MemoryServer();
   const snapshots = new MemorySnapshotStore();
   const a = await Device.start(server, { snapshots });
-  await a.db.collection('notes').setMany([['k', 1], ['l', 2]]);
+  await a.db.collection('notes').setMany([
+    ['k', 1],
+    ['l', 2],
+  ]);
   await a.replica.compact();
   await cutOff(server, a);
   const key = (await snapshots.list('snapshot/')).at(-1) as string;
   const whole = await collect((await snapshots.get(key))!);
   const blocks: Uint8Array[] = [];
-  for (let at = 0; at < whole.length;) {
+  for (let at = 0; at < whole.length; ) {
     const length = new DataView(whole.buffer, at).getUint32(0);
     blocks.push(whole.slice(at + 8, at + 8 + length));
     at += 8 + length;
@@ -473,7 +556,10 @@ test('a snapshot whose parts do not agree is refused', async () => {
     head.setUint32(4, crc32c(bytes));
     return Buffer.concat([new Uint8Array(head.buffer), bytes]);
   };
-  const [header, last] = [JSON.parse(new TextDecoder().decode(blocks[0])) as { digests: { notes: [number, number] } }, blocks.at(-1) as Uint8Array];
+  const [header, last] = [
+    JSON.parse(new TextDecoder().decode(blocks[0])) as { digests: { notes: [number, number] } },
+    blocks.at(-1) as Uint8Array,
+  ];
   // It ends with the kind of the end, and the number of rows.
   assert.deepEqual([...last.slice(-2)], [4, 3]);
   const digests = { ...header, digests: { notes: [header.digests.notes[0], header.digests.notes[1] + 1] } };
@@ -496,7 +582,10 @@ test('a snapshot whose parts do not agree is refused', async () => {
 test('a manifest of a newer version is not taken for one of this', async () => {
   const server = new MemoryServer();
   const log = new MemoryLog(server);
-  await log.replaceManifest(0, new TextEncoder().encode(JSON.stringify({ version: 2, position: 1, key: 'snapshot/x/1', purged: 0 })));
+  await log.replaceManifest(
+    0,
+    new TextEncoder().encode(JSON.stringify({ version: 2, position: 1, key: 'snapshot/x/1', purged: 0 })),
+  );
   const device = await Device.start(server, { snapshots: new MemorySnapshotStore() });
   await assert.rejects(device.replica.pull(), code('KV_VERSION_UNSUPPORTED'));
   await device.stop();
@@ -515,7 +604,11 @@ test('a log that lost what both snapshots have gets all of it back, and devices 
   // It does not name all collections of the snapshots.
   const old = await Device.start(server, { snapshots: known.snapshots! });
   await old.exchange();
-  const back = server.records.flatMap(({ record }) => decodeBody(decodeRecord(record).body).transactions).flatMap(({ ops }) => ops.map((op) => `${op.collection} ${op.type === 'clear' ? '' : String(keyCodecs.any.decode(op.key))}`));
+  const back = server.records
+    .flatMap(({ record }) => decodeBody(decodeRecord(record).body).transactions)
+    .flatMap(({ ops }) =>
+      ops.map((op) => `${op.collection} ${op.type === 'clear' ? '' : String(keyCodecs.any.decode(op.key))}`),
+    );
   assert.deepEqual(back.sort(), ['notes k', 'notes l', 'tasks t']);
   await reconnect([a]);
   const fresh = await Device.start(server, known);

@@ -41,26 +41,35 @@ function logOf(server: MemoryServer): Map<string, string>[] {
     const plain = header.flags & COMPRESSED ? new Uint8Array(inflateRawSync(body)) : body;
     for (const { ops } of decodeBody(plain).transactions) {
       const writes = new Map<string, string>();
-      for (const op of ops) if (op.type === 'set') writes.set(String(new TextDecoder().decode(op.key.slice(1))), String(valueCodecs.structured().decode(op.value)));
+      for (const op of ops)
+        if (op.type === 'set')
+          writes.set(
+            String(new TextDecoder().decode(op.key.slice(1))),
+            String(valueCodecs.structured().decode(op.value)),
+          );
       list.push(writes);
     }
   }
   return list;
 }
 
-const same = (a: ReadonlyMap<string, string>, b: ReadonlyMap<string, string>): boolean => a.size === b.size && [...a].every(([key, value]) => b.get(key) === value);
+const same = (a: ReadonlyMap<string, string>, b: ReadonlyMap<string, string>): boolean =>
+  a.size === b.size && [...a].every(([key, value]) => b.get(key) === value);
 
 /** Fails unless the runs are strictly serializable in the order of the log. */
 function checkHistory(server: MemoryServer, runs: readonly Run[]): void {
   const log = logOf(server);
   const states: Map<string, string>[] = [new Map()];
-  for (const writes of log) states.push(new Map([...states.at(-1) as Map<string, string>, ...writes]));
+  for (const writes of log) states.push(new Map([...(states.at(-1) as Map<string, string>), ...writes]));
   const placed: { run: Run; at: number }[] = [];
   let place = 0;
   for (const run of [...runs].sort((a, b) => a.ended - b.ended)) {
     const agrees = (at: number): boolean => [...run.reads].every(([key, value]) => states[at]?.get(key) === value);
     // Real time: everything that ended before this began comes before it.
-    const least = Math.max(0, ...placed.filter((other) => other.run.isAcknowledged && other.run.ended < run.began).map((other) => other.at));
+    const least = Math.max(
+      0,
+      ...placed.filter((other) => other.run.isAcknowledged && other.run.ended < run.began).map((other) => other.at),
+    );
     if (run.writes.size > 0) {
       const at = log.findIndex((writes) => same(writes, run.writes)) + 1;
       if (at === 0) {
@@ -69,7 +78,10 @@ function checkHistory(server: MemoryServer, runs: readonly Run[]): void {
       }
       assert.equal(log.filter((writes) => same(writes, run.writes)).length, 1, 'it took effect once');
       assert.ok(at > least, 'it comes after what ended before it began');
-      assert.ok(agrees(at - 1), `it read the state before its place: ${JSON.stringify([...run.reads])}, not ${JSON.stringify([...states[at - 1] as Map<string, string>])}`);
+      assert.ok(
+        agrees(at - 1),
+        `it read the state before its place: ${JSON.stringify([...run.reads])}, not ${JSON.stringify([...(states[at - 1] as Map<string, string>)])}`,
+      );
       placed.push({ run, at });
     } else {
       place = states.findIndex((_, at) => at >= least && agrees(at));
@@ -99,22 +111,29 @@ class Client {
     try {
       for (let attempt = 0; ; attempt++) {
         try {
-          await runStrict(this.device.replica, async (tx) => {
-            const accounts = tx.collection<string, string>('accounts');
-            [reads, writes] = [new Map(), new Map()];
-            for (const key of wanted) reads.set(key, await accounts.get(key));
-            for (const key of written) {
-              writes.set(key, name);
-              await accounts.set(key, name);
-            }
-          }, {});
+          await runStrict(
+            this.device.replica,
+            async (tx) => {
+              const accounts = tx.collection<string, string>('accounts');
+              [reads, writes] = [new Map(), new Map()];
+              for (const key of wanted) reads.set(key, await accounts.get(key));
+              for (const key of written) {
+                writes.set(key, name);
+                await accounts.set(key, name);
+              }
+            },
+            {},
+          );
           break;
         } catch (error) {
           const { code } = error as KvError;
           if ((code !== 'KV_LOG_UNAVAILABLE' && code !== 'KV_REPLICATION_GAP') || attempt > 300) throw error;
           // The outcome is unknown; the transaction must not run again under the same name.
-          if (await this.device.replica.pending() > 0 || logOf(serverOf.get(this.device) as MemoryServer).some((each) => same(each, writes))) {
-            while (await this.device.replica.pending() > 0) await this.device.exchange();
+          if (
+            (await this.device.replica.pending()) > 0 ||
+            logOf(serverOf.get(this.device) as MemoryServer).some((each) => same(each, writes))
+          ) {
+            while ((await this.device.replica.pending()) > 0) await this.device.exchange();
             if (writes.size > 0) this.runs.push({ began, ended: ticks.now++, reads, writes, isAcknowledged: false });
             return;
           }
@@ -131,7 +150,11 @@ class Client {
 
 const serverOf = new WeakMap<Device, MemoryServer>();
 
-async function world(faults: MemoryFaults, given: NonNullable<DeviceOptions['collections']>, use: (devices: Device[], server: MemoryServer) => Promise<void>): Promise<void> {
+async function world(
+  faults: MemoryFaults,
+  given: NonNullable<DeviceOptions['collections']>,
+  use: (devices: Device[], server: MemoryServer) => Promise<void>,
+): Promise<void> {
   const server = new MemoryServer(faults);
   const devices = await Promise.all([0, 1, 2].map(() => Device.start(server, { collections: given })));
   for (const device of devices) serverOf.set(device, server);
@@ -152,26 +175,35 @@ for (const seed of [1, 2, 3, 4, 5, 6, 7, 8, 9]) {
     let isFailing = true;
     const happens = (probability: number) => (): boolean => isFailing && random() < probability;
     const faults: MemoryFaults = {
-      isUnreachable: happens(0.05), isReplyLost: happens(0.1), isDuplicated: happens(0.1),
+      isUnreachable: happens(0.05),
+      isReplyLost: happens(0.1),
+      isDuplicated: happens(0.1),
       delay: async () => {
-        for (let turns = Math.floor(random() * 4); turns > 0; turns--) await new Promise((resolve) => setImmediate(resolve));
+        for (let turns = Math.floor(random() * 4); turns > 0; turns--)
+          await new Promise((resolve) => setImmediate(resolve));
       },
     };
     await world(faults, isMixed ? mixed : collections, async (devices, server) => {
-      const notesOf = ({ db }: Device): Collection<string | number, number> => db.collection(isMixed ? 'accounts' : 'notes');
+      const notesOf = ({ db }: Device): Collection<string | number, number> =>
+        db.collection(isMixed ? 'accounts' : 'notes');
       const ticks = { now: 1 };
       const clients = devices.map((device, index) => new Client(device, seed * 10 + index));
-      await Promise.all(clients.map(async (client, index) => {
-        for (let count = 0; count < 12; count++) {
-          await client.transact(ticks, `${index}/${count}`);
-          // Merge mode goes on beside it.
-          await notesOf(client.device).set(isMixed ? index * 100 + count : `${index}/${count}`, count);
-          if (count % 4 === 0) server.forgetKeys();
-        }
-      }));
+      await Promise.all(
+        clients.map(async (client, index) => {
+          for (let count = 0; count < 12; count++) {
+            await client.transact(ticks, `${index}/${count}`);
+            // Merge mode goes on beside it.
+            await notesOf(client.device).set(isMixed ? index * 100 + count : `${index}/${count}`, count);
+            if (count % 4 === 0) server.forgetKeys();
+          }
+        }),
+      );
       isFailing = false;
       await converge(devices);
-      checkHistory(server, clients.flatMap(({ runs }) => runs));
+      checkHistory(
+        server,
+        clients.flatMap(({ runs }) => runs),
+      );
       const digests = await Promise.all(devices.map((device) => device.digest()));
       for (const digest of digests) assert.equal(digest, digests[0]);
       assert.equal(await notesOf(devices[0] as Device).count(isMixed ? { lt: '' } : {}), 36);
@@ -184,14 +216,26 @@ test('a process that dies while a strict transaction is under way leaves it whol
   for (let operations = 0; operations < 40; operations++) {
     const server = new MemoryServer({ isReplyLost: (call) => call === 'append' && operations % 2 === 1 });
     const first = await Device.start(server, { collections });
-    await runStrict(first.replica, (tx) => tx.collection<string, number>('accounts').setMany([['a', 1], ['b', 1]]), {}).catch(() => first.exchange());
+    await runStrict(
+      first.replica,
+      (tx) =>
+        tx.collection<string, number>('accounts').setMany([
+          ['a', 1],
+          ['b', 1],
+        ]),
+      {},
+    ).catch(() => first.exchange());
     first.disk.left = operations;
     let isAcknowledged = false;
     try {
-      await runStrict(first.replica, async (tx) => {
-        const accounts = tx.collection<string, number>('accounts');
-        for (const name of ['a', 'b']) await accounts.update(name, (old) => (old ?? 0) + 1);
-      }, {});
+      await runStrict(
+        first.replica,
+        async (tx) => {
+          const accounts = tx.collection<string, number>('accounts');
+          for (const name of ['a', 'b']) await accounts.update(name, (old) => (old ?? 0) + 1);
+        },
+        {},
+      );
       isAcknowledged = true;
     } catch {
       // The disk, or the reply, is lost.
@@ -218,29 +262,53 @@ test('a process that dies while a strict transaction is under way leaves it whol
 test('writes that go past replication.transaction are undone, and the transaction that saw them runs again', async () => {
   const server = new MemoryServer();
   const [a, b] = [await Device.start(server, { collections }), await Device.start(server, { collections })];
-  await runStrict(a.replica, (tx) => tx.collection<string, number>('accounts').setMany([['a', 1], ['b', 2]]), {});
+  await runStrict(
+    a.replica,
+    (tx) =>
+      tx.collection<string, number>('accounts').setMany([
+        ['a', 1],
+        ['b', 2],
+      ]),
+    {},
+  );
   await a.db.collection('accounts').set('a', 100);
   await a.db.collection('accounts').delete('b');
   await a.db.collection('notes').set('n', 1);
   await converge([a, b]);
-  assert.deepEqual(await a.db.collection('accounts').entries().toArray(), [['a', 1], ['b', 2]]);
-  assert.deepEqual(a.alarms.map(({ code }) => code), ['KV_REPLICATION_MODE', 'KV_REPLICATION_MODE']);
+  assert.deepEqual(await a.db.collection('accounts').entries().toArray(), [
+    ['a', 1],
+    ['b', 2],
+  ]);
+  assert.deepEqual(
+    a.alarms.map(({ code }) => code),
+    ['KV_REPLICATION_MODE', 'KV_REPLICATION_MODE'],
+  );
   assert.match(a.alarms[0]?.message ?? '', /"a" of collection "accounts"/);
   await a.db.collection('accounts').clear();
   await a.db.dropCollection('accounts');
   await converge([a, b]);
-  assert.deepEqual(await a.db.collection('accounts').entries().toArray(), [['a', 1], ['b', 2]]);
+  assert.deepEqual(await a.db.collection('accounts').entries().toArray(), [
+    ['a', 1],
+    ['b', 2],
+  ]);
   let runs = 0;
   const seen: unknown[] = [];
-  await runStrict(a.replica, async (tx) => {
-    if (runs++ === 0) await a.db.collection('accounts').set('a', 666);
-    const accounts = tx.collection<string, number>('accounts');
-    const amount = await accounts.get('a');
-    seen.push(amount);
-    await accounts.set('b', (amount ?? 0) + 10);
-  }, {});
+  await runStrict(
+    a.replica,
+    async (tx) => {
+      if (runs++ === 0) await a.db.collection('accounts').set('a', 666);
+      const accounts = tx.collection<string, number>('accounts');
+      const amount = await accounts.get('a');
+      seen.push(amount);
+      await accounts.set('b', (amount ?? 0) + 10);
+    },
+    {},
+  );
   await converge([a, b]);
-  assert.deepEqual(await b.db.collection('accounts').entries().toArray(), [['a', 1], ['b', 11]]);
+  assert.deepEqual(await b.db.collection('accounts').entries().toArray(), [
+    ['a', 1],
+    ['b', 11],
+  ]);
   assert.equal(await a.digest(), await b.digest());
   await Promise.all([a.stop(), b.stop()]);
 });
@@ -249,26 +317,63 @@ test('a strict transaction passes on everything that it can write, and nothing e
   const server = new MemoryServer();
   const [a, b] = [await Device.start(server, { collections }), await Device.start(server, { collections })];
   const expireAt = Date.now() + 1e6;
-  await runStrict(a.replica, async (tx) => {
-    const accounts = tx.collection<string, number>('accounts');
-    await accounts.setMany(new Map([['a', 1], ['b', 2], ['c', 3], ['d', 4]]));
-    await accounts.set('e', 5, { expireAt });
-    await accounts.getOrInsert('f', 6);
-    await accounts.update('a', (old = 0) => old + 10);
-    assert.equal(await accounts.count(), 6);
-    await accounts.delete('b');
-    await accounts.deleteMany(['c', 'nothing']);
-  }, {});
+  await runStrict(
+    a.replica,
+    async (tx) => {
+      const accounts = tx.collection<string, number>('accounts');
+      await accounts.setMany(
+        new Map([
+          ['a', 1],
+          ['b', 2],
+          ['c', 3],
+          ['d', 4],
+        ]),
+      );
+      await accounts.set('e', 5, { expireAt });
+      await accounts.getOrInsert('f', 6);
+      await accounts.update('a', (old = 0) => old + 10);
+      assert.equal(await accounts.count(), 6);
+      await accounts.delete('b');
+      await accounts.deleteMany(['c', 'nothing']);
+    },
+    {},
+  );
   await converge([b, a]);
-  assert.deepEqual(await b.db.collection('accounts').entries().toArray(), [['a', 11], ['d', 4], ['e', 5], ['f', 6]]);
+  assert.deepEqual(await b.db.collection('accounts').entries().toArray(), [
+    ['a', 11],
+    ['d', 4],
+    ['e', 5],
+    ['f', 6],
+  ]);
   assert.equal((await b.db.collection('accounts').getEntry('e'))?.expiresAt, expireAt);
   await runStrict(b.replica, (tx) => tx.collection<string, number>('accounts').clear({ gte: 'd', lt: 'f' }), {});
   await converge([a, b]);
-  assert.deepEqual(await a.db.collection('accounts').entries().toArray(), [['a', 11], ['f', 6]]);
-  await assert.rejects(runStrict(a.replica, (tx) => tx.collection('notes').set('n', 1), {}), code('KV_REPLICATION_MODE'));
-  await assert.rejects(runStrict(a.replica, (tx) => tx.collection('other').set('n', 1), {}), code('KV_REPLICATION_MODE'));
-  await assert.rejects(runStrict(a.replica, (tx) => tx.collection('accounts').set('big', new Uint8Array(1 << 20)), {}), code('KV_VALUE_TOO_LARGE'));
-  await assert.rejects(runStrict(a.replica, () => { throw new Error('no'); }, {}), /no/);
+  assert.deepEqual(await a.db.collection('accounts').entries().toArray(), [
+    ['a', 11],
+    ['f', 6],
+  ]);
+  await assert.rejects(
+    runStrict(a.replica, (tx) => tx.collection('notes').set('n', 1), {}),
+    code('KV_REPLICATION_MODE'),
+  );
+  await assert.rejects(
+    runStrict(a.replica, (tx) => tx.collection('other').set('n', 1), {}),
+    code('KV_REPLICATION_MODE'),
+  );
+  await assert.rejects(
+    runStrict(a.replica, (tx) => tx.collection('accounts').set('big', new Uint8Array(1 << 20)), {}),
+    code('KV_VALUE_TOO_LARGE'),
+  );
+  await assert.rejects(
+    runStrict(
+      a.replica,
+      () => {
+        throw new Error('no');
+      },
+      {},
+    ),
+    /no/,
+  );
   assert.equal(await a.db.collection('notes').get('n'), undefined);
   assert.equal(await a.replica.pending(), 0);
   await Promise.all([a.stop(), b.stop()]);
@@ -280,12 +385,22 @@ test('a unique index holds across devices in strict mode, and is refused in merg
   const strict = { collections: { users: { mode: 'strict' as const, indexes: indexes as never } } };
   const [a, b] = [await Device.start(server, strict), await Device.start(server, strict)];
   const users = (db: Database) => db.collection<string, { email: string }>('users', { indexes });
-  await runStrict(a.replica, (tx) => tx.collection(users(a.db) as never).set('ada' as never, { email: 'x' } as never), {});
-  await assert.rejects(runStrict(b.replica, (tx) => tx.collection(users(b.db) as never).set('eve' as never, { email: 'x' } as never), {}), code('KV_UNIQUE'));
+  await runStrict(
+    a.replica,
+    (tx) => tx.collection(users(a.db) as never).set('ada' as never, { email: 'x' } as never),
+    {},
+  );
+  await assert.rejects(
+    runStrict(b.replica, (tx) => tx.collection(users(b.db) as never).set('eve' as never, { email: 'x' } as never), {}),
+    code('KV_UNIQUE'),
+  );
   await converge([a, b]);
   assert.deepEqual(await users(b.db).keys().toArray(), ['ada']);
   await Promise.all([a.stop(), b.stop()]);
-  await assert.rejects(Device.start(server, { collections: { users: { indexes: indexes as never } } }), code('KV_INVALID_ARGUMENT'));
+  await assert.rejects(
+    Device.start(server, { collections: { users: { indexes: indexes as never } } }),
+    code('KV_INVALID_ARGUMENT'),
+  );
 });
 
 test('entries from before a collection became strict are not lost', async () => {
@@ -309,17 +424,24 @@ test('a write past replication that is undone while a transaction runs does not 
     await settle(signal);
     if (isFirst) await a.db.collection('accounts').set('a', 100);
   };
-  await runStrict(replica, async (tx) => {
-    const old = await tx.collection<string, number>('accounts').get('a') as number;
-    seen.push(old);
-    // As replication in the background does at any time.
-    if (isFirst) while (await replica.drain());
-    isFirst = false;
-    await tx.collection<string, number>('accounts').set('a', old + 1);
-  }, {});
+  await runStrict(
+    replica,
+    async (tx) => {
+      const old = (await tx.collection<string, number>('accounts').get('a')) as number;
+      seen.push(old);
+      // As replication in the background does at any time.
+      if (isFirst) while (await replica.drain());
+      isFirst = false;
+      await tx.collection<string, number>('accounts').set('a', old + 1);
+    },
+    {},
+  );
   assert.deepEqual(seen, [100, 1]);
   assert.equal(await a.db.collection('accounts').get('a'), 2);
-  assert.deepEqual(a.alarms.map(({ code: kind }) => kind), ['KV_REPLICATION_MODE']);
+  assert.deepEqual(
+    a.alarms.map(({ code: kind }) => kind),
+    ['KV_REPLICATION_MODE'],
+  );
   await a.stop();
 });
 
@@ -330,14 +452,18 @@ for (const feed of [true, false]) {
     const options = { feed, collections: { users: { mode: 'strict', indexes: indexes as never } } } as const;
     const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
     const users = ({ db }: Device) => db.collection<string, { email: string }>('users', { indexes });
-    const write = (key: string, email: string): Promise<unknown> => runStrict(a.replica, (tx) => tx.collection(users(a) as never).set(key as never, { email } as never), {});
+    const write = (key: string, email: string): Promise<unknown> =>
+      runStrict(a.replica, (tx) => tx.collection(users(a) as never).set(key as never, { email } as never), {});
     await write('zero', 'z');
     await converge([a, b]);
     await users(b).set('past', { email: 'x' });
     await write('ada', 'x');
     await converge([b, a]);
     for (const each of [a, b]) assert.deepEqual(await users(each).keys().toArray(), ['ada', 'zero']);
-    assert.deepEqual(b.alarms.map(({ code: kind }) => kind), ['KV_REPLICATION_MODE']);
+    assert.deepEqual(
+      b.alarms.map(({ code: kind }) => kind),
+      ['KV_REPLICATION_MODE'],
+    );
     await Promise.all([a.stop(), b.stop()]);
   });
 }
@@ -377,8 +503,12 @@ for (const isIn of [true, false]) {
       if (isIn) await append(...given);
       throw logUnavailable('the connection broke');
     };
-    const [a, b] = [await Device.start(server, { collections, snapshots, log }), await Device.start(server, { collections, snapshots })];
-    const increment = (tx: StrictTransaction): Promise<unknown> => tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1);
+    const [a, b] = [
+      await Device.start(server, { collections, snapshots, log }),
+      await Device.start(server, { collections, snapshots }),
+    ];
+    const increment = (tx: StrictTransaction): Promise<unknown> =>
+      tx.collection<string, number>('accounts').update('n', (old = 0) => old + 1);
     await runStrict(a.replica, increment, {});
     await b.exchange();
     isBroken = true;

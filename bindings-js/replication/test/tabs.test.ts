@@ -49,7 +49,10 @@ class Origin {
 }
 
 const bump = (tx: { collection(name: string): unknown }): Promise<unknown> =>
-  (tx.collection('accounts') as { update(key: string, change: (old?: number) => number): Promise<unknown> }).update('n', (old = 0) => old + 1);
+  (tx.collection('accounts') as { update(key: string, change: (old?: number) => number): Promise<unknown> }).update(
+    'n',
+    (old = 0) => old + 1,
+  );
 
 test('a record that was offered before a take-over has one outcome, whoever is asked', async () => {
   const server = new MemoryServer();
@@ -75,7 +78,10 @@ test('a record that was offered before a take-over has one outcome, whoever is a
   await origin.leader.exchange();
   assert.equal(await origin.call('outcome', ['tab/3'], undefined), false);
   await origin.takeOver();
-  assert.deepEqual([await origin.call('outcome', ['tab/3'], undefined), await origin.call('outcome', ['tab/1'], undefined)], [false, true]);
+  assert.deepEqual(
+    [await origin.call('outcome', ['tab/3'], undefined), await origin.call('outcome', ['tab/1'], undefined)],
+    [false, true],
+  );
 
   // Given up before it arrives, and offered to a tab that does not replicate any more.
   assert.equal(await origin.call('outcome', ['tab/4'], undefined), false);
@@ -161,7 +167,7 @@ for (const seed of [1, 2, 3, 4]) {
       return done;
     };
     const run = async (host: StrictHost<string>): Promise<void> => {
-      for (const sent = {}; ;) {
+      for (const sent = {}; ; ) {
         try {
           await runStrict(host, bump, { maxRetries: 1000 }, sent);
           return;
@@ -170,13 +176,15 @@ for (const seed of [1, 2, 3, 4]) {
         }
       }
     };
-    await Promise.all([0, 1, 2].map(async (tab) => {
-      for (let nth = 0; nth < 8; nth++) {
-        await run(origin.host(lossy));
-        await origin.db.collection('notes').set(`${tab} ${nth}`, nth);
-        if (tab === 0) await runStrict(other.replica, bump, { maxRetries: 1000 });
-      }
-    }));
+    await Promise.all(
+      [0, 1, 2].map(async (tab) => {
+        for (let nth = 0; nth < 8; nth++) {
+          await run(origin.host(lossy));
+          await origin.db.collection('notes').set(`${tab} ${nth}`, nth);
+          if (tab === 0) await runStrict(other.replica, bump, { maxRetries: 1000 });
+        }
+      }),
+    );
     // Nobody waits for the last `forget`, which may still let another tab take over.
     isOver = true;
     await taking;

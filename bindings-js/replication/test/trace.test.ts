@@ -4,7 +4,14 @@ import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { open } from 'mangrove-kv';
 import type { Database, KvError, TraceEvent } from 'mangrove-kv';
-import { MemoryLog, MemoryServer, MemorySnapshotStore, logRefused, logUnavailable, replicate } from '@mangrove-kv/replication';
+import {
+  MemoryLog,
+  MemoryServer,
+  MemorySnapshotStore,
+  logRefused,
+  logUnavailable,
+  replicate,
+} from '@mangrove-kv/replication';
 import type { Position, Replication, ReplicationOptions } from '@mangrove-kv/replication';
 import { Device } from './device.ts';
 import { collections, withhold } from './helpers.ts';
@@ -15,7 +22,8 @@ after(() => clearInterval(alive));
 
 /** Waits for a condition, for so long that only a mistake takes longer. */
 async function until(isTrue: () => boolean | Promise<boolean>): Promise<void> {
-  for (const end = Date.now() + 20_000; !await isTrue(); await sleep(5)) assert.ok(Date.now() < end, 'it takes too long');
+  for (const end = Date.now() + 20_000; !(await isTrue()); await sleep(5))
+    assert.ok(Date.now() < end, 'it takes too long');
 }
 
 class AwayLog extends MemoryLog {
@@ -42,7 +50,11 @@ interface Node {
 
 async function openTraced(): Promise<{ db: Database; traced: TraceEvent[] }> {
   const traced: TraceEvent[] = [];
-  const db = await open('node', { storage: 'memory', feed: true, trace: (event) => void (event.source === 'replication' && traced.push(event)) });
+  const db = await open('node', {
+    storage: 'memory',
+    feed: true,
+    trace: (event) => void (event.source === 'replication' && traced.push(event)),
+  });
   return { db, traced };
 }
 
@@ -61,7 +73,8 @@ async function stop(...nodes: readonly Node[]): Promise<void> {
 
 const notes = ({ db }: Node) => db.collection<string, string>('notes');
 
-const statusesOf = ({ traced }: Node): string[] => traced.flatMap((event) => event.event === 'status' ? [event.status] : []);
+const statusesOf = ({ traced }: Node): string[] =>
+  traced.flatMap((event) => (event.event === 'status' ? [event.status] : []));
 
 test('the status is traced when it changes, with why', async () => {
   const node = await start(new MemoryServer());
@@ -114,12 +127,17 @@ test('a repair is traced', async () => {
 test('an error is traced, and has the traces itself', async () => {
   const node = await start(new MemoryServer());
   await until(() => node.replication.state.status === 'live');
-  const heard = new Promise<KvError>((resolve) => node.replication.addEventListener('error', ({ error }) => resolve(error), { once: true }));
+  const heard = new Promise<KvError>((resolve) =>
+    node.replication.addEventListener('error', ({ error }) => resolve(error), { once: true }),
+  );
   node.log.failure = logRefused('the log wants no more');
   await notes(node).set('a', 'b');
   const { code, message, trace = [] } = await heard;
   const last = trace.at(-1) as Extract<TraceEvent, { source: 'replication'; event: 'error' }>;
-  assert.deepEqual([last.source, last.event, last.error.code, last.error.message], ['replication', 'error', code, message]);
+  assert.deepEqual(
+    [last.source, last.event, last.error.code, last.error.message],
+    ['replication', 'error', code, message],
+  );
   await stop(node);
 });
 
@@ -128,7 +146,10 @@ test('entries that were not what the log says are traced', async () => {
   const options = { snapshots: new MemorySnapshotStore(), collections };
   // The types of the built package and of the sources have symbols of their own.
   const other = await Device.start(server as never, options);
-  await other.db.collection('notes').setMany([['a', 1], ['b', 2]]);
+  await other.db.collection('notes').setMany([
+    ['a', 1],
+    ['b', 2],
+  ]);
   await other.exchange();
   const { db, traced } = await openTraced();
   const device = await Device.adopt(server as never, options, db);
@@ -139,7 +160,13 @@ test('entries that were not what the log says are traced', async () => {
   const replication = await replicate(db, { log: new MemoryLog(server), ...options });
   await until(() => traced.some(({ event }) => event === 'diverged'));
   const { time: _, ...diverged } = traced.find(({ event }) => event === 'diverged') as TraceEvent;
-  assert.deepEqual(diverged, { database: 'node', source: 'replication', event: 'diverged', collection: 'notes', entries: 1 });
+  assert.deepEqual(diverged, {
+    database: 'node',
+    source: 'replication',
+    event: 'diverged',
+    collection: 'notes',
+    entries: 1,
+  });
   await replication.close();
   await db.close();
   await other.stop();
@@ -149,7 +176,9 @@ test('nothing is attached where nothing is traced', async () => {
   const db = await open('node', { storage: 'memory', feed: true });
   const log = new AwayLog(new MemoryServer());
   const replication = await replicate(db, { log, collections });
-  const heard = new Promise<KvError>((resolve) => replication.addEventListener('error', ({ error }) => resolve(error), { once: true }));
+  const heard = new Promise<KvError>((resolve) =>
+    replication.addEventListener('error', ({ error }) => resolve(error), { once: true }),
+  );
   log.failure = logRefused('the log wants no more');
   await db.collection('notes').set('a', 'b');
   assert.ok(!Object.hasOwn(await heard, 'trace'));

@@ -7,7 +7,7 @@ export function bytes(length: number, seed: number): Uint8Array {
   let state = Math.imul(seed + 1, 0x9e37_79b9);
   for (let at = 0; at < length; at++) {
     state = Math.imul(state, 1_664_525) + 1_013_904_223;
-    filled[at] = (state >>> 24) || 1;
+    filled[at] = state >>> 24 || 1;
   }
   return filled;
 }

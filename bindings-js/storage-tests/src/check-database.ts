@@ -43,7 +43,10 @@ async function compare({ assert, equal }: Context, db: Database, model: Model): 
   equal(found.length, expected.length, 'entries');
   for (const [index, [key, value]] of expected.entries()) {
     const entry = found[index];
-    assert(entry?.[0] === key && difference(entry[1] as Uint8Array, value) === undefined, `the entry ${key} is as it was written`);
+    assert(
+      entry?.[0] === key && difference(entry[1] as Uint8Array, value) === undefined,
+      `the entry ${key} is as it was written`,
+    );
   }
   const report = await db.verify();
   assert(report.ok, `verify finds no damage: ${report.problems.map((problem) => problem.message).join('; ')}`);
@@ -74,7 +77,10 @@ export function checkDatabase(context: Context): Check[] {
     check('a database with small units keeps its entries across several openings', (subject) => work(subject, 512)),
 
     check('opening a storage without a database reports KV_NOT_FOUND', async (subject) => {
-      const failure = await open(subject.storage, { create: false }).then(() => undefined, (error: unknown) => error);
+      const failure = await open(subject.storage, { create: false }).then(
+        () => undefined,
+        (error: unknown) => error,
+      );
       equal((failure as { code?: unknown } | undefined)?.code, 'KV_NOT_FOUND', 'code of the failed open');
     }),
   ];

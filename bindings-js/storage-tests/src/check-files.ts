@@ -24,7 +24,13 @@ export function checkFiles(context: Context): Check[] {
       opened.write(0, written);
       equal(opened.size(), written.length, 'size');
       holds(opened, 0, written, 'the whole');
-      for (const [at, end] of [[0, 1], [1, 5000], [65_535, 65_537], [1 << 20, (2 << 20) + 7], [LARGE_BYTES - 1, LARGE_BYTES]] as const) {
+      for (const [at, end] of [
+        [0, 1],
+        [1, 5000],
+        [65_535, 65_537],
+        [1 << 20, (2 << 20) + 7],
+        [LARGE_BYTES - 1, LARGE_BYTES],
+      ] as const) {
         holds(opened, at, written.subarray(at, end), `from ${at} to ${end}`);
       }
     }),
@@ -33,7 +39,12 @@ export function checkFiles(context: Context): Check[] {
       const opened = subject.file();
       const expected = bytes(300_000, 2);
       opened.write(0, expected);
-      for (const [at, length] of [[0, 10], [4090, 12], [131_071, 70_000], [299_990, 10]] as const) {
+      for (const [at, length] of [
+        [0, 10],
+        [4090, 12],
+        [131_071, 70_000],
+        [299_990, 10],
+      ] as const) {
         const part = bytes(length, at + 3);
         opened.write(at, part);
         expected.set(part, at);
@@ -50,7 +61,10 @@ export function checkFiles(context: Context): Check[] {
       const into = new Uint8Array(1000).fill(7);
       opened.read(100, into.subarray(500, 600));
       assert(difference(into.subarray(500, 600), buffer.subarray(400, 500)) === undefined, 'the part is read');
-      assert(into.every((byte, at) => byte === 7 || (at >= 500 && at < 600)), 'nothing beside the part is touched');
+      assert(
+        into.every((byte, at) => byte === 7 || (at >= 500 && at < 600)),
+        'nothing beside the part is touched',
+      );
     }),
 
     check('a buffer belongs to the caller again after the call', (subject) => {
@@ -106,7 +120,12 @@ export function checkFiles(context: Context): Check[] {
       const opened = subject.file();
       const written = bytes(5000, 9);
       opened.write(0, written);
-      for (const [at, length] of [[4999, 2], [5000, 1], [0, 5001], [1_000_000, 10]] as const) {
+      for (const [at, length] of [
+        [4999, 2],
+        [5000, 1],
+        [0, 5001],
+        [1_000_000, 10],
+      ] as const) {
         thrownBy(() => readAt(opened, at, length), `a read of ${length} at ${at} of 5000`);
       }
       holds(opened, 0, written, 'after the errors');
@@ -115,10 +134,16 @@ export function checkFiles(context: Context): Check[] {
     check('methods are synchronous', (subject) => {
       const opened = subject.file();
       const results = [
-        subject.storage.list(), opened.write(0, bytes(10, 10)), opened.read(0, new Uint8Array(10)), opened.flush(), opened.size(),
-        opened.truncate(5), opened.close(),
+        subject.storage.list(),
+        opened.write(0, bytes(10, 10)),
+        opened.read(0, new Uint8Array(10)),
+        opened.flush(),
+        opened.size(),
+        opened.truncate(5),
+        opened.close(),
       ] as const;
-      const isPromise = (result: unknown): boolean => typeof (result as { then?: unknown } | null | undefined)?.then === 'function';
+      const isPromise = (result: unknown): boolean =>
+        typeof (result as { then?: unknown } | null | undefined)?.then === 'function';
       assert(!results.some(isPromise), 'no method returns a promise');
     }),
 

@@ -38,7 +38,9 @@ export function checkFull(context: Context): Check[] {
       await db.set('kept', 1);
       setRoom(subject.storage, ROOM_BYTES);
       let failure: unknown;
-      await db.set('large', bytes(30 * ROOM_BYTES, 33)).catch((error: unknown) => { failure = error; });
+      await db.set('large', bytes(30 * ROOM_BYTES, 33)).catch((error: unknown) => {
+        failure = error;
+      });
       setRoom(subject.storage, Infinity);
       equal((failure as { code?: unknown } | undefined)?.code, 'KV_QUOTA_EXCEEDED', 'code of the failed write');
       equal(await db.has('large'), false, 'the failed write is there');

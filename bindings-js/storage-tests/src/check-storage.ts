@@ -19,8 +19,14 @@ export function checkStorage(context: Context): Check[] {
       log.truncate(50_000);
       equal(data.size(), inData.length, 'size of one');
       equal(log.size(), 50_000, 'size of the other');
-      assert(difference(readAt(data, 0, inData.length), inData) === undefined, 'the data file holds what was written to it');
-      assert(difference(readAt(log, 0, 50_000), inLog.subarray(0, 50_000)) === undefined, 'the log holds what was written to it');
+      assert(
+        difference(readAt(data, 0, inData.length), inData) === undefined,
+        'the data file holds what was written to it',
+      );
+      assert(
+        difference(readAt(log, 0, 50_000), inLog.subarray(0, 50_000)) === undefined,
+        'the log holds what was written to it',
+      );
     }),
 
     check('every file that was written to is listed once', async (subject) => {
@@ -72,7 +78,10 @@ export function checkStorage(context: Context): Check[] {
       const again = subject.file(LOG);
       equal(again.size(), 0, 'size of a recreated file');
       again.truncate(100);
-      assert(readAt(again, 0, 100).every((byte) => byte === 0), 'it contains nothing of the removed file');
+      assert(
+        readAt(again, 0, 100).every((byte) => byte === 0),
+        'it contains nothing of the removed file',
+      );
     }),
   ];
 }

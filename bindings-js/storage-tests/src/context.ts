@@ -81,7 +81,7 @@ class StorageUnderTest implements Subject {
 
   async reopen(): Promise<void> {
     this.#closeAll();
-    this.storage = await this.#options.reopen?.(this.storage) ?? this.storage;
+    this.storage = (await this.#options.reopen?.(this.storage)) ?? this.storage;
   }
 
   async end(): Promise<void> {
@@ -119,7 +119,8 @@ export function toContext(
   return {
     check: (name, body) => ({ name, run: () => run(body) }),
     assert,
-    equal: (actual, expected, what) => assert(Object.is(actual, expected), `${what}: ${String(actual)} instead of ${String(expected)}`),
+    equal: (actual, expected, what) =>
+      assert(Object.is(actual, expected), `${what}: ${String(actual)} instead of ${String(expected)}`),
     thrownBy: (call, what) => {
       try {
         call();

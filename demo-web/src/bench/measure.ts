@@ -36,7 +36,12 @@ export async function measure(store: CityStore, onResult: (result: Measurement) 
     single.push(performance.now() - start);
   }
   const sum = single.reduce((a, b) => a + b, 0);
-  onResult({ name: 'get, one by one, p50', id: 'get', time: median(single), rate: `${formatCount((ids.length / sum) * 1000)} /s` });
+  onResult({
+    name: 'get, one by one, p50',
+    id: 'get',
+    time: median(single),
+    rate: `${formatCount((ids.length / sum) * 1000)} /s`,
+  });
 
   const batches: number[] = [];
   for (let from = 0; from + MANY <= ids.length; from += MANY) {
@@ -45,14 +50,24 @@ export async function measure(store: CityStore, onResult: (result: Measurement) 
     batches.push(performance.now() - start);
   }
   const perSecond = (MANY / median(batches)) * 1000;
-  onResult({ name: `getMany of ${MANY}, p50`, id: 'get-many', time: median(batches), rate: `${formatCount(perSecond)} /s` });
+  onResult({
+    name: `getMany of ${MANY}, p50`,
+    id: 'get-many',
+    time: median(batches),
+    rate: `${formatCount(perSecond)} /s`,
+  });
 
   for (const reverse of [false, true]) {
     const start = performance.now();
     const count = await store.scan(reverse);
     const time = performance.now() - start;
     const name = reverse ? 'full scan backwards' : 'full scan forwards';
-    onResult({ name, id: reverse ? 'scan-reverse' : 'scan-forward', time, rate: `${formatCount((count / time) * 1000)} /s` });
+    onResult({
+      name,
+      id: reverse ? 'scan-reverse' : 'scan-forward',
+      time,
+      rate: `${formatCount((count / time) * 1000)} /s`,
+    });
   }
 
   const writes: number[] = [];
@@ -63,18 +78,25 @@ export async function measure(store: CityStore, onResult: (result: Measurement) 
     await store.addMany([{ id, city }]);
     writes.push(performance.now() - start);
   }
-  onResult({ name: 'durable write, p50', id: 'write', time: median(writes), rate: `${formatCount(1000 / median(writes))} /s` });
+  onResult({
+    name: 'durable write, p50',
+    id: 'write',
+    time: median(writes),
+    rate: `${formatCount(1000 / median(writes))} /s`,
+  });
 }
 
 export function measurementRow({ name, id, time, rate }: Measurement): HTMLTableRowElement {
   const row = document.createElement('tr');
   const texts = [name, formatTime(time), rate];
-  row.append(...texts.map((text, index) => {
-    const cell = document.createElement(index === 0 ? 'th' : 'td');
-    cell.textContent = text;
-    if (index === 1) cell.dataset['testid'] = `measure-${id}`;
-    if (index === 2) cell.dataset['testid'] = `measure-${id}-rate`;
-    return cell;
-  }));
+  row.append(
+    ...texts.map((text, index) => {
+      const cell = document.createElement(index === 0 ? 'th' : 'td');
+      cell.textContent = text;
+      if (index === 1) cell.dataset['testid'] = `measure-${id}`;
+      if (index === 2) cell.dataset['testid'] = `measure-${id}-rate`;
+      return cell;
+    }),
+  );
   return row;
 }

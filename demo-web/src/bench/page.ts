@@ -29,7 +29,8 @@ export class BenchPage implements Page {
       this.#isMounted = false;
       // The other stores are not cached for offline use: they are 20 MB.
       if (navigator.onLine) throw error;
-      element('peers').textContent = 'The other stores are downloaded when they are measured, which requires a connection.';
+      element('peers').textContent =
+        'The other stores are downloaded when they are measured, which requires a connection.';
     }
   }
 

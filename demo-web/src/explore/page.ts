@@ -44,7 +44,12 @@ export class ExplorePage implements Page {
     root.innerHTML = `<h1 class="unseen" id="explore-title">Explore the cities</h1>${markup}`;
     prepareEditor();
     this.#list = new VirtualList<Entry>(element('list'), {
-      cells: ({ city }) => [city.name, city.country, city.population === undefined ? '' : formatCount(city.population), `${city.lat.toFixed(3)}, ${city.lng.toFixed(3)}`],
+      cells: ({ city }) => [
+        city.name,
+        city.country,
+        city.population === undefined ? '' : formatCount(city.population),
+        `${city.lat.toFixed(3)}, ${city.lng.toFixed(3)}`,
+      ],
       onOpen: (entry) => this.#edit(entry),
       onDelete: (entry) => void this.#guard(() => this.#remove(entry)),
       isFresh: ({ id }) => this.#fresh.has(id),
@@ -153,7 +158,8 @@ export class ExplorePage implements Page {
   #filterOfFields(): Filter {
     const field = (id: string): HTMLInputElement => element<HTMLInputElement>(id);
     const country = field('country').value.toUpperCase();
-    if (element<HTMLSelectElement>('order').value === 'name') return { by: 'name', text: field('search').value, country };
+    if (element<HTMLSelectElement>('order').value === 'name')
+      return { by: 'name', text: field('search').value, country };
     const least = field('least').valueAsNumber;
     return { by: 'population', country, least: Number.isNaN(least) ? 0 : least };
   }
@@ -195,7 +201,12 @@ export class ExplorePage implements Page {
     element('import-cancel').onclick = () => abort.abort();
     element('import-cancel').hidden = false;
     const onProgress = ({ done, total, elapsed }: ImportProgress): void => {
-      this.#showProgress('Importing', done, total, elapsed > 0 ? ` · ${formatCount((done / elapsed) * 1000)} per second` : '');
+      this.#showProgress(
+        'Importing',
+        done,
+        total,
+        elapsed > 0 ? ` · ${formatCount((done / elapsed) * 1000)} per second` : '',
+      );
     };
     progressText().textContent = 'Loading the data set';
     try {
@@ -265,7 +276,9 @@ export class ExplorePage implements Page {
   }
 
   #add(): void {
-    openEditor(undefined, { save: (city) => this.#change(`${city.name} was added`, [], async () => [await this.#store.add(city)]) });
+    openEditor(undefined, {
+      save: (city) => this.#change(`${city.name} was added`, [], async () => [await this.#store.add(city)]),
+    });
   }
 
   async #goTo(text: string): Promise<void> {

@@ -57,7 +57,10 @@ export async function showStats(store: CityStore): Promise<void> {
     ['indexes in it', size(parts.sizes.indexes)],
     ['free in it', formatBytes(stats.freeSize)],
     ['tree depth', formatCount(stats.depth)],
-    ['cache hits', lookups > 0 ? `${((stats.cacheHits / lookups) * 100).toFixed(1)} % of ${formatCount(lookups)}` : '–'],
+    [
+      'cache hits',
+      lookups > 0 ? `${((stats.cacheHits / lookups) * 100).toFixed(1)} % of ${formatCount(lookups)}` : '–',
+    ],
     ['commits', formatCount(stats.version)],
     ...[...times].map(([name, time]): [string, string] => [name, formatTime(time)]),
   ];

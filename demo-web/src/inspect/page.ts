@@ -12,7 +12,8 @@ export class InspectPage implements Page {
 
   constructor(open: () => Promise<CityStore>) {
     this.#open = open;
-    element('inspect').innerHTML = '<h1 class="page-title" id="inspect-title">Inspect</h1><div id="inspector" data-testid="inspector"></div>';
+    element('inspect').innerHTML =
+      '<h1 class="page-title" id="inspect-title">Inspect</h1><div id="inspector" data-testid="inspector"></div>';
   }
 
   async show(): Promise<void> {

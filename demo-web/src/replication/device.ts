@@ -81,7 +81,9 @@ export class Device {
     this.#isOnline = isOnline;
     // Before `close`, which waits for the answer of the visitor.
     this.#restart.abort();
-    this.#connecting = this.#connecting.then(() => this.#start()).catch((error: unknown) => this.#events.onError(error as Error));
+    this.#connecting = this.#connecting
+      .then(() => this.#start())
+      .catch((error: unknown) => this.#events.onError(error as Error));
     return this.#connecting;
   }
 
@@ -89,8 +91,14 @@ export class Device {
     await this.#replication?.close();
     const restart = new AbortController();
     this.#restart = restart;
-    const log = this.#isOnline ? natsLog({ servers: this.#log.server, database: this.#log.name, device: this.#id }) : new Unplugged();
-    const replication = await replicate(this.#db, { log, collections: { notes: {} }, resolve: (conflict) => this.#resolve(conflict, restart.signal) });
+    const log = this.#isOnline
+      ? natsLog({ servers: this.#log.server, database: this.#log.name, device: this.#id })
+      : new Unplugged();
+    const replication = await replicate(this.#db, {
+      log,
+      collections: { notes: {} },
+      resolve: (conflict) => this.#resolve(conflict, restart.signal),
+    });
     this.#replication = replication;
     const report = (): void => {
       if (this.#replication === replication && !restart.signal.aborted) this.#events.onProgress(replication.state);

@@ -61,7 +61,9 @@ export class DeviceView {
 
   /** Whether the device tries to reach the server in vain. */
   get isServerMissing(): boolean {
-    return this.#device?.isOnline === true && (this.#progress?.status === 'offline' || this.#progress?.status === 'stopped');
+    return (
+      this.#device?.isOnline === true && (this.#progress?.status === 'offline' || this.#progress?.status === 'stopped')
+    );
   }
 
   /** Resolves when the notes are being shown. */
@@ -105,47 +107,59 @@ export class DeviceView {
 
   /** Shows the notes once more, after the reading that is under way. */
   #list(): void {
-    this.#listing = this.#listing.then(() => this.#guard(async () => {
-      const notes = await this.#device!.list();
-      const keys = new Set(notes.map(([key]) => key));
-      for (const [key, row] of this.#rows) {
-        if (keys.has(key)) continue;
-        row.remove();
-        this.#rows.delete(key);
-      }
-      let last: Element | undefined;
-      for (const [key, text] of notes) {
-        const row = this.#rows.get(key) ?? this.#addRow(key);
-        const input = row.querySelector('input') as HTMLInputElement;
-        // What the visitor is typing stays.
-        if (document.activeElement !== input || input.value === input.defaultValue) input.value = text;
-        input.defaultValue = text;
-        const place = last === undefined ? this.#part('notes').firstElementChild : last.nextElementSibling;
-        if (place !== row) this.#part('notes').insertBefore(row, place);
-        last = row;
-      }
-    }));
+    this.#listing = this.#listing.then(() =>
+      this.#guard(async () => {
+        const notes = await this.#device!.list();
+        const keys = new Set(notes.map(([key]) => key));
+        for (const [key, row] of this.#rows) {
+          if (keys.has(key)) continue;
+          row.remove();
+          this.#rows.delete(key);
+        }
+        let last: Element | undefined;
+        for (const [key, text] of notes) {
+          const row = this.#rows.get(key) ?? this.#addRow(key);
+          const input = row.querySelector('input') as HTMLInputElement;
+          // What the visitor is typing stays.
+          if (document.activeElement !== input || input.value === input.defaultValue) input.value = text;
+          input.defaultValue = text;
+          const place = last === undefined ? this.#part('notes').firstElementChild : last.nextElementSibling;
+          if (place !== row) this.#part('notes').insertBefore(row, place);
+          last = row;
+        }
+      }),
+    );
   }
 
   #addRow(key: string): HTMLLIElement {
     const row = document.createElement('li');
-    row.innerHTML = '<input maxlength="200" autocomplete="off" /><button type="button" class="quiet danger">Delete</button>';
+    row.innerHTML =
+      '<input maxlength="200" autocomplete="off" /><button type="button" class="quiet danger">Delete</button>';
     const input = row.querySelector('input') as HTMLInputElement;
     const button = row.querySelector('button') as HTMLButtonElement;
     input.setAttribute('aria-label', `Note on the ${this.#name}`);
     button.setAttribute('aria-label', `Delete the note on the ${this.#name}`);
-    input.addEventListener('change', () => void this.#guard(async () => {
-      const text = input.value.trim();
-      if (text === '') input.value = input.defaultValue;
-      else await this.#device!.notes.set(key, text);
-    }));
+    input.addEventListener(
+      'change',
+      () =>
+        void this.#guard(async () => {
+          const text = input.value.trim();
+          if (text === '') input.value = input.defaultValue;
+          else await this.#device!.notes.set(key, text);
+        }),
+    );
     button.addEventListener('click', () => void this.#guard(() => this.#device!.notes.delete(key)));
     this.#rows.set(key, row);
     return row;
   }
 
   #ask({ mine, theirs }: ReplicationConflict, signal: AbortSignal): Promise<Choice> {
-    const [form, keep, take, merged] = [this.#part('conflict'), this.#part('mine'), this.#part('theirs'), this.#part<HTMLInputElement>('merged')];
+    const [form, keep, take, merged] = [
+      this.#part('conflict'),
+      this.#part('mine'),
+      this.#part('theirs'),
+      this.#part<HTMLInputElement>('merged'),
+    ];
     const [own, other] = [mine as string | undefined, theirs as string | undefined];
     keep.textContent = own === undefined ? `Delete it, as on the ${this.#name}` : `Keep “${own}”`;
     take.textContent = other === undefined ? 'Delete it, as on the other device' : `Take “${other}”`;
@@ -161,6 +175,8 @@ export class DeviceView {
       const abort = (): void => reject(new Error('the question is asked again after the next start'));
       if (signal.aborted) abort();
       signal.addEventListener('abort', abort, { once: true });
-    }).finally(() => { form.hidden = true; });
+    }).finally(() => {
+      form.hidden = true;
+    });
   }
 }

@@ -14,7 +14,9 @@ function offerInstallation(): void {
     prompt = event as InstallPrompt;
     button.hidden = false;
   });
-  addEventListener('appinstalled', () => { button.hidden = true; });
+  addEventListener('appinstalled', () => {
+    button.hidden = true;
+  });
   button.addEventListener('click', () => {
     button.hidden = true;
     void prompt?.prompt();
@@ -23,7 +25,9 @@ function offerInstallation(): void {
 
 function showConnection(): void {
   const badge = element('offline');
-  const show = (): void => { badge.hidden = navigator.onLine; };
+  const show = (): void => {
+    badge.hidden = navigator.onLine;
+  };
   addEventListener('online', show);
   addEventListener('offline', show);
   show();
@@ -38,7 +42,9 @@ function offerUpdate(worker: ServiceWorker): void {
     navigator.serviceWorker.addEventListener('controllerchange', () => location.reload(), { once: true });
     worker.postMessage('activate');
   };
-  (bar.querySelector('[data-testid="update-later"]') as HTMLElement).onclick = () => { bar.hidden = true; };
+  (bar.querySelector('[data-testid="update-later"]') as HTMLElement).onclick = () => {
+    bar.hidden = true;
+  };
 }
 
 async function registerWorker(): Promise<void> {

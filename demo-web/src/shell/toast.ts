@@ -15,5 +15,7 @@ export function say(text: string, undo?: () => void): void {
   };
   toast.hidden = false;
   clearTimeout(timer);
-  timer = setTimeout(() => { toast.hidden = true; }, SHOWN_MS);
+  timer = setTimeout(() => {
+    toast.hidden = true;
+  }, SHOWN_MS);
 }

@@ -10,7 +10,10 @@ interface State {
   blockConcurrencyWhile<T>(run: () => Promise<T>): Promise<T>;
 }
 interface Env {
-  readonly COUNTERS: { idFromName(name: string): object; get(id: object): { fetch(request: Request): Promise<Response> } };
+  readonly COUNTERS: {
+    idFromName(name: string): object;
+    get(id: object): { fetch(request: Request): Promise<Response> };
+  };
 }
 
 export class Counter {
@@ -27,7 +30,7 @@ export class Counter {
     // Outside the callback, which may run again: a body can be read only once.
     const by = await request.text();
     const count = await db.transaction(async (tx) => {
-      const next = Number(await tx.get('count') ?? 0) + 1;
+      const next = Number((await tx.get('count')) ?? 0) + 1;
       await tx.set('count', next);
       await tx.collection(history).set(next, by);
       return next;

@@ -7,8 +7,15 @@ export const FIRST_BALANCE = 1000;
 /** Transfers of each process. */
 export const TRANSFERS = 12;
 
-export interface Account { readonly owner: string; readonly balance: number }
-export interface Transfer { readonly from: string; readonly to: string; readonly amount: number }
+export interface Account {
+  readonly owner: string;
+  readonly balance: number;
+}
+export interface Transfer {
+  readonly from: string;
+  readonly to: string;
+  readonly amount: number;
+}
 
 /** No owner has two accounts, whichever process opens them. */
 const indexes = { byOwner: { key: ({ owner }: Account) => owner, unique: true } };
@@ -23,4 +30,7 @@ export interface Bank {
   readonly transfers: Collection<string, Transfer>;
 }
 
-export const bankOf = (db: Database): Bank => ({ accounts: db.collection('accounts', { indexes }), transfers: db.collection('transfers') });
+export const bankOf = (db: Database): Bank => ({
+  accounts: db.collection('accounts', { indexes }),
+  transfers: db.collection('transfers'),
+});

@@ -17,10 +17,14 @@ for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exi
 
 async function keepRunning(name: string): Promise<void> {
   for (;;) {
-    const child = spawn(process.execPath, [...process.execArgv, WORKER, join(directory, name), name, server, database, String(NAMES.length)], { stdio: 'inherit' });
+    const child = spawn(
+      process.execPath,
+      [...process.execArgv, WORKER, join(directory, name), name, server, database, String(NAMES.length)],
+      { stdio: 'inherit' },
+    );
     running.set(name, child);
     console.log(`${name}: process ${child.pid}`);
-    const [status, signal] = await once(child, 'exit') as [number | null, string | null];
+    const [status, signal] = (await once(child, 'exit')) as [number | null, string | null];
     if (status === 0) return;
     if (signal === null) throw new Error(`${name} failed`);
     console.log(`${name}: ended by ${signal}, starting it again`);

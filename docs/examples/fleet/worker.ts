@@ -31,7 +31,8 @@ for (const owner of OWNERS) {
   try {
     await strictly(async (tx) => {
       const id = `${name} ${owner}`;
-      if (!await tx.collection(accounts).has(id)) await tx.collection(accounts).set(id, { owner, balance: FIRST_BALANCE });
+      if (!(await tx.collection(accounts).has(id)))
+        await tx.collection(accounts).set(id, { owner, balance: FIRST_BALANCE });
     });
   } catch (error) {
     // Another process has opened the account.
@@ -43,12 +44,15 @@ const ids = await accounts.keys().toArray();
 for (let nth = 0; nth < TRANSFERS; nth++) {
   const id = `${name} ${String(nth).padStart(3, '0')}`;
   const first = Math.floor(Math.random() * ids.length);
-  const [from, to] = [ids[first], ids[(first + 1 + Math.floor(Math.random() * (ids.length - 1))) % ids.length]] as [string, string];
+  const [from, to] = [ids[first], ids[(first + 1 + Math.floor(Math.random() * (ids.length - 1))) % ids.length]] as [
+    string,
+    string,
+  ];
   const wanted = 1 + Math.floor(Math.random() * 500);
   await strictly(async (tx) => {
     // Made before this process was killed: the transfer is there if and only if the money has moved.
     if (await tx.collection(transfers).has(id)) return;
-    const [payer, payee] = await tx.collection(accounts).getMany([from, to]) as [Account, Account];
+    const [payer, payee] = (await tx.collection(accounts).getMany([from, to])) as [Account, Account];
     const amount = Math.min(wanted, payer.balance);
     await tx.collection(accounts).set(from, { ...payer, balance: payer.balance - amount });
     await tx.collection(accounts).set(to, { ...payee, balance: payee.balance + amount });
@@ -58,7 +62,10 @@ for (let nth = 0; nth < TRANSFERS; nth++) {
 }
 
 // Until the transfers of all processes have arrived.
-while (await transfers.size < Number(processes) * TRANSFERS) await new Promise((resolve) => { setTimeout(resolve, 50); });
+while ((await transfers.size) < Number(processes) * TRANSFERS)
+  await new Promise((resolve) => {
+    setTimeout(resolve, 50);
+  });
 const sum = (await accounts.values().toArray()).reduce((total, { balance }) => total + balance, 0);
 console.log(`${name}: ${await accounts.size} accounts with ${sum}, ${await transfers.size} transfers`);
 clearInterval(alive);

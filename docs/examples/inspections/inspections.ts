@@ -4,7 +4,11 @@ import { KEEP, keyCodecs, open } from 'mangrove-kv';
 import type { Collection, Database } from 'mangrove-kv';
 import { blob } from 'mangrove-kv/blob';
 
-export interface Inspection { readonly site: string; readonly isDone: boolean; readonly due: Date }
+export interface Inspection {
+  readonly site: string;
+  readonly isDone: boolean;
+  readonly due: Date;
+}
 
 export interface Store {
   readonly db: Database;
@@ -57,7 +61,7 @@ function draw(number: number): Promise<Blob> {
   context.fillStyle = `hsl(${number * 22} 60% 60%)`;
   context.fillRect(0, 0, 160, 120);
   for (let dot = 0; dot < 300; dot++) {
-    context.fillStyle = `hsl(${dot} 50% ${40 + dot % 40}%)`;
+    context.fillStyle = `hsl(${dot} 50% ${40 + (dot % 40)}%)`;
     context.fillRect((dot * 37) % 160, (dot * 53) % 120, 6, 6);
   }
   return canvas.convertToBlob({ type: 'image/jpeg' });

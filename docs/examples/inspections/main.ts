@@ -14,7 +14,9 @@ const showDone = find<HTMLInputElement>('#done');
 const load = find<HTMLButtonElement>('#load');
 
 void navigator.serviceWorker.register('./service-worker.js');
-void navigator.serviceWorker.ready.then(() => { find('#offline').hidden = false; });
+void navigator.serviceWorker.ready.then(() => {
+  find('#offline').hidden = false;
+});
 // Asks the browser to keep the data when space runs out.
 void navigator.storage.persist();
 
@@ -31,14 +33,23 @@ function newRow(entry: Entry): HTMLElement {
   const image = Object.assign(document.createElement('img'), { alt: `photo of ${site}` });
   row.append(image, `${site}, ${due.toISOString().slice(0, 16)}`);
   if (!isDone) {
-    const input = Object.assign(document.createElement('input'), { type: 'file', accept: 'image/*', ariaLabel: `photo for ${site}` });
-    input.onchange = () => { if (input.files?.[0]) void finish(store, id, input.files[0]).catch(report); };
+    const input = Object.assign(document.createElement('input'), {
+      type: 'file',
+      accept: 'image/*',
+      ariaLabel: `photo for ${site}`,
+    });
+    input.onchange = () => {
+      if (input.files?.[0]) void finish(store, id, input.files[0]).catch(report);
+    };
     row.append(input);
   }
-  void photos.get(id).then((photo) => {
-    // The row may have left the screen meanwhile.
-    if (photo !== undefined && rows.has(entry)) image.src = URL.createObjectURL(photo);
-  }).catch(report);
+  void photos
+    .get(id)
+    .then((photo) => {
+      // The row may have left the screen meanwhile.
+      if (photo !== undefined && rows.has(entry)) image.src = URL.createObjectURL(photo);
+    })
+    .catch(report);
   return row;
 }
 
@@ -49,7 +60,11 @@ function removeRow(entry: Entry, row: HTMLElement): void {
 }
 
 function draw(): void {
-  const { entries, range: { offset = 0 }, error } = view.getSnapshot();
+  const {
+    entries,
+    range: { offset = 0 },
+    error,
+  } = view.getSnapshot();
   if (error !== undefined) report(error);
   const shown = new Set<Entry>(entries);
   for (const [entry, row] of rows) if (!shown.has(entry)) removeRow(entry, row);

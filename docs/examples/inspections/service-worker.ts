@@ -2,8 +2,13 @@
 // new version is used once no tab of this one is open. The data needs none of this.
 
 // From the library "webworker", which conflicts with that of pages.
-interface WorkerEvent { waitUntil(done: Promise<unknown>): void }
-interface FetchEvent extends WorkerEvent { readonly request: Request; respondWith(response: Promise<Response>): void }
+interface WorkerEvent {
+  waitUntil(done: Promise<unknown>): void;
+}
+interface FetchEvent extends WorkerEvent {
+  readonly request: Request;
+  respondWith(response: Promise<Response>): void;
+}
 interface Worker {
   addEventListener(type: 'install' | 'activate', listener: (event: WorkerEvent) => void): void;
   addEventListener(type: 'fetch', listener: (event: FetchEvent) => void): void;
@@ -26,7 +31,7 @@ async function removeOld(): Promise<void> {
 
 async function answer(request: Request): Promise<Response> {
   const cache = await caches.open(VERSION);
-  return await cache.match(request.mode === 'navigate' ? './' : request, { ignoreSearch: true }) ?? fetch(request);
+  return (await cache.match(request.mode === 'navigate' ? './' : request, { ignoreSearch: true })) ?? fetch(request);
 }
 
 worker.addEventListener('install', (event) => event.waitUntil(install()));

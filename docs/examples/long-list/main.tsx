@@ -18,15 +18,26 @@ const AROUND = 200;
 /** Goes on where an earlier visit was interrupted. */
 async function fill(rows: Rows, onProgress: (filled: number) => void): Promise<void> {
   for (let from = await rows.size; from < ROWS; from += 10_000) {
-    await rows.setMany(Array.from({ length: 10_000 }, (_, n) => [from + n, `row ${from + n}`] as const), { durability: 'relaxed' });
+    await rows.setMany(
+      Array.from({ length: 10_000 }, (_, n) => [from + n, `row ${from + n}`] as const),
+      { durability: 'relaxed' },
+    );
     onProgress(from + 10_000);
   }
 }
 
-const Row = memo(({ position, text }: { position: number; text: string }) => <li style={{ top: position * ROW_HEIGHT }}>{text}</li>);
+const Row = memo(({ position, text }: { position: number; text: string }) => (
+  <li style={{ top: position * ROW_HEIGHT }}>{text}</li>
+));
 
 function List({ rows }: { rows: Rows }): ReactNode {
-  const [{ entries, range: { offset = 0 } }, move] = useLiveWindow(rows, { limit: 2 * AROUND });
+  const [
+    {
+      entries,
+      range: { offset = 0 },
+    },
+    move,
+  ] = useLiveWindow(rows, { limit: 2 * AROUND });
   const [count] = useState(() => liveValue(rows, (from) => from.count()));
   const { value: total = 0 } = useSyncExternalStore(count.subscribe, count.getSnapshot);
   const onScroll = ({ currentTarget: { scrollTop, clientHeight } }: UIEvent): void => {
@@ -40,7 +51,9 @@ function List({ rows }: { rows: Rows }): ReactNode {
       <h1>{total} rows</h1>
       <div className="list" onScroll={onScroll}>
         <ol style={{ height: total * ROW_HEIGHT }}>
-          {entries.map(([key, text], n) => <Row key={key} position={offset + n} text={text} />)}
+          {entries.map(([key, text], n) => (
+            <Row key={key} position={offset + n} text={text} />
+          ))}
         </ol>
       </div>
     </>
@@ -51,10 +64,12 @@ function Page(): ReactNode {
   const [rows, setRows] = useState<Rows>();
   const [progress, setProgress] = useState('Opening');
   useEffect(() => {
-    open<number, string>('long-list').then(async (opened) => {
-      await fill(opened, (filled) => setProgress(`${filled} of ${ROWS} rows are written`));
-      setRows(opened);
-    }).catch((error: unknown) => setProgress(String(error)));
+    open<number, string>('long-list')
+      .then(async (opened) => {
+        await fill(opened, (filled) => setProgress(`${filled} of ${ROWS} rows are written`));
+        setRows(opened);
+      })
+      .catch((error: unknown) => setProgress(String(error)));
   }, []);
   return rows === undefined ? <p role="status">{progress}</p> : <List rows={rows} />;
 }

@@ -6,7 +6,10 @@ import { add, openTodos, removeDone, rename, toggle } from './todos.ts';
 import type { Todo, TodoKey, Todos } from './todos.ts';
 
 // Once per page, not per render.
-const opening = openTodos().then((todos) => ({ todos }), (error: unknown) => ({ error: error as { code?: string } }));
+const opening = openTodos().then(
+  (todos) => ({ todos }),
+  (error: unknown) => ({ error: error as { code?: string } }),
+);
 
 function useRange(todos: Todos, isDone: boolean): readonly (readonly [TodoKey, Todo])[] {
   const { status, entries, error } = useLiveQuery(todos, { prefix: [isDone] });
@@ -19,7 +22,11 @@ function Item({ todos, entry: [key, { text }] }: { todos: Todos; entry: readonly
   return (
     <li>
       <input type="checkbox" aria-label={`done: ${text}`} checked={isDone} onChange={() => void toggle(todos, key)} />
-      <input aria-label="text" defaultValue={text} onBlur={({ target }) => void rename(todos, key, target.value.trim())} />
+      <input
+        aria-label="text"
+        defaultValue={text}
+        onBlur={({ target }) => void rename(todos, key, target.value.trim())}
+      />
     </li>
   );
 }
@@ -36,10 +43,23 @@ function List({ todos }: { todos: Todos }): ReactNode {
     <>
       <h1>{waiting.length} to do</h1>
       <form action={submit}>
-        <input aria-label="new" value={text} onChange={({ target }) => setText(target.value)} placeholder="What is to be done?" />
+        <input
+          aria-label="new"
+          value={text}
+          onChange={({ target }) => setText(target.value)}
+          placeholder="What is to be done?"
+        />
       </form>
-      <ul>{[...waiting, ...done].map((entry) => <Item key={`${entry[0][2]} ${entry[1].text}`} todos={todos} entry={entry} />)}</ul>
-      {done.length > 0 && <button type="button" onClick={() => void removeDone(todos)}>Remove {done.length} done</button>}
+      <ul>
+        {[...waiting, ...done].map((entry) => (
+          <Item key={`${entry[0][2]} ${entry[1].text}`} todos={todos} entry={entry} />
+        ))}
+      </ul>
+      {done.length > 0 && (
+        <button type="button" onClick={() => void removeDone(todos)}>
+          Remove {done.length} done
+        </button>
+      )}
     </>
   );
 }
@@ -47,7 +67,17 @@ function List({ todos }: { todos: Todos }): ReactNode {
 function Page(): ReactNode {
   const opened = use(opening);
   if ('todos' in opened) return <List todos={opened.todos} />;
-  return <p role="alert">{opened.error.code === 'KV_LOCKED' ? 'A tab with another version of this page has the list: reload or close it.' : String(opened.error)}</p>;
+  return (
+    <p role="alert">
+      {opened.error.code === 'KV_LOCKED'
+        ? 'A tab with another version of this page has the list: reload or close it.'
+        : String(opened.error)}
+    </p>
+  );
 }
 
-createRoot(document.getElementById('root') as HTMLElement).render(<Suspense fallback="Opening"><Page /></Suspense>);
+createRoot(document.getElementById('root') as HTMLElement).render(
+  <Suspense fallback="Opening">
+    <Page />
+  </Suspense>,
+);

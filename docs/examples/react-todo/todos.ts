@@ -3,7 +3,9 @@ import { DELETE, KEEP, keyCodecs, open, valueCodecs } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 
 export type TodoKey = readonly [isDone: boolean, added: number, id: string];
-export interface Todo { readonly text: string }
+export interface Todo {
+  readonly text: string;
+}
 export type Todos = Database<TodoKey, Todo>;
 
 export function openTodos(): Promise<Todos> {

@@ -9,6 +9,8 @@ button.onclick = async () => {
 await navigator.serviceWorker.register('/service-worker.js', { type: 'module' });
 await navigator.serviceWorker.ready;
 if (navigator.serviceWorker.controller === null) {
-  await new Promise<void>((resolve) => { navigator.serviceWorker.oncontrollerchange = () => resolve(); });
+  await new Promise<void>((resolve) => {
+    navigator.serviceWorker.oncontrollerchange = () => resolve();
+  });
 }
 button.disabled = false;

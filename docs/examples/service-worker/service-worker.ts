@@ -6,15 +6,23 @@ import { keyCodecs, open } from 'mangrove-kv/inline';
 import type { Collection } from 'mangrove-kv/inline';
 
 // From the library "webworker", which conflicts with that of pages.
-interface WorkerEvent { waitUntil(done: Promise<unknown>): void }
-interface FetchEvent extends WorkerEvent { readonly request: Request; respondWith(response: Promise<Response>): void }
+interface WorkerEvent {
+  waitUntil(done: Promise<unknown>): void;
+}
+interface FetchEvent extends WorkerEvent {
+  readonly request: Request;
+  respondWith(response: Promise<Response>): void;
+}
 interface Worker {
   addEventListener(type: 'install' | 'activate', listener: (event: WorkerEvent) => void): void;
   addEventListener(type: 'fetch', listener: (event: FetchEvent) => void): void;
   skipWaiting(): Promise<void>;
   readonly clients: { claim(): Promise<void> };
 }
-interface Answer { readonly body: ArrayBuffer; readonly type: string }
+interface Answer {
+  readonly body: ArrayBuffer;
+  readonly type: string;
+}
 
 const worker = globalThis as unknown as Worker;
 const WEEK_MS = 7 * 24 * 3_600_000;
@@ -37,12 +45,17 @@ function answers(): Promise<Collection<string, Answer>> {
 }
 
 async function keep(url: string, response: Response): Promise<void> {
-  await (await answers()).set(url, { body: await response.arrayBuffer(), type: response.headers.get('content-type') ?? '' });
+  await (await answers()).set(url, {
+    body: await response.arrayBuffer(),
+    type: response.headers.get('content-type') ?? '',
+  });
 }
 
 async function kept(url: string): Promise<Response> {
   const found = await (await answers()).get(url);
-  return found === undefined ? Response.error() : new Response(found.body, { headers: { 'content-type': found.type, 'x-from': 'database' } });
+  return found === undefined
+    ? Response.error()
+    : new Response(found.body, { headers: { 'content-type': found.type, 'x-from': 'database' } });
 }
 
 async function answer(event: FetchEvent): Promise<Response> {

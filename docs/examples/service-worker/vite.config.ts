@@ -9,10 +9,18 @@ const serviceWorker: Plugin = {
   async generateBundle() {
     const { outputFiles } = await build({
       entryPoints: [fileURLToPath(new URL('./service-worker.ts', import.meta.url))],
-      bundle: true, write: false, format: 'esm', target: 'es2022', conditions: ['browser'], minify: true,
+      bundle: true,
+      write: false,
+      format: 'esm',
+      target: 'es2022',
+      conditions: ['browser'],
+      minify: true,
     });
     this.emitFile({ type: 'asset', fileName: 'service-worker.js', source: outputFiles[0]?.text ?? '' });
   },
 };
 
-export default defineConfig({ plugins: [serviceWorker], build: { outDir: '../build/service-worker', emptyOutDir: true, target: 'es2022' } });
+export default defineConfig({
+  plugins: [serviceWorker],
+  build: { outDir: '../build/service-worker', emptyOutDir: true, target: 'es2022' },
+});

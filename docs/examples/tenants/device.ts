@@ -16,23 +16,36 @@ export interface Device {
 export async function admission(issuer: string, token: string, device: string): Promise<Admission> {
   const response = await fetch(`${issuer}/?device=${device}`, { headers: { authorization: `Bearer ${token}` } });
   if (!response.ok) throw new Error(`the issuer refuses device ${device}: ${response.status}`);
-  return await response.json() as Admission;
+  return (await response.json()) as Admission;
 }
 
 /** Not extractable: a script that gets hold of it can use it, but not take it away. */
 export async function sealOf({ database, key }: Admission): Promise<Seal> {
-  return { database, key: await crypto.subtle.importKey('raw', Buffer.from(key, 'base64'), 'AES-GCM', false, ['encrypt', 'decrypt']) };
+  return {
+    database,
+    key: await crypto.subtle.importKey('raw', Buffer.from(key, 'base64'), 'AES-GCM', false, ['encrypt', 'decrypt']),
+  };
 }
 
 /** The log of the database, with new credentials for each connection. */
 export function logOf(issuer: string, token: string, device: string, { servers, database }: Admission): RemoteLog {
-  return natsLog({ servers, database, device, apiPrefix: DEVICE_API, credentials: async () => (await admission(issuer, token, device)).credentials });
+  return natsLog({
+    servers,
+    database,
+    device,
+    apiPrefix: DEVICE_API,
+    credentials: async () => (await admission(issuer, token, device)).credentials,
+  });
 }
 
 export async function startDevice(path: string, issuer: string, token: string, device: string): Promise<Device> {
   const admitted = await admission(issuer, token, device);
   const db = await open(path, { feed: true });
-  const replication = await replicate(db, { log: logOf(issuer, token, device, admitted), collections: { notes: {} }, seal: await sealOf(admitted) });
+  const replication = await replicate(db, {
+    log: logOf(issuer, token, device, admitted),
+    collections: { notes: {} },
+    seal: await sealOf(admitted),
+  });
   return { db, notes: db.collection('notes'), replication };
 }
 

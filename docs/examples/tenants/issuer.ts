@@ -5,7 +5,13 @@ import { createServer } from 'node:http';
 import type { IncomingMessage, Server } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
-import { accountsConfig, adminCredentials, createAuthority, createStreams, deviceCredentials } from '@mangrove-kv/replication-nats/admin';
+import {
+  accountsConfig,
+  adminCredentials,
+  createAuthority,
+  createStreams,
+  deviceCredentials,
+} from '@mangrove-kv/replication-nats/admin';
 import type { Authority, NatsCredentials } from '@mangrove-kv/replication-nats/admin';
 
 /** What a device is told. */
@@ -41,10 +47,12 @@ export class Issuer {
     const credentials = await adminCredentials({ signer: this.#authority.streams, expiresIn: 60 });
     await createStreams({ servers, replicas: 1, credentials });
     this.#http = createServer((request, response) => {
-      this.#admit(request).then((admission) => {
-        response.writeHead(admission === undefined ? 403 : 200, { 'content-type': 'application/json' });
-        response.end(JSON.stringify(admission ?? { error: 'unknown token' }));
-      }).catch((error: unknown) => response.writeHead(500).end(String(error)));
+      this.#admit(request)
+        .then((admission) => {
+          response.writeHead(admission === undefined ? 403 : 200, { 'content-type': 'application/json' });
+          response.end(JSON.stringify(admission ?? { error: 'unknown token' }));
+        })
+        .catch((error: unknown) => response.writeHead(500).end(String(error)));
     }).listen(0, '127.0.0.1');
     await once(this.#http, 'listening');
     return `http://127.0.0.1:${(this.#http.address() as AddressInfo).port}`;
@@ -52,7 +60,10 @@ export class Issuer {
 
   /** Lets somebody in; returns the token for the devices. */
   invite(tenant: string): string {
-    const known = this.#tenants.get(tenant) ?? { database: `notes of ${tenant}`, key: crypto.getRandomValues(new Uint8Array(32)) };
+    const known = this.#tenants.get(tenant) ?? {
+      database: `notes of ${tenant}`,
+      key: crypto.getRandomValues(new Uint8Array(32)),
+    };
     this.#tenants.set(tenant, known);
     const token = crypto.randomUUID();
     this.#tokens.set(token, known);

@@ -16,12 +16,20 @@ mkdirSync(DIRECTORY, { recursive: true });
 after(() => rmSync(DIRECTORY, { recursive: true, force: true }));
 
 // Data that the migration example finds in its page.
-await idbKeyval.setMany([['note', 'text'], ['tmp:note', 'text']], idbKeyval.createStore('localforage', 'keyvaluepairs'));
+await idbKeyval.setMany(
+  [
+    ['note', 'text'],
+    ['tmp:note', 'text'],
+  ],
+  idbKeyval.createStore('localforage', 'keyvaluepairs'),
+);
 // Bun loads Dexie before there is an IndexedDB.
 Object.assign(Dexie.dependencies, { indexedDB, IDBKeyRange });
 const dexie = new Dexie('friends');
 dexie.version(1).stores({ friends: '++id, name, [last+first], *tags, &email' });
-await dexie.table('friends').add({ name: 'Ada', last: 'Lovelace', first: 'Ada', tags: ['math'], email: 'ada@example.com' });
+await dexie
+  .table('friends')
+  .add({ name: 'Ada', last: 'Lovelace', first: 'Ada', tags: ['math'], email: 'ada@example.com' });
 dexie.close();
 const localStorage = { length: 1, key: () => 'settings:theme', getItem: () => '"dark"' };
 Object.defineProperty(globalThis, 'localStorage', { configurable: true, value: localStorage });

@@ -14,12 +14,14 @@ const script = await build({
   format: 'esm',
   target: 'es2022',
   conditions: ['workerd', 'worker', 'browser'],
-  plugins: [{
-    name: 'wasm',
-    setup({ onResolve }) {
-      onResolve({ filter: /\.wasm$/ }, () => ({ path: './mangrove_bg.wasm', external: true }));
+  plugins: [
+    {
+      name: 'wasm',
+      setup({ onResolve }) {
+        onResolve({ filter: /\.wasm$/ }, () => ({ path: './mangrove_bg.wasm', external: true }));
+      },
     },
-  }],
+  ],
 });
 
 test('counters are apart and keep a history', async () => {
@@ -27,7 +29,8 @@ test('counters are apart and keep a history', async () => {
     modules: [
       { type: 'ESModule', path: 'worker.js', contents: script.outputFiles[0]?.text ?? '' },
       {
-        type: 'CompiledWasm', path: 'mangrove_bg.wasm',
+        type: 'CompiledWasm',
+        path: 'mangrove_bg.wasm',
         contents: readFileSync(createRequire(import.meta.url).resolve('mangrove-kv/assets/mangrove_bg.wasm')),
       },
     ],
@@ -35,15 +38,21 @@ test('counters are apart and keep a history', async () => {
     durableObjects: { COUNTERS: { className: 'Counter', useSQLite: true } },
   });
   const ask = async (path: string, body?: string): Promise<unknown> => {
-    const response = await server.dispatchFetch(`http://localhost${path}`, body === undefined ? {} : { method: 'POST', body });
+    const response = await server.dispatchFetch(
+      `http://localhost${path}`,
+      body === undefined ? {} : { method: 'POST', body },
+    );
     return response.json();
   };
   try {
     const counts = await Promise.all(['one', 'two', 'three'].map((by) => ask('/visits', by)));
     assert.deepEqual(counts.sort(), [1, 2, 3]);
     assert.equal(await ask('/others', 'first'), 1);
-    const history = await ask('/visits') as [number, string][];
-    assert.deepEqual(history.map(([number]) => number), [3, 2, 1]);
+    const history = (await ask('/visits')) as [number, string][];
+    assert.deepEqual(
+      history.map(([number]) => number),
+      [3, 2, 1],
+    );
   } finally {
     await server.dispose();
   }

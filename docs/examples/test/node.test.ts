@@ -40,36 +40,41 @@ test('outbox: nothing is lost while there is no server, nothing is done twice, n
     ]);
   }));
 
-test('session cache: sessions live on when they are used, and end', () => withDirectory(async (directory) => {
-  assert.deepEqual(await linesOf('session-cache.ts', join(directory, 'db')), [
-    'visits: 2',
-    'ends in 60 minutes',
-    'an expired one: undefined',
-    'after the logout: undefined 0',
-  ]);
-}));
+test('session cache: sessions live on when they are used, and end', () =>
+  withDirectory(async (directory) => {
+    assert.deepEqual(await linesOf('session-cache.ts', join(directory, 'db')), [
+      'visits: 2',
+      'ends in 60 minutes',
+      'an expired one: undefined',
+      'after the logout: undefined 0',
+    ]);
+  }));
 
-test('backup: the file is there when it is complete', () => withDirectory(async (directory) => {
-  assert.deepEqual(await linesOf('backup.ts', join(directory, 'db')), ['true']);
-  const db = await open<number, string>(join(directory, 'db'));
-  assert.equal(await db.size, 10_001);
-  await db.close();
-}));
+test('backup: the file is there when it is complete', () =>
+  withDirectory(async (directory) => {
+    assert.deepEqual(await linesOf('backup.ts', join(directory, 'db')), ['true']);
+    const db = await open<number, string>(join(directory, 'db'));
+    assert.equal(await db.size, 10_001);
+    await db.close();
+  }));
 
-test('idb-keyval: what was stored is there, as it should be, once', { skip: RUNTIME !== 'node' }, () => withDirectory(async (directory) => {
-  assert.deepEqual(await linesOf('from-idb-keyval.ts', join(directory, 'db'), ['--import', 'fake-indexeddb/auto']), [
-    '3 of 3',
-    'at the next start: 0',
-    '1 Notes on the Analytical Engine 1843',
-    '2 Loom 1804',
-  ]);
-}));
+test('idb-keyval: what was stored is there, as it should be, once', { skip: RUNTIME !== 'node' }, () =>
+  withDirectory(async (directory) => {
+    assert.deepEqual(await linesOf('from-idb-keyval.ts', join(directory, 'db'), ['--import', 'fake-indexeddb/auto']), [
+      '3 of 3',
+      'at the next start: 0',
+      '1 Notes on the Analytical Engine 1843',
+      '2 Loom 1804',
+    ]);
+  }),
+);
 
-test('database as bytes: a copy of the bytes is the database', () => withDirectory(async (directory) => {
-  const [hasBytes, ...rest] = await linesOf('database-as-bytes.ts', join(directory, 'unused'));
-  assert.equal(hasBytes, 'true');
-  assert.match(rest.join(' '), /Ada Lovelace.*Sketch of the Analytical Engine.* true$/);
-}));
+test('database as bytes: a copy of the bytes is the database', () =>
+  withDirectory(async (directory) => {
+    const [hasBytes, ...rest] = await linesOf('database-as-bytes.ts', join(directory, 'unused'));
+    assert.equal(hasBytes, 'true');
+    assert.match(rest.join(' '), /Ada Lovelace.*Sketch of the Analytical Engine.* true$/);
+  }));
 
 if (RUNTIME === 'node') {
   const { BytesStorage } = await import('../database-as-bytes.ts');

@@ -15,7 +15,10 @@ test('the examples of the guide for pages have right types', () => {
   const blocks = [...readFileSync(GUIDE, 'utf8').matchAll(/^```tsx\n([^]*?)^```$/gm)].map(([, code]) => code as string);
   assert.ok(blocks.length >= 4);
   for (const [index, code] of blocks.entries()) writeFileSync(join(DIRECTORY, `${index}.tsx`), code);
-  writeFileSync(join(DIRECTORY, 'tsconfig.json'), JSON.stringify({ extends: '../../tsconfig.json', include: ['*.tsx'], exclude: [] }));
+  writeFileSync(
+    join(DIRECTORY, 'tsconfig.json'),
+    JSON.stringify({ extends: '../../tsconfig.json', include: ['*.tsx'], exclude: [] }),
+  );
   try {
     execFileSync('npx', ['tsc', '--noEmit', '--project', DIRECTORY], { encoding: 'utf8', stdio: 'pipe' });
   } catch (error) {

@@ -13,6 +13,7 @@ const COMMANDS: { readonly [runtime: string]: readonly string[] } = {
 /** Returns the command that runs an example. */
 export function commandOf(example: string, ...args: string[]): [program: string, args: string[]] {
   const [program, ...flags] = COMMANDS[RUNTIME] ?? [];
-  if (program === undefined) throw new Error(`EXAMPLES_IN is ${RUNTIME}; there are ${Object.keys(COMMANDS).join(', ')}`);
+  if (program === undefined)
+    throw new Error(`EXAMPLES_IN is ${RUNTIME}; there are ${Object.keys(COMMANDS).join(', ')}`);
   return [program, [...flags, fileURLToPath(new URL(`../${example}`, import.meta.url)), ...args]];
 }

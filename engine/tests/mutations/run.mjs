@@ -32,9 +32,14 @@ const CHAINS = 20;
 /** The first reads the sources and objects to the switch in them; the others test files of the system. */
 const SKIPPED = ['--skip', 'layers::imports_go_one_way', '--skip', 'storage::fs::'];
 
-const mutants = Object.entries(MUTANTS).flatMap(([file, list]) => list.map((mutant) => [file, ...mutant]))
+const mutants = Object.entries(MUTANTS)
+  .flatMap(([file, list]) => list.map((mutant) => [file, ...mutant]))
   .map(([file, name, original, replacement, finder], index) => ({
-    number: index + 1, file, name, original, replacement,
+    number: index + 1,
+    file,
+    name,
+    original,
+    replacement,
     finder: typeof finder === 'string' ? finder.split(' ') : undefined,
     survives: finder?.survives,
   }));
@@ -61,7 +66,10 @@ function parse(args) {
 function isChosen({ number, name, file }, { words, part, from = 1 }) {
   if (number < from) return false;
   if (part !== undefined && number % part[1] !== part[0] % part[1]) return false;
-  return words.length === 0 || words.some((word) => (/^\d+$/.test(word) ? number === Number(word) : name.includes(word) || file.includes(word)));
+  return (
+    words.length === 0 ||
+    words.some((word) => (/^\d+$/.test(word) ? number === Number(word) : name.includes(word) || file.includes(word)))
+  );
 }
 
 function isExplored({ name, test, ms }, { tests, least, most }) {
@@ -71,13 +79,22 @@ function isExplored({ name, test, ms }, { tests, least, most }) {
 /** Compiles the tests of the copy; returns the path of each program. */
 async function build() {
   const targets = PROGRAMS.flatMap((name) => (name === 'lib' ? ['--lib'] : ['--test', name]));
-  const args = ['test', '--no-run', '--message-format', 'json-render-diagnostics', '--package', 'mangrove-engine', ...targets];
+  const args = [
+    'test',
+    '--no-run',
+    '--message-format',
+    'json-render-diagnostics',
+    '--package',
+    'mangrove-engine',
+    ...targets,
+  ];
   const env = { ...process.env, CARGO_TARGET_DIR: join(DIRECTORY, 'target'), RUSTFLAGS: '--cap-lints allow' };
   const child = spawn('cargo', args, { cwd: ENGINE, env, stdio: ['ignore', 'pipe', 'inherit'] });
   const programs = new Map();
   for await (const line of createInterface({ input: child.stdout })) {
     const { reason, target, executable } = JSON.parse(line);
-    if (reason === 'compiler-artifact' && executable) programs.set(target.kind.includes('test') ? target.name : 'lib', executable);
+    if (reason === 'compiler-artifact' && executable)
+      programs.set(target.kind.includes('test') ? target.name : 'lib', executable);
   }
   if (programs.size !== PROGRAMS.length) throw new Error('the copy does not compile');
   return programs;
@@ -90,7 +107,12 @@ async function build() {
 function run(program, args, number, { timeoutMs = TEST_MS, passed = () => {}, settings = {} } = {}) {
   return new Promise((resolve) => {
     const env = {
-      MANGROVE_CRASH_STRIDE: '10', ...process.env, ...settings, MANGROVE_MUTANT: String(number), RUST_TEST_THREADS: '1', RUST_BACKTRACE: '0',
+      MANGROVE_CRASH_STRIDE: '10',
+      ...process.env,
+      ...settings,
+      MANGROVE_MUTANT: String(number),
+      RUST_TEST_THREADS: '1',
+      RUST_BACKTRACE: '0',
     };
     const shell = ['-c', `ulimit -v ${MEMORY_KB} 2> /dev/null; exec nice -n 10 "$0" "$@"`, program, ...args];
     const child = spawn('sh', shell, { cwd: ENGINE, env, stdio: ['ignore', 'pipe', 'ignore'] });
@@ -130,7 +152,8 @@ function run(program, args, number, { timeoutMs = TEST_MS, passed = () => {}, se
 async function runChains(program, seeds, number) {
   for (const seed of seeds) {
     const settings = { MANGROVE_CHAINS_SEED: String(seed), MANGROVE_CHAINS_IMAGES: '1' };
-    if (await run(program, ['--ignored', '--exact', 'soak'], number, { timeoutMs: HANG_MS, settings }) !== undefined) return String(seed);
+    if ((await run(program, ['--ignored', '--exact', 'soak'], number, { timeoutMs: HANG_MS, settings })) !== undefined)
+      return String(seed);
   }
   return undefined;
 }
@@ -174,11 +197,17 @@ async function runAll(programs, tests, number, chains) {
     for (const name of PROGRAMS) {
       const part = tests.filter((one) => one.name === name && one.ms >= least && one.ms < most).map(({ test }) => test);
       if (part.length === 0) continue;
-      const failed = await run(programs.get(name), ['--exact', ...part], number, { timeoutMs: Math.min(TEST_MS, Math.max(15_000, 20 * most)) });
+      const failed = await run(programs.get(name), ['--exact', ...part], number, {
+        timeoutMs: Math.min(TEST_MS, Math.max(15_000, 20 * most)),
+      });
       if (failed !== undefined) return `${name} ${failed}`;
     }
   }
-  const seed = await runChains(programs.get('chains'), Array.from({ length: chains }, (_, index) => index + 1), number);
+  const seed = await runChains(
+    programs.get('chains'),
+    Array.from({ length: chains }, (_, index) => index + 1),
+    number,
+  );
   return seed === undefined ? undefined : `chains ${seed}`;
 }
 
@@ -230,22 +259,32 @@ if (!options.checks) {
   copy(ROOT, join(DIRECTORY, 'copy'), mutants);
   const programs = await build();
   console.log(`compiled in ${seconds()}`);
-  const tests = options.explores ? (await measure(programs)).filter((test) => isExplored(test, options)) : await checkUnchanged(programs, chosen);
+  const tests = options.explores
+    ? (await measure(programs)).filter((test) => isExplored(test, options))
+    : await checkUnchanged(programs, chosen);
   console.log(`all passes without a mistake; ${seconds()}`);
   const counts = { found: 0, missed: 0, survived: 0 };
   await eachOf(chosen, async ({ number, name, finder, survives }) => {
     const runs = finder !== undefined && !options.explores;
     if (!runs && !options.explores) {
       counts[survives === undefined ? 'missed' : 'survived'] += 1;
-      console.log(`${survives === undefined ? 'MISSED: ' : 'survives:'} ${number} ${name}: ${survives ?? 'no test is named'}`);
+      console.log(
+        `${survives === undefined ? 'MISSED: ' : 'survives:'} ${number} ${name}: ${survives ?? 'no test is named'}`,
+      );
       return;
     }
     const since = performance.now();
-    const failed = runs ? await runNamed(programs, finder, number) : await runAll(programs, tests, number, options.chains);
+    const failed = runs
+      ? await runNamed(programs, finder, number)
+      : await runAll(programs, tests, number, options.chains);
     counts[failed === undefined ? 'missed' : 'found'] += 1;
     const ms = (performance.now() - since).toFixed(0);
-    console.log(`${failed === undefined ? 'MISSED:' : 'found: '} ${number} ${name}: ${failed ?? 'everything passes'} (${ms} ms)`);
+    console.log(
+      `${failed === undefined ? 'MISSED:' : 'found: '} ${number} ${name}: ${failed ?? 'everything passes'} (${ms} ms)`,
+    );
   });
-  console.log(`${counts.found} of ${chosen.length} mistakes were found, ${counts.survived} are known to survive; ${seconds()}`);
+  console.log(
+    `${counts.found} of ${chosen.length} mistakes were found, ${counts.survived} are known to survive; ${seconds()}`,
+  );
   process.exitCode = counts.missed === 0 ? 0 : 1;
 }

@@ -5,8 +5,20 @@ import { mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync }
 import { dirname, join } from 'node:path';
 
 /** What the engine and its tests consist of, from the root of the repository. */
-const COPIED = ['Cargo.lock', 'Cargo.toml', 'rust-toolchain.toml', 'docs/FORMAT.md', 'docs/RUST.md', 'engine/Cargo.toml', 'engine/examples',
-  'engine/proptest-regressions', 'engine/src', 'engine/testing', 'engine/tests', 'fuzz/corpus-seeds'];
+const COPIED = [
+  'Cargo.lock',
+  'Cargo.toml',
+  'rust-toolchain.toml',
+  'docs/FORMAT.md',
+  'docs/RUST.md',
+  'engine/Cargo.toml',
+  'engine/examples',
+  'engine/proptest-regressions',
+  'engine/src',
+  'engine/testing',
+  'engine/tests',
+  'fuzz/corpus-seeds',
+];
 
 const SWITCH = `
 /// Whether this mistake is to be made.
@@ -50,12 +62,13 @@ function rewrite(source, mutants) {
   const render = (from, to, list) => {
     let text = '';
     let at = from;
-    for (let index = 0; index < list.length;) {
+    for (let index = 0; index < list.length; ) {
       const [start, end] = list[index].place;
       let next = index + 1;
       while (next < list.length && list[next].place[0] < end) next += 1;
       const within = list.slice(index + 1, next);
-      if (within.some(({ place }) => place[1] > end)) throw new Error(`"${list[index].mutant.name}" overlaps another mutant`);
+      if (within.some(({ place }) => place[1] > end))
+        throw new Error(`"${list[index].mutant.name}" overlaps another mutant`);
       const { number, replacement } = list[index].mutant;
       const original = render(start, end, within);
       const choice = `if crate::mutant(${number}) { ${replacement} } else { ${original} }`;

@@ -38,45 +38,46 @@ window.ports = async (rounds) => {
 };
 
 /** Starts workers one by one, up to `most`, until one fails or stays silent for some seconds. */
-window.countWorkers = (most) => new Promise((resolve) => {
-  const source = URL.createObjectURL(new Blob(['postMessage(0)'], { type: 'text/javascript' }));
-  const made = [];
-  let started = 0;
-  let outcome = 'none';
-  let timer;
-  const finish = () => {
-    clearTimeout(timer);
-    for (const worker of made) worker.terminate();
-    resolve({ started, asked: made.length, outcome });
-  };
-  const wait = () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => {
-      outcome = 'the next one never starts, and no event tells';
-      finish();
-    }, 15_000);
-  };
-  const next = () => {
-    if (started === most) return finish();
-    wait();
-    try {
-      const worker = new Worker(source);
-      made.push(worker);
-      worker.onmessage = () => {
-        started++;
-        next();
-      };
-      worker.onerror = (event) => {
-        outcome = `error event: ${event.message}`;
+window.countWorkers = (most) =>
+  new Promise((resolve) => {
+    const source = URL.createObjectURL(new Blob(['postMessage(0)'], { type: 'text/javascript' }));
+    const made = [];
+    let started = 0;
+    let outcome = 'none';
+    let timer;
+    const finish = () => {
+      clearTimeout(timer);
+      for (const worker of made) worker.terminate();
+      resolve({ started, asked: made.length, outcome });
+    };
+    const wait = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        outcome = 'the next one never starts, and no event tells';
         finish();
-      };
-    } catch (error) {
-      outcome = String(error);
-      finish();
-    }
-  };
-  next();
-});
+      }, 15_000);
+    };
+    const next = () => {
+      if (started === most) return finish();
+      wait();
+      try {
+        const worker = new Worker(source);
+        made.push(worker);
+        worker.onmessage = () => {
+          started++;
+          next();
+        };
+        worker.onerror = (event) => {
+          outcome = `error event: ${event.message}`;
+          finish();
+        };
+      } catch (error) {
+        outcome = String(error);
+        finish();
+      }
+    };
+    next();
+  });
 
 window.shows = [];
 addEventListener('pageshow', ({ persisted }) => window.shows.push(persisted));

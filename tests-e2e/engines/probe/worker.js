@@ -2,7 +2,10 @@
 const handles = new Map();
 const channels = new Map();
 const heard = [];
-const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+const sleep = (ms) =>
+  new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
 const describe = (error) => `${error.name}: ${error.message}`;
 const attempt = (run) => {
   try {
@@ -22,9 +25,11 @@ const commands = {
       broadcastChannel: typeof BroadcastChannel === 'function',
       locks: typeof navigator.locks?.request === 'function',
       getDirectory: typeof navigator.storage?.getDirectory === 'function',
-      createSyncAccessHandle: typeof FileSystemFileHandle === 'function' && 'createSyncAccessHandle' in FileSystemFileHandle.prototype,
+      createSyncAccessHandle:
+        typeof FileSystemFileHandle === 'function' && 'createSyncAccessHandle' in FileSystemFileHandle.prototype,
       move: typeof FileSystemFileHandle === 'function' && 'move' in FileSystemFileHandle.prototype,
-      readwriteUnsafe: typeof FileSystemSyncAccessHandle === 'function' && 'mode' in FileSystemSyncAccessHandle.prototype,
+      readwriteUnsafe:
+        typeof FileSystemSyncAccessHandle === 'function' && 'mode' in FileSystemSyncAccessHandle.prototype,
       sharedWorker: typeof SharedWorker === 'function',
       indexedDb: typeof indexedDB === 'object',
       nestedWorker: typeof Worker === 'function',
@@ -35,13 +40,15 @@ const commands = {
   async hold({ file, lock, channel, beat }) {
     if (lock) {
       await new Promise((resolve, reject) => {
-        navigator.locks.request(lock, () => {
-          resolve();
-          return new Promise(() => {});
-        }).catch((error) => {
-          heard.push(`lock lost: ${error.name}`);
-          reject(error);
-        });
+        navigator.locks
+          .request(lock, () => {
+            resolve();
+            return new Promise(() => {});
+          })
+          .catch((error) => {
+            heard.push(`lock lost: ${error.name}`);
+            reject(error);
+          });
       });
     }
     if (file) handles.set(file, await (await fileOf(file)).createSyncAccessHandle());
@@ -60,14 +67,18 @@ const commands = {
   /** When the lock and the handle became available, by the system clock. */
   async watch({ file, lock, timeout = 20_000 }) {
     const found = { errors: [], attempts: 0 };
-    const got = lock && new Promise((resolve) => {
-      navigator.locks.request(lock, { signal: AbortSignal.timeout(timeout) }, () => {
-        found.lockAt = Date.now();
-      }).then(resolve, (error) => {
-        found.lockError = error.name;
-        resolve();
+    const got =
+      lock &&
+      new Promise((resolve) => {
+        navigator.locks
+          .request(lock, { signal: AbortSignal.timeout(timeout) }, () => {
+            found.lockAt = Date.now();
+          })
+          .then(resolve, (error) => {
+            found.lockError = error.name;
+            resolve();
+          });
       });
-    });
     const end = Date.now() + timeout;
     while (file && found.handleAt === undefined && Date.now() < end) {
       found.attempts++;
@@ -117,15 +128,22 @@ const commands = {
 
   /** Blocks for a while and then makes one call: by then its page may be gone. */
   busy({ file, ms, then }) {
-    for (const end = performance.now() + ms; performance.now() < end;);
+    for (const end = performance.now() + ms; performance.now() < end; );
     const handle = handles.get(file);
     const bytes = new Uint8Array(100);
     const write = () => handle.write(bytes, { at: 0 });
-    attempt({
-      'nothing': () => {}, 'read': () => handle.read(bytes, { at: 0 }), write, 'truncate': () => handle.truncate(1), 'flush': () => handle.flush(),
-      'getSize': () => handle.getSize(), 'close': () => handle.close(),
-      'write if timers are set': () => setTimeout(() => {}) === 0 || write(),
-    }[then]);
+    attempt(
+      {
+        'nothing': () => {},
+        'read': () => handle.read(bytes, { at: 0 }),
+        write,
+        'truncate': () => handle.truncate(1),
+        'flush': () => handle.flush(),
+        'getSize': () => handle.getSize(),
+        'close': () => handle.close(),
+        'write if timers are set': () => setTimeout(() => {}) === 0 || write(),
+      }[then],
+    );
   },
 
   /** What the calls return when there is no room. */
@@ -168,7 +186,14 @@ const commands = {
     const opened = [];
     let error;
     while (opened.length < most && error === undefined) {
-      await fileOf(`many ${opened.length}`).then((file) => file.createSyncAccessHandle()).then((handle) => opened.push(handle), (reason) => { error = describe(reason); });
+      await fileOf(`many ${opened.length}`)
+        .then((file) => file.createSyncAccessHandle())
+        .then(
+          (handle) => opened.push(handle),
+          (reason) => {
+            error = describe(reason);
+          },
+        );
     }
     for (const handle of opened) handle.close();
     return { opened: opened.length, error: error ?? 'none' };
@@ -186,7 +211,7 @@ const commands = {
   async opfs() {
     const found = {};
     for (const [name, run] of Object.entries({
-      getDirectory: async () => void await navigator.storage.getDirectory(),
+      getDirectory: async () => void (await navigator.storage.getDirectory()),
       handle: async () => {
         const handle = await (await fileOf('private')).createSyncAccessHandle();
         const size = handle.getSize();
@@ -195,18 +220,20 @@ const commands = {
         handle.close();
         return `opens, ${size} bytes from before`;
       },
-      indexedDb: () => new Promise((resolve, reject) => {
-        const request = indexedDB.open('private');
-        request.onsuccess = () => {
-          request.result.close();
-          resolve();
-        };
-        request.onerror = () => reject(request.error);
-      }),
+      indexedDb: () =>
+        new Promise((resolve, reject) => {
+          const request = indexedDB.open('private');
+          request.onsuccess = () => {
+            request.result.close();
+            resolve();
+          };
+          request.onerror = () => reject(request.error);
+        }),
       locks: () => navigator.locks.request('private', () => undefined),
       quota: async () => (await navigator.storage.estimate()).quota,
       persisted: () => navigator.storage.persisted(),
-    })) found[name] = await run().then((value) => value ?? 'ok', describe);
+    }))
+      found[name] = await run().then((value) => value ?? 'ok', describe);
     return found;
   },
 
@@ -221,16 +248,27 @@ const commands = {
   /** Round-trip times over a channel, in microseconds. */
   async pingChannel({ channel, rounds }) {
     const opened = new BroadcastChannel(channel);
-    const times = await roundTrips(rounds, (ping) => opened.postMessage({ ping }), (answered) => {
-      opened.onmessage = ({ data }) => {
-        if (data.pong !== undefined) answered();
-      };
-    });
+    const times = await roundTrips(
+      rounds,
+      (ping) => opened.postMessage({ ping }),
+      (answered) => {
+        opened.onmessage = ({ data }) => {
+          if (data.pong !== undefined) answered();
+        };
+      },
+    );
     opened.close();
     return times;
   },
 
-  pingPort: ({ port, rounds }) => roundTrips(rounds, (ping) => port.postMessage(ping), (answered) => { port.onmessage = answered; }),
+  pingPort: ({ port, rounds }) =>
+    roundTrips(
+      rounds,
+      (ping) => port.postMessage(ping),
+      (answered) => {
+        port.onmessage = answered;
+      },
+    ),
 
   echoPort({ port }) {
     port.onmessage = ({ data }) => port.postMessage(data);
@@ -249,7 +287,7 @@ async function roundTrips(rounds, send, onAnswer) {
         send(round);
       });
     }
-    times.push((performance.now() - begin) * 1000 / BATCH);
+    times.push(((performance.now() - begin) * 1000) / BATCH);
   }
   times.sort((a, b) => a - b);
   return { bestUs: Math.round(times[0]), medianUs: Math.round(times[times.length >> 1]) };

@@ -26,7 +26,11 @@ export type Mount = (target: HTMLElement, asked: Asked) => Mounted;
 
 const MOUNTS = { react: mountReact, svelte: mountSvelte, vue: mountVue };
 
-export function textOf({ status, entries, error }: Pick<LiveResult<string, Note>, 'status' | 'entries' | 'error'>): string {
+export function textOf({
+  status,
+  entries,
+  error,
+}: Pick<LiveResult<string, Note>, 'status' | 'entries' | 'error'>): string {
   return `${status}: ${error === undefined ? entries.map(([key]) => key).join(' ') : (error as { code: string }).code}`;
 }
 
@@ -40,7 +44,13 @@ function counted<T extends LiveSource<string, Note>>(source: T): LiveSource<stri
     },
     watch: (options) => {
       counts.watches++;
-      options?.signal?.addEventListener('abort', () => { counts.watches--; }, { once: true });
+      options?.signal?.addEventListener(
+        'abort',
+        () => {
+          counts.watches--;
+        },
+        { once: true },
+      );
       return source.watch(options);
     },
   };
@@ -55,7 +65,10 @@ export async function mountFramework(name: keyof typeof MOUNTS): Promise<typeof 
   const notes = db.collection<string, Note>('notes', { indexes: { byTag: { key: ({ tag }) => tag } } });
   const source = countedWithIndexes(notes);
   // As while the database is being opened.
-  const mounted = MOUNTS[name](document.body.appendChild(document.createElement('main')), { source: undefined, range: {} as never });
+  const mounted = MOUNTS[name](document.body.appendChild(document.createElement('main')), {
+    source: undefined,
+    range: {} as never,
+  });
   return {
     show: (range) => mounted.show({ source, range: range as never }),
     set: (key, tag) => notes.set(key, { tag }),

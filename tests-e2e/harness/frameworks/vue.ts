@@ -7,10 +7,18 @@ export const mountVue: Mount = (target, first) => {
   const asked = shallowRef<Asked>(first);
   const app = createApp({
     setup() {
-      const { result } = useLiveQuery(() => asked.value.source, () => asked.value.range);
+      const { result } = useLiveQuery(
+        () => asked.value.source,
+        () => asked.value.range,
+      );
       return () => h('p', textOf(result.value));
     },
   });
   app.mount(target);
-  return { show: (next) => { asked.value = next; }, unmount: () => app.unmount() };
+  return {
+    show: (next) => {
+      asked.value = next;
+    },
+    unmount: () => app.unmount(),
+  };
 };

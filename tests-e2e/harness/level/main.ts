@@ -64,7 +64,8 @@ class LevelHere extends MangroveLevel {
 export async function run(storage: 'opfs' | 'here'): Promise<Outcome & { readonly mostOpen: number }> {
   const Level = storage === 'opfs' ? MangroveLevel : LevelHere;
   const databases = new Databases();
-  const make = (options?: MangroveLevelOptions): MangroveLevel => databases.add(new Level(`level ${databases.made}`, options));
+  const make = (options?: MangroveLevelOptions): MangroveLevel =>
+    databases.add(new Level(`level ${databases.made}`, options));
   const outcome = await runLevelSuite(tape, suite, make, () => databases.testEnded());
   return { ...outcome, mostOpen: databases.mostOpen };
 }

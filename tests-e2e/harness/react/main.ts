@@ -3,7 +3,15 @@ import type { Collection } from 'mangrove-kv';
 import { open } from 'mangrove-kv';
 import { liveQuery } from 'mangrove-kv/live';
 import type { LiveQuery, LiveSource } from 'mangrove-kv/live';
-import { Profiler, StrictMode, createElement, startTransition, useLayoutEffect, useState, useSyncExternalStore } from 'react';
+import {
+  Profiler,
+  StrictMode,
+  createElement,
+  startTransition,
+  useLayoutEffect,
+  useState,
+  useSyncExternalStore,
+} from 'react';
 import type { ReactNode } from 'react';
 import { createRoot } from 'react-dom/client';
 
@@ -17,7 +25,13 @@ function counted(source: Collection<string, number>): LiveSource<string, number>
     entries: (range) => source.entries(range),
     watch: (options) => {
       watches++;
-      options?.signal?.addEventListener('abort', () => { watches--; }, { once: true });
+      options?.signal?.addEventListener(
+        'abort',
+        () => {
+          watches--;
+        },
+        { once: true },
+      );
       return source.watch(options);
     },
   };
@@ -25,7 +39,8 @@ function counted(source: Collection<string, number>): LiveSource<string, number>
 
 function List({ name, live }: { name: string; live: Query }): ReactNode {
   const { status, entries, error } = useSyncExternalStore(live.subscribe, live.getSnapshot);
-  const text = status === 'failed' ? (error as { code: string }).code : entries.map(([key, value]) => `${key}=${value}`).join(' ');
+  const text =
+    status === 'failed' ? (error as { code: string }).code : entries.map(([key, value]) => `${key}=${value}`).join(' ');
   return createElement('p', { id: name }, `${status}: ${text}`);
 }
 
@@ -52,7 +67,17 @@ export async function mountReact(isStrict: boolean): Promise<typeof window.react
       if (text('first') !== text('second')) torn++;
     });
     return [
-      createElement(Profiler, { key: 'first', id: 'first', onRender: () => { renders++; } }, createElement(List, { name: 'first', live })),
+      createElement(
+        Profiler,
+        {
+          key: 'first',
+          id: 'first',
+          onRender: () => {
+            renders++;
+          },
+        },
+        createElement(List, { name: 'first', live }),
+      ),
       ...Array.from({ length: 10 }, (_, index) => createElement(Slow, { key: index, round })),
       createElement(List, { key: 'second', name: 'second', live }),
     ];
@@ -65,7 +90,7 @@ export async function mountReact(isStrict: boolean): Promise<typeof window.react
     if (text('first') !== text('second')) torn++;
   }).observe(document.body, { subtree: true, childList: true, characterData: true });
   return {
-    set: async (key, value) => void await numbers.set(key, value),
+    set: async (key, value) => void (await numbers.set(key, value)),
     transition: (round) => startTransition(() => setRound(round)),
     counts: () => ({ renders, torn, watches, text: text('first') ?? null }),
     // Replaces the collection with one of the same name whose codecs do not match the query's.

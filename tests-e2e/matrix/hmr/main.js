@@ -8,5 +8,5 @@ if (import.meta.hot) {
 }
 
 const db = await opening;
-await db.set('runs', (await db.get('runs') ?? 0) + 1);
+await db.set('runs', ((await db.get('runs')) ?? 0) + 1);
 globalThis.report = { version: 1, runs: await db.get('runs') };

@@ -35,9 +35,12 @@ async function restores(kv) {
 async function runs(openDatabase, name) {
   const db = await openDatabase(name);
   try {
-    const count = (await db.get('runs') ?? 0) + 1;
+    const count = ((await db.get('runs')) ?? 0) + 1;
     await db.set('runs', count);
-    await db.setMany([['b', new Date(2)], ['a', { list: [1n] }]]);
+    await db.setMany([
+      ['b', new Date(2)],
+      ['a', { list: [1n] }],
+    ]);
     const keys = await db.keys().toArray();
     return { persistence: db.persistence, runs: await db.get('runs'), keys };
   } finally {
@@ -47,10 +50,10 @@ async function runs(openDatabase, name) {
 
 async function run() {
   if (!location.search.includes('inline')) {
-    return { ...await runs(open, 'matrix'), restored: await restores({ open, restore }), inPage: await runsInPage() };
+    return { ...(await runs(open, 'matrix')), restored: await restores({ open, restore }), inPage: await runsInPage() };
   }
   const inline = await import('mangrove-kv/inline');
-  return { ...await runs(inline.open, 'inline'), restored: await restores(inline) };
+  return { ...(await runs(inline.open, 'inline')), restored: await restores(inline) };
 }
 
 export async function report() {

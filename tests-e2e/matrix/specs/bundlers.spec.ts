@@ -13,11 +13,19 @@ const FRAMEWORK = {
   'content-security-policy': `${STRICT_CSP.replace("script-src 'self'", "script-src 'self' 'unsafe-inline'")}; style-src 'self' 'unsafe-inline'`,
 };
 
-const BUNDLERS = { vite: STRICT, webpack: STRICT, rspack: STRICT, esbuild: STRICT, plain: STRICT, next: FRAMEWORK, sveltekit: FRAMEWORK };
+const BUNDLERS = {
+  vite: STRICT,
+  webpack: STRICT,
+  rspack: STRICT,
+  esbuild: STRICT,
+  plain: STRICT,
+  next: FRAMEWORK,
+  sveltekit: FRAMEWORK,
+};
 
 async function reportOf(page: Page, url: string): Promise<Report> {
   await page.goto(url);
-  return await (await page.waitForFunction(() => (globalThis as { report?: unknown }).report)).jsonValue() as Report;
+  return (await (await page.waitForFunction(() => (globalThis as { report?: unknown }).report)).jsonValue()) as Report;
 }
 
 for (const [bundler, headers] of Object.entries(BUNDLERS)) {
@@ -30,7 +38,13 @@ for (const [bundler, headers] of Object.entries(BUNDLERS)) {
     await using server = await serve(await build(bundler), headers);
 
     const first = await reportOf(page, server.url);
-    expect(first).toEqual({ persistence: 'opfs', runs: 1, keys: ['a', 'b', 'runs'], restored: ['copied'], inPage: 'refused' });
+    expect(first).toEqual({
+      persistence: 'opfs',
+      runs: 1,
+      keys: ['a', 'b', 'runs'],
+      restored: ['copied'],
+      inPage: 'refused',
+    });
     const second = await reportOf(page, server.url);
     expect(second).toEqual({ ...first, runs: 2 });
     // For each of the two loads: the core, the maintenance module, and the rest in both databases'
@@ -39,7 +53,12 @@ for (const [bundler, headers] of Object.entries(BUNDLERS)) {
     expect([modules.length, new Set(modules).size]).toEqual([8, 3]);
 
     requests.length = 0;
-    expect(await reportOf(page, `${server.url}?inline`)).toEqual({ persistence: 'opfs', runs: 1, keys: ['a', 'b', 'runs'], restored: ['copied'] });
+    expect(await reportOf(page, `${server.url}?inline`)).toEqual({
+      persistence: 'opfs',
+      runs: 1,
+      keys: ['a', 'b', 'runs'],
+      restored: ['copied'],
+    });
     expect(requests.filter((url) => /\.wasm|^blob:/.test(url))).toEqual([]);
     expect(problems).toEqual([]);
   });

@@ -28,39 +28,48 @@ function tryToOpen(page: Page, options: { worker?: string; wasm?: string } = {})
   }, options);
 }
 
-test('the package and its inlined module work under a strict policy, without blob: URLs', ({ page }) => withPolicy(page, STRICT_CSP, async () => {
-  expect(await tryToOpen(page)).toBe('opfs');
-  const inline = await page.evaluate(async () => {
-    const { open } = window.kvInline;
-    const db = await open('inline');
-    await db.close();
-    return db.persistence;
-  });
-  expect(inline).toBe('opfs');
-  const loaded = await page.evaluate(() => performance.getEntriesByType('resource').map((entry) => entry.name));
-  expect(loaded.filter((url) => !url.startsWith('http'))).toEqual([]);
-}));
+test('the package and its inlined module work under a strict policy, without blob: URLs', ({ page }) =>
+  withPolicy(page, STRICT_CSP, async () => {
+    expect(await tryToOpen(page)).toBe('opfs');
+    const inline = await page.evaluate(async () => {
+      const { open } = window.kvInline;
+      const db = await open('inline');
+      await db.close();
+      return db.persistence;
+    });
+    expect(inline).toBe('opfs');
+    const loaded = await page.evaluate(() => performance.getEntriesByType('resource').map((entry) => entry.name));
+    expect(loaded.filter((url) => !url.startsWith('http'))).toEqual([]);
+  }));
 
-test("without 'wasm-unsafe-eval' open rejects with KV_UNSUPPORTED", ({ page }) => withPolicy(page, STRICT_CSP.replace(" 'wasm-unsafe-eval'", ''), async () => {
-  expect(await tryToOpen(page)).toMatch(/^KV_UNSUPPORTED: .*compiled/);
-}));
+test("without 'wasm-unsafe-eval' open rejects with KV_UNSUPPORTED", ({ page }) =>
+  withPolicy(page, STRICT_CSP.replace(" 'wasm-unsafe-eval'", ''), async () => {
+    expect(await tryToOpen(page)).toMatch(/^KV_UNSUPPORTED: .*compiled/);
+  }));
 
-test('without workers open rejects with KV_UNSUPPORTED', ({ page }) => withPolicy(page, STRICT_CSP.replace("worker-src 'self'", "worker-src 'none'"), async () => {
-  expect(await tryToOpen(page)).toMatch(/^KV_UNSUPPORTED: .*no-worker/);
-}));
+test('without workers open rejects with KV_UNSUPPORTED', ({ page }) =>
+  withPolicy(page, STRICT_CSP.replace("worker-src 'self'", "worker-src 'none'"), async () => {
+    expect(await tryToOpen(page)).toMatch(/^KV_UNSUPPORTED: .*no-worker/);
+  }));
 
-test('under Trusted Types the page can start the worker itself', ({ page }) => withPolicy(page, TRUSTED_TYPES, async () => {
-  expect(await tryToOpen(page)).toMatch(/^KV_UNSUPPORTED: .*no-worker/);
-  const persistence = await page.evaluate(async () => {
-    interface Factory {
-      createPolicy(name: string, rules: { createScriptURL(url: string): string }): { createScriptURL(url: string): string };
-    }
-    const { trustedTypes } = globalThis as unknown as { trustedTypes: Factory };
-    const policy = trustedTypes.createPolicy('app', { createScriptURL: (url) => url });
-    const { open } = window.kv;
-    const db = await open('trusted', { worker: () => new Worker(policy.createScriptURL('/kv/worker.js'), { type: 'module' }) });
-    await db.close();
-    return db.persistence;
-  });
-  expect(persistence).toBe('opfs');
-}));
+test('under Trusted Types the page can start the worker itself', ({ page }) =>
+  withPolicy(page, TRUSTED_TYPES, async () => {
+    expect(await tryToOpen(page)).toMatch(/^KV_UNSUPPORTED: .*no-worker/);
+    const persistence = await page.evaluate(async () => {
+      interface Factory {
+        createPolicy(
+          name: string,
+          rules: { createScriptURL(url: string): string },
+        ): { createScriptURL(url: string): string };
+      }
+      const { trustedTypes } = globalThis as unknown as { trustedTypes: Factory };
+      const policy = trustedTypes.createPolicy('app', { createScriptURL: (url) => url });
+      const { open } = window.kv;
+      const db = await open('trusted', {
+        worker: () => new Worker(policy.createScriptURL('/kv/worker.js'), { type: 'module' }),
+      });
+      await db.close();
+      return db.persistence;
+    });
+    expect(persistence).toBe('opfs');
+  }));

@@ -12,10 +12,12 @@ test('the README sample runs without a bundler', async ({ page }) => {
   const lines: string[] = [];
   page.on('console', (message) => lines.push(message.text()));
   page.on('pageerror', (error) => lines.push(error.message));
-  await page.route('**/readme.html', (route) => route.fulfill({
-    contentType: 'text/html',
-    body: `<!doctype html><link rel="icon" href="data:,"><script type="importmap">{"imports":{"mangrove-kv":"./kv/index.js"}}</script><script type="module">${SAMPLE}</script>`,
-  }));
+  await page.route('**/readme.html', (route) =>
+    route.fulfill({
+      contentType: 'text/html',
+      body: `<!doctype html><link rel="icon" href="data:,"><script type="importmap">{"imports":{"mangrove-kv":"./kv/index.js"}}</script><script type="module">${SAMPLE}</script>`,
+    }),
+  );
   await page.goto(`${server.url}readme.html`);
   await expect.poll(() => lines.at(-1), { timeout: 30_000 }).toBe('1');
   expect(lines).toHaveLength(2);

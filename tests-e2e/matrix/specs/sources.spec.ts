@@ -13,11 +13,18 @@ test('the module loads from every kind of source that a page can pass', async ({
     const { open } = window.kv;
     const bytes = await (await fetch('/kv/mangrove_bg.wasm?bytes')).arrayBuffer();
     const response = await fetch('/kv/mangrove_bg.wasm?response');
-    const sources = ['kv/mangrove_bg.wasm?text', new URL('/kv/mangrove_bg.wasm?url', location.href), response, response, bytes, new WebAssembly.Module(bytes)];
+    const sources = [
+      'kv/mangrove_bg.wasm?text',
+      new URL('/kv/mangrove_bg.wasm?url', location.href),
+      response,
+      response,
+      bytes,
+      new WebAssembly.Module(bytes),
+    ];
     const got: unknown[] = [];
     for (const wasm of sources) {
       const db = await open('sources', { wasm });
-      await db.set('n', (await db.get('n') as number | undefined ?? 0) + 1);
+      await db.set('n', (((await db.get('n')) as number | undefined) ?? 0) + 1);
       got.push(await db.get('n'));
       await db.close();
     }
@@ -40,7 +47,12 @@ test('a database uses the worker that the page names or starts, and ends it on c
     return databases.map((db) => db.persistence);
   });
   expect(kinds).toEqual(['opfs', 'opfs', 'opfs', 'opfs']);
-  expect(page.workers().map((worker) => worker.url().split('?')[1]).sort()).toEqual(['function', 'function', 'text', 'url']);
+  expect(
+    page
+      .workers()
+      .map((worker) => worker.url().split('?')[1])
+      .sort(),
+  ).toEqual(['function', 'function', 'text', 'url']);
   await page.evaluate(async () => {
     const { databases } = globalThis as unknown as { databases: { close(): Promise<void> }[] };
     await Promise.all(databases.map((db) => db.close()));
@@ -63,7 +75,11 @@ test('a broken worker or module gives a typed error and leaves no worker behind'
     };
     return {
       missingWorker: await code({ worker: '/nowhere.js' }),
-      throwing: await code({ worker: () => { throw new Error('no'); } }),
+      throwing: await code({
+        worker: () => {
+          throw new Error('no');
+        },
+      }),
       nothing: await code({ worker: () => undefined }),
       missingModule: await code({ wasm: '/nowhere.wasm' }),
       damaged: await code({ wasm: new Uint8Array(8) }),
@@ -71,8 +87,12 @@ test('a broken worker or module gives a typed error and leaves no worker behind'
     };
   });
   expect(codes).toEqual({
-    missingWorker: 'KV_UNSUPPORTED', throwing: 'KV_UNSUPPORTED', nothing: 'KV_INVALID_ARGUMENT',
-    missingModule: 'KV_IO', damaged: 'KV_UNSUPPORTED', other: 'KV_INVALID_ARGUMENT',
+    missingWorker: 'KV_UNSUPPORTED',
+    throwing: 'KV_UNSUPPORTED',
+    nothing: 'KV_INVALID_ARGUMENT',
+    missingModule: 'KV_IO',
+    damaged: 'KV_UNSUPPORTED',
+    other: 'KV_INVALID_ARGUMENT',
   });
   await expect.poll(() => page.workers().length).toBe(0);
 });

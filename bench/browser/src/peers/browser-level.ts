@@ -18,7 +18,7 @@ export const peer: Peer = {
       getMany: (keys) => db.getMany([...keys]),
       async scan({ reverse, limit }, take) {
         await using iterator = db.iterator({ reverse, limit });
-        for (let chunk: Entry[]; (chunk = await iterator.nextv(CHUNK)).length > 0;) take(chunk);
+        for (let chunk: Entry[]; (chunk = await iterator.nextv(CHUNK)).length > 0; ) take(chunk);
       },
       page: (prefix, limit) => db.iterator({ gte: prefix, lt: `${prefix}\uffff`, limit }).all(),
       close: () => db.close(),

@@ -26,9 +26,14 @@ export const peer: Peer = {
       getMany: (keys) => kv.bulkGet([...keys]),
       async scan({ reverse, limit }, take) {
         let last: string | undefined;
-        for (let left = limit; left > 0;) {
+        for (let left = limit; left > 0; ) {
           const count = Math.min(CHUNK, left);
-          const next = last === undefined ? kv.orderBy('key') : reverse ? kv.where('key').below(last) : kv.where('key').above(last);
+          const next =
+            last === undefined
+              ? kv.orderBy('key')
+              : reverse
+                ? kv.where('key').below(last)
+                : kv.where('key').above(last);
           const found = await (reverse ? next.reverse() : next).limit(count).toArray();
           last = found.at(-1)?.key;
           if (last === undefined) return;

@@ -12,10 +12,15 @@ export const peer: Peer = {
   async open(name, durability) {
     const db = await openDatabase(name);
     // As its own `createStore`, which leaves the durability to the browser.
-    const store: UseStore = async (mode, callback) => callback(db.transaction('kv', mode, { durability }).objectStore('kv'));
+    const store: UseStore = async (mode, callback) =>
+      callback(db.transaction('kv', mode, { durability }).objectStore('kv'));
     return {
       put: (key, value) => set(key, value, store),
-      putMany: (entries) => setMany(entries.map(([key, value]): [string, Row] => [key, value]), store),
+      putMany: (entries) =>
+        setMany(
+          entries.map(([key, value]): [string, Row] => [key, value]),
+          store,
+        ),
       get: (key) => get<Row>(key, store),
       getMany: (keys) => getMany<Row | undefined>([...keys], store),
       scan: async () => noRanges(),

@@ -24,61 +24,97 @@ export const BEFORE = env?.['VITE_MANGROVE_BEFORE'];
 
 const STORES: Readonly<Record<string, PeerInfo>> = {
   mangrove: {
-    title: 'Mangrove', package: 'mangrove-kv', ours: true, indexes: 'too', load: () => import('./mangrove.ts'),
+    title: 'Mangrove',
+    package: 'mangrove-kv',
+    ours: true,
+    indexes: 'too',
+    load: () => import('./mangrove.ts'),
     use: '`open(name)` as it comes; `setMany`, `getMany`, `nextMany`, `prefix`.',
   },
   indexeddb: {
-    title: 'IndexedDB', indexes: 'too', load: () => import('./indexeddb.ts'),
+    title: 'IndexedDB',
+    indexes: 'too',
+    load: () => import('./indexeddb.ts'),
     use: 'no library; one transaction for many gets or puts, scans by `getAllRecords` where the browser has it, else `getAll` with `getAllKeys` and a cursor backwards.',
   },
   'idb-keyval': {
-    title: 'idb-keyval', package: 'idb-keyval', load: () => import('./idb-keyval.ts'),
+    title: 'idb-keyval',
+    package: 'idb-keyval',
+    load: () => import('./idb-keyval.ts'),
     use: '`set`, `setMany`, `get`, `getMany` on a store of its own, whose transactions ask for the durability. It has no ranges.',
   },
   dexie: {
-    title: 'Dexie', package: 'dexie', indexes: 'too', load: () => import('./dexie.ts'),
+    title: 'Dexie',
+    package: 'dexie',
+    indexes: 'too',
+    load: () => import('./dexie.ts'),
     use: 'the key is a property of the object; `bulkPut`, `bulkGet`, `toArray` of ranges.',
   },
   'browser-level': {
-    title: 'browser-level', package: 'browser-level', load: () => import('./browser-level.ts'),
+    title: 'browser-level',
+    package: 'browser-level',
+    load: () => import('./browser-level.ts'),
     use: '`put`, `batch`, `get`, `getMany`, `nextv` with JSON values; its transactions are made to ask for the durability, for which it has no option.',
   },
   'sqlite-wasm': {
-    title: 'SQLite (opfs-sahpool)', package: '@sqlite.org/sqlite-wasm', indexes: 'too', load: () => import('./sqlite-wasm.ts'),
+    title: 'SQLite (opfs-sahpool)',
+    package: '@sqlite.org/sqlite-wasm',
+    indexes: 'too',
+    load: () => import('./sqlite-wasm.ts'),
     use: 'in a worker spoken to by messages; a table without row ids, values as JSON text, prepared statements, write-ahead log with an exclusive lock.',
   },
   'wa-sqlite': {
-    title: 'wa-sqlite (OPFSWriteAheadVFS)', package: '@journeyapps/wa-sqlite', load: () => import('./wa-sqlite.ts'),
+    title: 'wa-sqlite (OPFSWriteAheadVFS)',
+    package: '@journeyapps/wa-sqlite',
+    load: () => import('./wa-sqlite.ts'),
     use: "PowerSync's published build, the synchronous one, in a worker spoken to by messages; table, values and statements as for SQLite.",
   },
   rxdb: {
-    title: 'RxDB (Dexie)', package: 'rxdb', indexes: 'only', load: () => import('./rxdb.ts'),
+    title: 'RxDB (Dexie)',
+    package: 'rxdb',
+    indexes: 'only',
+    load: () => import('./rxdb.ts'),
     use: 'its free storage on IndexedDB, whose transactions ask for the durability, in one tab without an own channel to others; `bulkInsert`, `find`, `count`, `incrementalPatch`; a new index is a schema version with a migration.',
   },
   'rxdb-memory': {
-    title: 'RxDB (memory, not durable)', package: 'rxdb', indexes: 'only', isVolatile: true, load: () => import('./rxdb-memory.ts'),
+    title: 'RxDB (memory, not durable)',
+    package: 'rxdb',
+    indexes: 'only',
+    isVolatile: true,
+    load: () => import('./rxdb-memory.ts'),
     use: 'the same in memory: nothing is stored.',
   },
   pglite: {
-    title: 'PGlite (opfs-ahp)', package: '@electric-sql/pglite', load: () => import('./pglite.ts'),
+    title: 'PGlite (opfs-ahp)',
+    package: '@electric-sql/pglite',
+    load: () => import('./pglite.ts'),
     use: 'its own `PGliteWorker`, which elects a leader among tabs; text columns, many rows by `unnest`, many gets by `ANY`.',
   },
   'mangrove-encrypted': {
-    title: 'Mangrove, encrypted', package: 'mangrove-kv', ours: true, isOptional: true,
-    load: async () => ({ peer: (await import('./mangrove.ts')).encrypted }), use: 'as Mangrove, with a key.',
+    title: 'Mangrove, encrypted',
+    package: 'mangrove-kv',
+    ours: true,
+    isOptional: true,
+    load: async () => ({ peer: (await import('./mangrove.ts')).encrypted }),
+    use: 'as Mangrove, with a key.',
   },
 };
 
-export const PEERS: Readonly<Record<string, PeerInfo>> = BEFORE === undefined ? STORES : {
-  ...STORES,
-  'mangrove-before': {
-    title: 'Mangrove before', indexes: 'too', use: 'an earlier build, used as Mangrove is.',
-    load: async () => {
-      const { peerOf } = await import('./mangrove.ts');
-      return { peer: peerOf(await import(/* @vite-ignore */ new URL('before/index.js', document.baseURI).href)) };
-    },
-  },
-};
+export const PEERS: Readonly<Record<string, PeerInfo>> =
+  BEFORE === undefined
+    ? STORES
+    : {
+        ...STORES,
+        'mangrove-before': {
+          title: 'Mangrove before',
+          indexes: 'too',
+          use: 'an earlier build, used as Mangrove is.',
+          load: async () => {
+            const { peerOf } = await import('./mangrove.ts');
+            return { peer: peerOf(await import(/* @vite-ignore */ new URL('before/index.js', document.baseURI).href)) };
+          },
+        },
+      };
 
 /** Those that run if none are chosen. */
 export const DEFAULT_PEERS: readonly string[] = Object.keys(PEERS).filter((name) => PEERS[name]?.isOptional !== true);

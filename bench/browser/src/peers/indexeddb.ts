@@ -10,7 +10,11 @@ interface IdbRecord {
 
 /** Newer than the types of TypeScript. */
 interface WithRecords {
-  getAllRecords?(options: { query?: IDBKeyRange | undefined; count: number; direction: IDBCursorDirection }): IDBRequest<IdbRecord[]>;
+  getAllRecords?(options: {
+    query?: IDBKeyRange | undefined;
+    count: number;
+    direction: IDBCursorDirection;
+  }): IDBRequest<IdbRecord[]>;
 }
 
 export function result<T>(request: IDBRequest<T>): Promise<T> {
@@ -48,7 +52,12 @@ export async function deleteDatabase(name: string): Promise<void> {
 }
 
 /** All entries that were there, up to `count`, by the fastest way this browser has. */
-async function range(db: IDBDatabase, query: IDBKeyRange | undefined, count: number, reverse: boolean): Promise<Entry[]> {
+async function range(
+  db: IDBDatabase,
+  query: IDBKeyRange | undefined,
+  count: number,
+  reverse: boolean,
+): Promise<Entry[]> {
   const store = db.transaction(STORE).objectStore(STORE);
   const { getAllRecords } = store as WithRecords;
   if (getAllRecords !== undefined) {
@@ -56,7 +65,10 @@ async function range(db: IDBDatabase, query: IDBKeyRange | undefined, count: num
     return records.map(({ key, value }) => [key, value]);
   }
   if (!reverse) {
-    const [keys, values] = await Promise.all([result(store.getAllKeys(query, count)), result(store.getAll(query, count))]);
+    const [keys, values] = await Promise.all([
+      result(store.getAllKeys(query, count)),
+      result(store.getAll(query, count)),
+    ]);
     return keys.map((key, at) => [key as string, values[at] as Row]);
   }
   return new Promise((resolve, reject) => {
@@ -105,9 +117,12 @@ class IdbStore implements Store {
     return Promise.all(keys.map((key) => result<Row | undefined>(store.get(key))));
   }
 
-  async scan({ reverse, limit }: { reverse: boolean; limit: number }, take: (entries: readonly Entry[]) => void): Promise<void> {
+  async scan(
+    { reverse, limit }: { reverse: boolean; limit: number },
+    take: (entries: readonly Entry[]) => void,
+  ): Promise<void> {
     let query: IDBKeyRange | undefined;
-    for (let left = limit; left > 0;) {
+    for (let left = limit; left > 0; ) {
       const entries = await range(this.#db, query, Math.min(CHUNK, left), reverse);
       const last = entries.at(-1)?.[0];
       if (last === undefined) return;

@@ -16,7 +16,7 @@ export async function openIndexed({ open }: Pick<typeof kv, 'open'>, name: strin
   return {
     load: (list) => rows.setMany(list.map((row) => [row.id, row])),
     async update(id, due) {
-      await rows.update(id, (row) => ({ ...row as IndexedRow, due }));
+      await rows.update(id, (row) => ({ ...(row as IndexedRow), due }));
     },
     get: (id) => rows.get(id),
     query: (due, limit) => byDue.values({ gte: [0, due], lt: [1], limit }).toArray(),

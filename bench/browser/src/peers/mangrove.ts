@@ -14,7 +14,7 @@ export const peerOf = ({ destroy, open }: Pick<typeof kv, 'destroy' | 'open'>): 
       getMany: (keys) => db.getMany(keys),
       async scan({ reverse, limit }, take) {
         await using entries = db.entries({ reverse, limit });
-        for (let chunk; (chunk = await entries.nextMany(CHUNK)).length > 0;) take(chunk);
+        for (let chunk; (chunk = await entries.nextMany(CHUNK)).length > 0; ) take(chunk);
       },
       page: (prefix, limit) => db.prefix(prefix, { limit }).toArray(),
       close: () => db.close(),
@@ -31,4 +31,7 @@ export const peer = peerOf(kv);
 const encryption = { key: new Uint8Array(32).fill(7) };
 
 /** With a key. */
-export const encrypted = peerOf({ destroy: kv.destroy, open: (name, options) => kv.open(name, { ...options, encryption }) });
+export const encrypted = peerOf({
+  destroy: kv.destroy,
+  open: (name, options) => kv.open(name, { ...options, encryption }),
+});

@@ -18,7 +18,7 @@ export function serve(methods: Methods): void {
   let last: Promise<unknown> = Promise.resolve();
   const answer = async ({ id, method, values }: Call): Promise<void> => {
     try {
-      const value = await methods[method]?.(...values as never[]);
+      const value = await methods[method]?.(...(values as never[]));
       postMessage({ id, value } satisfies Answer);
     } catch (error) {
       postMessage({ id, error: error instanceof Error ? error.message : String(error) } satisfies Answer);

@@ -22,7 +22,11 @@ const text = (maxLength: number) => ({ type: 'string', maxLength }) as const;
 const whole = (maximum: number) => ({ type: 'number', minimum: 0, maximum, multipleOf: 1 }) as const;
 
 const NOTES: RxJsonSchema<Note> = {
-  version: 0, primaryKey: 'id', type: 'object', properties: { id: text(10), value: { type: 'number' } }, required: ['id', 'value'],
+  version: 0,
+  primaryKey: 'id',
+  type: 'object',
+  properties: { id: text(10), value: { type: 'number' } },
+  required: ['id', 'value'],
 };
 
 /** In version 1 there is an index by `code`, too. */
@@ -32,7 +36,13 @@ function schema(version: 0 | 1): RxJsonSchema<IndexedRow> {
     primaryKey: 'id',
     type: 'object',
     properties: {
-      id: text(24), author: text(20), done: whole(1), due: whole(200_000), score: whole(2 ** 32), code: text(12), body: { type: 'string' },
+      id: text(24),
+      author: text(20),
+      done: whole(1),
+      due: whole(200_000),
+      score: whole(2 ** 32),
+      code: text(12),
+      body: { type: 'string' },
     },
     required: ['id', 'author', 'done', 'due', 'score', 'code', 'body'],
     indexes: ['author', ['done', 'due'], 'score', ...(version === 1 ? ['code'] : [])],
@@ -46,7 +56,11 @@ async function connect(name: string, storage: Storage, version: 0 | 1): Promise<
   addRxPlugin(RxDBMigrationSchemaPlugin);
   const db = await createRxDatabase<Collections>({ name, storage, multiInstance: false });
   await db.addCollections({
-    rows: { schema: schema(version), migrationStrategies: version === 1 ? { 1: (row: IndexedRow) => row } : {}, autoMigrate: false },
+    rows: {
+      schema: schema(version),
+      migrationStrategies: version === 1 ? { 1: (row: IndexedRow) => row } : {},
+      autoMigrate: false,
+    },
     notes: { schema: NOTES },
   });
   if (version === 1) await db.rows.migratePromise(MIGRATED);
@@ -67,10 +81,18 @@ async function openIndexed(name: string, storage: Storage, isDurable: boolean): 
       return (await db.rows.findOne(id).exec())?.toJSON();
     },
     async query(due, limit) {
-      const found = await db.rows.find({ selector: { done: 0, due: { $gte: due } }, sort: [{ done: 'asc' }, { due: 'asc' }, { id: 'asc' }], limit, index: ['done', 'due'] }).exec();
+      const found = await db.rows
+        .find({
+          selector: { done: 0, due: { $gte: due } },
+          sort: [{ done: 'asc' }, { due: 'asc' }, { id: 'asc' }],
+          limit,
+          index: ['done', 'due'],
+        })
+        .exec();
       return found.map((row) => row.toJSON());
     },
-    count: (from, to) => db.rows.count({ selector: { done: 0, due: { $gte: from, $lt: to } }, index: ['done', 'due'] }).exec(),
+    count: (from, to) =>
+      db.rows.count({ selector: { done: 0, due: { $gte: from, $lt: to } }, index: ['done', 'due'] }).exec(),
     async build() {
       if (!isDurable) throw new Unsupported('a changed schema needs an opening, which finds nothing in memory');
       await db.close();

@@ -19,7 +19,15 @@ function rows(statement: PreparedStatement, values: (string | number)[]): Indexe
   const found: IndexedRow[] = [];
   statement.bind(values);
   while (statement.step()) {
-    const [id, author, done, due, score, code, body] = statement.get([]) as [string, string, 0 | 1, number, number, string, string];
+    const [id, author, done, due, score, code, body] = statement.get([]) as [
+      string,
+      string,
+      0 | 1,
+      number,
+      number,
+      string,
+      string,
+    ];
     found.push({ id, author, done, due, score, code, body });
   }
   statement.reset();
@@ -31,15 +39,24 @@ serve({
     const sqlite3 = await sqlite3InitModule();
     const pool = await sqlite3.installOpfsSAHPoolVfs({ directory: name, preserveOnInitFailure: true });
     db = new pool.OpfsSAHPoolDb('/rows.sqlite');
-    db.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -32768');
-    db.exec('CREATE TABLE IF NOT EXISTS rows (id TEXT PRIMARY KEY, author TEXT, done INTEGER, due INTEGER, score INTEGER, code TEXT, body TEXT) WITHOUT ROWID');
-    db.exec('CREATE INDEX IF NOT EXISTS by_author ON rows (author); CREATE INDEX IF NOT EXISTS by_due ON rows (done, due); CREATE INDEX IF NOT EXISTS by_score ON rows (score)');
+    db.exec(
+      'PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -32768',
+    );
+    db.exec(
+      'CREATE TABLE IF NOT EXISTS rows (id TEXT PRIMARY KEY, author TEXT, done INTEGER, due INTEGER, score INTEGER, code TEXT, body TEXT) WITHOUT ROWID',
+    );
+    db.exec(
+      'CREATE INDEX IF NOT EXISTS by_author ON rows (author); CREATE INDEX IF NOT EXISTS by_due ON rows (done, due); CREATE INDEX IF NOT EXISTS by_score ON rows (score)',
+    );
     db.exec('CREATE TABLE IF NOT EXISTS notes (key TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID');
-    statements = Object.fromEntries(Object.entries(SQL).map(([key, text]) => [key, db.prepare(text)])) as typeof statements;
+    statements = Object.fromEntries(
+      Object.entries(SQL).map(([key, text]) => [key, db.prepare(text)]),
+    ) as typeof statements;
   },
   load(list: IndexedRow[]) {
     db.transaction('IMMEDIATE', () => {
-      for (const { id, author, done, due, score, code, body } of list) statements.put.bind([id, author, done, due, score, code, body]).stepReset();
+      for (const { id, author, done, due, score, code, body } of list)
+        statements.put.bind([id, author, done, due, score, code, body]).stepReset();
     });
   },
   update(id: string, due: number) {

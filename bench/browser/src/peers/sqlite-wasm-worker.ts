@@ -21,8 +21,16 @@ serve({
     const sqlite3 = await sqlite3InitModule();
     const pool = await sqlite3.installOpfsSAHPoolVfs({ directory: name, preserveOnInitFailure: true });
     db = new pool.OpfsSAHPoolDb('/kv.sqlite');
-    db.exec(`PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = ${durability === 'strict' ? 'FULL' : 'NORMAL'}; PRAGMA cache_size = -32768; ${SQL.create}`);
-    statements = { put: db.prepare(SQL.put), get: db.prepare(SQL.get), first: db.prepare(SQL.first), last: db.prepare(SQL.last), prefix: db.prepare(SQL.prefix) };
+    db.exec(
+      `PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = ${durability === 'strict' ? 'FULL' : 'NORMAL'}; PRAGMA cache_size = -32768; ${SQL.create}`,
+    );
+    statements = {
+      put: db.prepare(SQL.put),
+      get: db.prepare(SQL.get),
+      first: db.prepare(SQL.first),
+      last: db.prepare(SQL.last),
+      prefix: db.prepare(SQL.prefix),
+    };
   },
   putMany(list: TextEntry[]) {
     const put = ([key, value]: TextEntry): void => {
@@ -35,12 +43,14 @@ serve({
       });
     }
   },
-  getMany: (keys: string[]) => keys.map((key) => {
-    const found = statements.get.bind(1, key).step() ? statements.get.getString(0) as string : undefined;
-    statements.get.reset();
-    return found;
-  }),
-  scan: (from: string, limit: number, reverse: boolean) => entries(reverse ? statements.last : statements.first, [from, limit]),
+  getMany: (keys: string[]) =>
+    keys.map((key) => {
+      const found = statements.get.bind(1, key).step() ? (statements.get.getString(0) as string) : undefined;
+      statements.get.reset();
+      return found;
+    }),
+  scan: (from: string, limit: number, reverse: boolean) =>
+    entries(reverse ? statements.last : statements.first, [from, limit]),
   page: (from: string, to: string, limit: number) => entries(statements.prefix, [from, to, limit]),
   close() {
     for (const statement of Object.values(statements)) statement.finalize();

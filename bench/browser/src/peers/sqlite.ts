@@ -42,7 +42,7 @@ export async function openRemote(worker: Worker, ...options: unknown[]): Promise
     async scan({ reverse, limit }, take) {
       const next = (from: string, count: number): Promise<TextEntry[]> => remote.call('scan', from, count, reverse);
       let ahead = next(reverse ? '\u{10ffff}' : '', Math.min(CHUNK, limit));
-      for (let left = limit; left > 0;) {
+      for (let left = limit; left > 0; ) {
         const entries = await ahead;
         const last = entries.at(-1)?.[0];
         if (last === undefined) return;

@@ -19,7 +19,8 @@ async function prepare(sql: string): Promise<number> {
 async function entries(statement: number, values: (string | number)[]): Promise<TextEntry[]> {
   const found: TextEntry[] = [];
   sqlite.bind_collection(statement, values);
-  while (await sqlite.step(statement) === SQLITE_ROW) found.push([sqlite.column_text(statement, 0), sqlite.column_text(statement, 1)]);
+  while ((await sqlite.step(statement)) === SQLITE_ROW)
+    found.push([sqlite.column_text(statement, 0), sqlite.column_text(statement, 1)]);
   await sqlite.reset(statement);
   return found;
 }
@@ -52,10 +53,19 @@ serve({
     sqlite = Factory(module);
     sqlite.vfs_register(await OPFSWriteAheadVFS.create('opfs', module, {}), true);
     db = await sqlite.open_v2(name);
-    await sqlite.exec(db, `PRAGMA busy_timeout = 30000; PRAGMA synchronous = ${durability === 'strict' ? 'FULL' : 'NORMAL'}; PRAGMA cache_size = -32768; ${SQL.create}`);
+    await sqlite.exec(
+      db,
+      `PRAGMA busy_timeout = 30000; PRAGMA synchronous = ${durability === 'strict' ? 'FULL' : 'NORMAL'}; PRAGMA cache_size = -32768; ${SQL.create}`,
+    );
     statements = {
-      begin: await prepare('BEGIN IMMEDIATE'), commit: await prepare('COMMIT'), rollback: await prepare('ROLLBACK'), put: await prepare(SQL.put), get: await prepare(SQL.get),
-      first: await prepare(SQL.first), last: await prepare(SQL.last), prefix: await prepare(SQL.prefix),
+      begin: await prepare('BEGIN IMMEDIATE'),
+      commit: await prepare('COMMIT'),
+      rollback: await prepare('ROLLBACK'),
+      put: await prepare(SQL.put),
+      get: await prepare(SQL.get),
+      first: await prepare(SQL.first),
+      last: await prepare(SQL.last),
+      prefix: await prepare(SQL.prefix),
     };
   },
   putMany,
@@ -63,12 +73,15 @@ serve({
     const found: (string | undefined)[] = [];
     for (const key of keys) {
       sqlite.bind_text(statements.get, 1, key);
-      found.push(await sqlite.step(statements.get) === SQLITE_ROW ? sqlite.column_text(statements.get, 0) : undefined);
+      found.push(
+        (await sqlite.step(statements.get)) === SQLITE_ROW ? sqlite.column_text(statements.get, 0) : undefined,
+      );
       await sqlite.reset(statements.get);
     }
     return found;
   },
-  scan: (from: string, limit: number, reverse: boolean) => entries(reverse ? statements.last : statements.first, [from, limit]),
+  scan: (from: string, limit: number, reverse: boolean) =>
+    entries(reverse ? statements.last : statements.first, [from, limit]),
   page: (from: string, to: string, limit: number) => entries(statements.prefix, [from, to, limit]),
   async close() {
     for (const statement of Object.values(statements)) await sqlite.finalize(statement);

@@ -19,7 +19,8 @@ const NOISE = 0.9;
 
 /** How many times IndexedDB's. */
 function factor(name: string): number | undefined {
-  if (/^durable puts, [\d,]+ in one/.test(name) || name.startsWith('inserts in order') || name.startsWith('scan ')) return 10;
+  if (/^durable puts, [\d,]+ in one/.test(name) || name.startsWith('inserts in order') || name.startsWith('scan '))
+    return 10;
   if (name === 'durable puts, one by one' || name.startsWith('random gets')) return 3;
   return undefined;
 }
@@ -49,11 +50,16 @@ export function verdicts(report: Report): Verdict[] {
       list.push({ row, goal, met, found });
     };
     if (isTaskRow(name)) {
-      if (own !== undefined) add(`at most ${LONG_TASK} ms`, own <= LONG_TASK, own === 0 ? `< ${LONG_TASK} ms` : `${short(own)} ms`);
+      if (own !== undefined)
+        add(`at most ${LONG_TASK} ms`, own <= LONG_TASK, own === 0 ? `< ${LONG_TASK} ms` : `${short(own)} ms`);
       return list;
     }
     if (isBuildWait(name)) {
-      add(`at most ${BUILD_WAIT} ms`, own !== undefined && own <= BUILD_WAIT, own === undefined ? 'no value' : `${short(own)} ms`);
+      add(
+        `at most ${BUILD_WAIT} ms`,
+        own !== undefined && own <= BUILD_WAIT,
+        own === undefined ? 'no value' : `${short(own)} ms`,
+      );
       return list;
     }
     const indexed = INDEXED.find(({ start }) => name.startsWith(start));
@@ -63,18 +69,34 @@ export function verdicts(report: Report): Verdict[] {
         const other = values[peers.indexOf(peer)];
         if (wanted === undefined || other === undefined) continue;
         const ratio = own === undefined ? 0 : times(unit, own, other);
-        add(`${wanted} times ${titleOf(peer)}`, ratio >= wanted, own === undefined ? 'no value' : `${short(ratio)} times`);
+        add(
+          `${wanted} times ${titleOf(peer)}`,
+          ratio >= wanted,
+          own === undefined ? 'no value' : `${short(ratio)} times`,
+        );
       }
       return list;
     }
-    if (name.startsWith('longest wait')) add(`under ${TAKE_OVER} ms`, own !== undefined && own < TAKE_OVER, own === undefined ? 'no value' : `${short(own)} ms`);
-    const bestOther = best(unit, values.filter((_, at) => at !== ours));
+    if (name.startsWith('longest wait'))
+      add(
+        `under ${TAKE_OVER} ms`,
+        own !== undefined && own < TAKE_OVER,
+        own === undefined ? 'no value' : `${short(own)} ms`,
+      );
+    const bestOther = best(
+      unit,
+      values.filter((_, at) => at !== ours),
+    );
     if (bestOther !== undefined) {
       const at = values.findIndex((value, index) => index !== ours && value === bestOther);
       const ratio = own === undefined ? 0 : times(unit, own, bestOther);
       const near = ratio >= NOISE && overlap(rounds[ours] ?? [], rounds[at] ?? []);
       const found = own === undefined ? 'no value' : `${short(ratio)} times ${titleOf(peers[at] as string)}`;
-      add('first, or not behind by more than noise', ratio >= 1 || near, found + (ratio < 1 && near ? ', within noise' : ''));
+      add(
+        'first, or not behind by more than noise',
+        ratio >= 1 || near,
+        found + (ratio < 1 && near ? ', within noise' : ''),
+      );
     }
     const wanted = factor(name);
     const other = values[idb];

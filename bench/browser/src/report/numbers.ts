@@ -3,7 +3,9 @@ import type { Unit } from '../meter.ts';
 export function median(values: readonly number[]): number | undefined {
   const sorted = [...values].sort((a, b) => a - b);
   if (sorted.length === 0) return undefined;
-  return ((sorted[Math.floor((sorted.length - 1) / 2)] as number) + (sorted[Math.floor(sorted.length / 2)] as number)) / 2;
+  return (
+    ((sorted[Math.floor((sorted.length - 1) / 2)] as number) + (sorted[Math.floor(sorted.length / 2)] as number)) / 2
+  );
 }
 
 /** With as many digits as tell something. */

@@ -8,7 +8,8 @@ const LABELS = 210;
 const NUMBERS = 120;
 const BAR = 20;
 
-const escape = (text: string): string => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;');
+const escape = (text: string): string =>
+  text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;');
 
 function text(content: string, x: number, y: number, anchor: 'start' | 'end', fill: string): string {
   return `<text x="${x}" y="${y}" dy="0.35em" text-anchor="${anchor}" font-family="system-ui, sans-serif" font-size="12" fill="${fill}">${escape(content)}</text>`;
@@ -28,7 +29,12 @@ export function bars(report: Report, row: Row, top = 0): { svg: string; height: 
     const value = row.values[at];
     const label = text(titleOf(peer), LABELS - 8, y, 'end', isOurs(peer) ? INK : MUTED);
     if (value === undefined) return label + text(report.reason(row, peer) ?? '–', LABELS + 4, y, 'start', MUTED);
-    const part = bestOfAll === undefined || (bestOfAll <= 0 && !isRate(row.unit)) ? (value === bestOfAll ? 1 : 0.5) : Math.min(1, times(row.unit, value, bestOfAll));
+    const part =
+      bestOfAll === undefined || (bestOfAll <= 0 && !isRate(row.unit))
+        ? value === bestOfAll
+          ? 1
+          : 0.5
+        : Math.min(1, times(row.unit, value, bestOfAll));
     const width = Math.max(2, Math.round(part * (WIDTH - LABELS - NUMBERS)));
     return `${label}<rect x="${LABELS}" y="${y - 7}" width="${width}" height="14" rx="2" fill="${isOurs(peer) ? OURS : PEER}"/>${text(cell(row.name, row.unit, value), LABELS + width + 6, y, 'start', INK)}`;
   });
@@ -46,7 +52,9 @@ export function sheet(report: Report): string {
   let top = 12;
   const parts: string[] = [];
   for (const row of report.rows) {
-    parts.push(`<text x="12" y="${top + 10}" dy="0.35em" font-family="system-ui, sans-serif" font-size="13" font-weight="600" fill="#1a1a1a">${escape(row.name)}</text>`);
+    parts.push(
+      `<text x="12" y="${top + 10}" dy="0.35em" font-family="system-ui, sans-serif" font-size="13" font-weight="600" fill="#1a1a1a">${escape(row.name)}</text>`,
+    );
     top += 26;
     const { svg, height } = bars(report, row, top);
     parts.push(svg);

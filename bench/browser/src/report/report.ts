@@ -58,7 +58,9 @@ export class Report {
     for (const { name, unit, value, error } of figures) {
       if (name !== ALL_ROWS && !this.#names.has(name)) this.#names.set(name, { stage, unit });
       if (value !== undefined) this.runs.push({ stage, peer, name, unit, value });
-      else if (!this.failures.some((failure) => failure.stage === stage && failure.peer === peer && failure.name === name)) {
+      else if (
+        !this.failures.some((failure) => failure.stage === stage && failure.peer === peer && failure.name === name)
+      ) {
         this.failures.push({ stage, peer, name, error: error ?? 'no value' });
       }
     }
@@ -66,22 +68,32 @@ export class Report {
 
   /** Those that gave anything, ours first. */
   get peers(): string[] {
-    return this.settings.peers.filter((peer) => this.runs.some((run) => run.peer === peer) || this.failures.some((failure) => failure.peer === peer));
+    return this.settings.peers.filter(
+      (peer) => this.runs.some((run) => run.peer === peer) || this.failures.some((failure) => failure.peer === peer),
+    );
   }
 
   get rows(): Row[] {
     const { peers, settings } = this;
-    return [...this.#names].filter(([, { stage }]) => stage !== LIMITS).map(([name, { stage, unit }]) => {
-      const rounds = peers.map((peer) => this.runs.filter((run) => run.name === name && run.peer === peer).map(({ value }) => value));
-      return { stage, name, unit, values: rounds.map(median), rounds };
-    }).sort((a, b) => settings.stages.indexOf(a.stage) - settings.stages.indexOf(b.stage));
+    return [...this.#names]
+      .filter(([, { stage }]) => stage !== LIMITS)
+      .map(([name, { stage, unit }]) => {
+        const rounds = peers.map((peer) =>
+          this.runs.filter((run) => run.name === name && run.peer === peer).map(({ value }) => value),
+        );
+        return { stage, name, unit, values: rounds.map(median), rounds };
+      })
+      .sort((a, b) => settings.stages.indexOf(a.stage) - settings.stages.indexOf(b.stage));
   }
 
   /** Medians that are not of a store. */
   get limits(): { name: string; unit: Unit; value: number }[] {
     const own = this.runs.filter(({ peer }) => peer === LIMITS);
-    return [...new Map(own.map((run) => [run.name, run])).values()]
-      .map(({ name, unit }) => ({ name, unit, value: median(own.filter((run) => run.name === name).map(({ value }) => value)) ?? 0 }));
+    return [...new Map(own.map((run) => [run.name, run])).values()].map(({ name, unit }) => ({
+      name,
+      unit,
+      value: median(own.filter((run) => run.name === name).map(({ value }) => value)) ?? 0,
+    }));
   }
 
   /** Why a cell is empty. */

@@ -24,10 +24,17 @@ export async function buildBeside(options: TabOptions, rows: number): Promise<Fi
         if (waits.error !== undefined) throw new Error(`the other tab: ${waits.error}`);
         return waits;
       });
-      const [entries, waits] = await within(BUILD_PATIENCE, 'the build', Promise.all([first.call('build', name), calling]));
+      const [entries, waits] = await within(
+        BUILD_PATIENCE,
+        'the build',
+        Promise.all([first.call('build', name), calling]),
+      );
       expect(entries === rows, `${entries} entries in the new index`);
       expect(waits.rounds > 0, 'no call during the build');
-      return [{ name: ROWS.reads, unit: 'ms', value: waits.reads }, { name: ROWS.writes, unit: 'ms', value: waits.writes }];
+      return [
+        { name: ROWS.reads, unit: 'ms', value: waits.reads },
+        { name: ROWS.writes, unit: 'ms', value: waits.writes },
+      ];
     });
   } catch (error) {
     const reason = (error as Error).message.split('\n')[0] as string;

@@ -85,7 +85,10 @@ export const indexTab = {
         const read = performance.now();
         await opened().note(round);
         const written = performance.now();
-        expect(found.length > 0 && found.every((row, at) => isSame(row, ordered[start + at] as IndexedRow)), 'a query during a build');
+        expect(
+          found.length > 0 && found.every((row, at) => isSame(row, ordered[start + at] as IndexedRow)),
+          'a query during a build',
+        );
         if (state === 'before') continue;
         // The last round began during the build, too.
         reads = Math.max(reads, read - begun);

@@ -9,7 +9,18 @@ import { sizes } from './stage.ts';
 import type { Stage } from './stage.ts';
 import { durablePuts, load, relaxedPuts } from './writes.ts';
 
-export const STAGES: Readonly<Record<string, Stage>> = { load, opening, durablePuts, relaxedPuts, gets, scans, pages, mixes, memory, indexes };
+export const STAGES: Readonly<Record<string, Stage>> = {
+  load,
+  opening,
+  durablePuts,
+  relaxedPuts,
+  gets,
+  scans,
+  pages,
+  mixes,
+  memory,
+  indexes,
+};
 
 /** Not of a store: what the browser allows. */
 export const LIMITS = 'limits';
@@ -18,9 +29,20 @@ export const LIMITS = 'limits';
 export const TAB_STAGES: readonly string[] = ['tabs', 'takeOver', 'indexBuild'];
 
 export const WORKLOADS: Readonly<Record<string, string>> = {
-  limits: 'What the browser allows', load: 'Loading a store', opening: 'Opening', durablePuts: 'Durable puts', relaxedPuts: 'Relaxed puts', gets: 'Random gets', scans: 'Scans', pages: 'Prefix pages',
-  mixes: 'Gets and puts mixed', memory: 'Memory', tabs: 'Many tabs', takeOver: 'Take-over',
-  indexes: 'Indexes', indexBuild: 'An index built beside another tab',
+  limits: 'What the browser allows',
+  load: 'Loading a store',
+  opening: 'Opening',
+  durablePuts: 'Durable puts',
+  relaxedPuts: 'Relaxed puts',
+  gets: 'Random gets',
+  scans: 'Scans',
+  pages: 'Prefix pages',
+  mixes: 'Gets and puts mixed',
+  memory: 'Memory',
+  tabs: 'Many tabs',
+  takeOver: 'Take-over',
+  indexes: 'Indexes',
+  indexBuild: 'An index built beside another tab',
 };
 
 export interface StageRequest {
@@ -32,7 +54,10 @@ export interface StageRequest {
 }
 
 /** The figures of one stage with one store, the longest task of the main thread among them. */
-export async function runStage({ peer: peerName, stage, name, scale, indexRows }: StageRequest, measure?: () => Promise<number>): Promise<Figure[]> {
+export async function runStage(
+  { peer: peerName, stage, name, scale, indexRows }: StageRequest,
+  measure?: () => Promise<number>,
+): Promise<Figure[]> {
   if (stage === LIMITS) return limits(scale);
   const meter = new Meter();
   const run = STAGES[stage];
@@ -41,14 +66,25 @@ export async function runStage({ peer: peerName, stage, name, scale, indexRows }
   try {
     const start = performance.now();
     const { peer } = await info.load();
-    await run({ peer, name, sizes: sizes(scale, indexRows), meter, memory: measure, loading: performance.now() - start });
+    await run({
+      peer,
+      name,
+      sizes: sizes(scale, indexRows),
+      meter,
+      memory: measure,
+      loading: performance.now() - start,
+    });
   } catch (error) {
     meter.figures.push({ name: ALL_ROWS, unit: 'ms', error: messageOf(error) });
     return meter.figures;
   }
   const longest = await meter.longestTask();
   if (longest !== undefined && !['opening', 'memory'].includes(stage)) {
-    meter.figures.push({ name: `longest task of the main thread: ${(WORKLOADS[stage] ?? stage).toLowerCase()}`, unit: 'ms', value: longest });
+    meter.figures.push({
+      name: `longest task of the main thread: ${(WORKLOADS[stage] ?? stage).toLowerCase()}`,
+      unit: 'ms',
+      value: longest,
+    });
   }
   return meter.figures;
 }

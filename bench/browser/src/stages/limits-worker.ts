@@ -17,7 +17,9 @@ function flush(): void {
 
 async function open(name: string): Promise<void> {
   const root = await navigator.storage.getDirectory();
-  const handle = await root.getFileHandle(name, { create: true }) as FileSystemFileHandle & { createSyncAccessHandle(): Promise<SyncFile> };
+  const handle = (await root.getFileHandle(name, { create: true })) as FileSystemFileHandle & {
+    createSyncAccessHandle(): Promise<SyncFile>;
+  };
   file = await handle.createSyncAccessHandle();
   postMessage(0);
 }

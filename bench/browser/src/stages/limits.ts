@@ -12,15 +12,16 @@ export async function limits(scale: number): Promise<Figure[]> {
   const name = 'bench-limits';
   await removeEntries((entry) => entry === name);
   const worker = new Worker(new URL('./limits-worker.ts', import.meta.url), { type: 'module' });
-  const ask = <T>(message: unknown, transfer: Transferable[] = []): Promise<T> => new Promise((resolve, reject) => {
-    worker.onmessage = ({ data }: MessageEvent<T>) => {
-      resolve(data);
-    };
-    worker.onerror = ({ message: reason }) => {
-      reject(new Error(reason));
-    };
-    worker.postMessage(message, transfer);
-  });
+  const ask = <T>(message: unknown, transfer: Transferable[] = []): Promise<T> =>
+    new Promise((resolve, reject) => {
+      worker.onmessage = ({ data }: MessageEvent<T>) => {
+        resolve(data);
+      };
+      worker.onerror = ({ message: reason }) => {
+        reject(new Error(reason));
+      };
+      worker.postMessage(message, transfer);
+    });
   const trips = async (count: number, first: number): Promise<void> => {
     let bytes = new Uint8Array(BYTES);
     bytes[0] = first;
@@ -29,9 +30,17 @@ export async function limits(scale: number): Promise<Figure[]> {
   try {
     await ask(name);
     await trips(200, 0);
-    await meter.figure(`${BYTES} bytes to a worker and back, one by one`, '/s', () => meter.rate(gets, () => trips(gets, 0)));
-    await meter.figure(`${BYTES} bytes written and flushed in a worker`, '/s', async () => puts / (await ask<number>(puts) / 1000));
-    await meter.figure(`${BYTES} bytes to a worker, written, flushed and back, one by one`, '/s', () => meter.rate(puts, () => trips(puts, 1)));
+    await meter.figure(`${BYTES} bytes to a worker and back, one by one`, '/s', () =>
+      meter.rate(gets, () => trips(gets, 0)),
+    );
+    await meter.figure(
+      `${BYTES} bytes written and flushed in a worker`,
+      '/s',
+      async () => puts / ((await ask<number>(puts)) / 1000),
+    );
+    await meter.figure(`${BYTES} bytes to a worker, written, flushed and back, one by one`, '/s', () =>
+      meter.rate(puts, () => trips(puts, 1)),
+    );
   } finally {
     worker.terminate();
     await removeEntries((entry) => entry === name);

@@ -28,8 +28,17 @@ export function sizes(scale: number, indexRows?: number): Sizes {
   const count = (whole: number): number => Math.max(10, Math.round(whole * part));
   const records = Math.max(1000, Math.round(1_000_000 * scale));
   return {
-    records, batch: count(25_000), puts: count(1000), gets: count(10_000), scan: Math.min(records, count(100_000)), pages: count(1000), mixed: count(2000),
-    indexed: indexRows ?? Math.min(records, 100_000), updates: count(500), queries: count(2000), counts: count(200),
+    records,
+    batch: count(25_000),
+    puts: count(1000),
+    gets: count(10_000),
+    scan: Math.min(records, count(100_000)),
+    pages: count(1000),
+    mixed: count(2000),
+    indexed: indexRows ?? Math.min(records, 100_000),
+    updates: count(500),
+    queries: count(2000),
+    counts: count(200),
     writing: Math.max(500, Math.round(3000 * part)),
   };
 }

@@ -53,7 +53,7 @@ export const tab = {
 
   /** How many of what a tab has written are not there. */
   async missing(number: number, count: number): Promise<number> {
-    const rows = await db?.getMany(Array.from({ length: count }, (_, at) => keyIn(number, at))) ?? [];
+    const rows = (await db?.getMany(Array.from({ length: count }, (_, at) => keyIn(number, at)))) ?? [];
     return count - rows.filter((row, at) => row?.id === at).length;
   },
 

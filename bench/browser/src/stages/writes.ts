@@ -28,10 +28,15 @@ export const load: Stage = async ({ peer, name, sizes: { records }, meter }) => 
   });
   // What is written after the last transaction counts too.
   await new Promise((resolve) => setTimeout(resolve, 500));
-  await meter.figure('size on the disk, all rows', 'MiB', async () => (await usage() - before) / MIB);
+  await meter.figure('size on the disk, all rows', 'MiB', async () => ((await usage()) - before) / MIB);
 };
 
-async function withNew(peer: Peer, name: string, durability: Durability, use: (db: Awaited<ReturnType<Peer['open']>>) => Promise<number>): Promise<number> {
+async function withNew(
+  peer: Peer,
+  name: string,
+  durability: Durability,
+  use: (db: Awaited<ReturnType<Peer['open']>>) => Promise<number>,
+): Promise<number> {
   await peer.destroy(name);
   const db = await peer.open(name, durability);
   try {
@@ -42,26 +47,37 @@ async function withNew(peer: Peer, name: string, durability: Durability, use: (d
   }
 }
 
-async function write({ peer, name, sizes: { puts, batch }, meter }: StageContext, durability: Durability): Promise<void> {
+async function write(
+  { peer, name, sizes: { puts, batch }, meter }: StageContext,
+  durability: Durability,
+): Promise<void> {
   const word = durability === 'strict' ? 'durable' : 'relaxed';
-  await meter.figure(`${word} puts, one by one`, '/s', () => withNew(peer, `${name}-puts`, durability, async (db) => {
-    const list = shuffled(entries(0, puts), 1);
-    // The first creates what there is to create.
-    await db.put(keyOf(puts), rowOf(puts));
-    const rate = await meter.rate(puts, async () => {
-      for (const [key, value] of list) await db.put(key, value);
-    });
-    expect((await db.getMany(list.map(([key]) => key))).every((row, at) => row?.id === list[at]?.[1].id), 'a put is missing');
-    return rate;
-  }));
-  await meter.figure(`${word} puts, ${batch.toLocaleString('en-US')} in one transaction`, '/s', () => withNew(peer, `${name}-batch`, durability, async (db) => {
-    const list = shuffled(entries(0, batch), 2);
-    await db.put(keyOf(batch), rowOf(batch));
-    await nextTask();
-    const rate = await meter.rate(batch, () => db.putMany(list));
-    for (const number of sample(batch, 10, 3)) expect((await db.get(keyOf(number)))?.id === number, 'a put is missing');
-    return rate;
-  }));
+  await meter.figure(`${word} puts, one by one`, '/s', () =>
+    withNew(peer, `${name}-puts`, durability, async (db) => {
+      const list = shuffled(entries(0, puts), 1);
+      // The first creates what there is to create.
+      await db.put(keyOf(puts), rowOf(puts));
+      const rate = await meter.rate(puts, async () => {
+        for (const [key, value] of list) await db.put(key, value);
+      });
+      expect(
+        (await db.getMany(list.map(([key]) => key))).every((row, at) => row?.id === list[at]?.[1].id),
+        'a put is missing',
+      );
+      return rate;
+    }),
+  );
+  await meter.figure(`${word} puts, ${batch.toLocaleString('en-US')} in one transaction`, '/s', () =>
+    withNew(peer, `${name}-batch`, durability, async (db) => {
+      const list = shuffled(entries(0, batch), 2);
+      await db.put(keyOf(batch), rowOf(batch));
+      await nextTask();
+      const rate = await meter.rate(batch, () => db.putMany(list));
+      for (const number of sample(batch, 10, 3))
+        expect((await db.get(keyOf(number)))?.id === number, 'a put is missing');
+      return rate;
+    }),
+  );
 }
 
 export const durablePuts: Stage = (context) => write(context, 'strict');

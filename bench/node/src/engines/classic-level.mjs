@@ -24,7 +24,11 @@ export async function open(directory, { ints, values, durable, cacheBytes }) {
   const sync = { sync: durable };
   return {
     overlaps: true,
-    write: (entries) => db.batch(entries.map(([key, value]) => ({ type: 'put', key, value })), sync),
+    write: (entries) =>
+      db.batch(
+        entries.map(([key, value]) => ({ type: 'put', key, value })),
+        sync,
+      ),
     put: (key, value) => db.put(key, value, sync),
     get: (key) => db.get(key),
     getSync: (key) => db.getSync(key),
@@ -32,7 +36,7 @@ export async function open(directory, { ints, values, durable, cacheBytes }) {
     async scan(reverse) {
       const entries = db.iterator({ reverse, highWaterMarkBytes: HIGH_WATER_MARK });
       let count = 0;
-      for (let chunk; (chunk = await entries.nextv(SCAN_CHUNK)).length > 0;) count += chunk.length;
+      for (let chunk; (chunk = await entries.nextv(SCAN_CHUNK)).length > 0; ) count += chunk.length;
       await entries.close();
       return count;
     },

@@ -27,7 +27,12 @@ export const ENGINES = {
   'classic-level': { load: () => import('./classic-level.mjs'), package: 'classic-level' },
   'better-sqlite3': { load: () => import('./better-sqlite3.mjs'), package: 'better-sqlite3' },
   'node:sqlite': { load: () => import('./node-sqlite.mjs') },
-  'mangrove-encrypted': { load: () => import('./mangrove-encrypted.mjs'), package: 'mangrove-kv', ours: true, isOptional: true },
+  'mangrove-encrypted': {
+    load: () => import('./mangrove-encrypted.mjs'),
+    package: 'mangrove-kv',
+    ours: true,
+    isOptional: true,
+  },
   'lmdb-encrypted': { load: () => import('./lmdb-encrypted.mjs'), package: 'lmdb', isOptional: true },
 };
 

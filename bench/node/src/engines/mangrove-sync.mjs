@@ -17,11 +17,12 @@ export function open(directory, { ints, values, durable, cacheBytes }) {
       return count;
     },
     range: (from, limit) => [...db.entries({ gte: from, limit })],
-    take: () => db.transaction((tx) => {
-      const entry = tx.first();
-      if (entry !== undefined) tx.delete(entry[0]);
-      return entry;
-    }),
+    take: () =>
+      db.transaction((tx) => {
+        const entry = tx.first();
+        if (entry !== undefined) tx.delete(entry[0]);
+        return entry;
+      }),
     close: () => db.close(),
   };
 }

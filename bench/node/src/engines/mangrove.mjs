@@ -5,7 +5,13 @@ const SCAN_CHUNK = 1000;
 export async function open(directory, { ints, values, durable, cacheBytes, encryption }) {
   const key = ints ? keyCodecs.uint32 : keyCodecs.utf8;
   const value = ints ? valueCodecs.structured() : values === 'text' ? valueCodecs.string : valueCodecs.bytes;
-  const db = await openDatabase(directory, { key, value, cacheBytes, encryption, durability: durable ? 'strict' : 'relaxed' });
+  const db = await openDatabase(directory, {
+    key,
+    value,
+    cacheBytes,
+    encryption,
+    durability: durable ? 'strict' : 'relaxed',
+  });
   return {
     overlaps: true,
     write: (entries) => db.setMany(entries),
@@ -15,15 +21,16 @@ export async function open(directory, { ints, values, durable, cacheBytes, encry
     async scan(reverse) {
       const entries = db.entries({ reverse });
       let count = 0;
-      for (let chunk; (chunk = await entries.nextMany(SCAN_CHUNK)).length > 0;) count += chunk.length;
+      for (let chunk; (chunk = await entries.nextMany(SCAN_CHUNK)).length > 0; ) count += chunk.length;
       return count;
     },
     range: (from, limit) => db.entries({ gte: from, limit }).toArray(),
-    take: () => db.transaction(async (tx) => {
-      const entry = await tx.first();
-      if (entry !== undefined) tx.delete(entry[0]);
-      return entry;
-    }),
+    take: () =>
+      db.transaction(async (tx) => {
+        const entry = await tx.first();
+        if (entry !== undefined) tx.delete(entry[0]);
+        return entry;
+      }),
     close: () => db.close(),
   };
 }

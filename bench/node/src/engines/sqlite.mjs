@@ -5,10 +5,14 @@ import { join } from 'node:path';
 export function open(directory, { ints, values, durable, cacheBytes }, connect) {
   mkdirSync(directory, { recursive: true });
   const db = connect(join(directory, 'data.sqlite'));
-  db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${durable ? 'FULL' : 'NORMAL'}; PRAGMA cache_size = -${cacheBytes >> 10}`);
+  db.exec(
+    `PRAGMA journal_mode = WAL; PRAGMA synchronous = ${durable ? 'FULL' : 'NORMAL'}; PRAGMA cache_size = -${cacheBytes >> 10}`,
+  );
   // A number as primary key is the table's own; for other keys the table without is the smaller and faster one.
   const valueType = ints ? 'INTEGER' : values === 'text' ? 'TEXT' : 'BLOB';
-  db.exec(`CREATE TABLE IF NOT EXISTS kv ${ints ? `(key INTEGER PRIMARY KEY, value ${valueType})` : `(key TEXT PRIMARY KEY, value ${valueType}) WITHOUT ROWID`}`);
+  db.exec(
+    `CREATE TABLE IF NOT EXISTS kv ${ints ? `(key INTEGER PRIMARY KEY, value ${valueType})` : `(key TEXT PRIMARY KEY, value ${valueType}) WITHOUT ROWID`}`,
+  );
   const begin = db.prepare('BEGIN');
   const commit = db.prepare('COMMIT');
   const put = db.prepare('INSERT OR REPLACE INTO kv VALUES (?, ?)');
@@ -48,8 +52,12 @@ export function openIndexed(directory, { cacheBytes }, connect) {
   mkdirSync(directory, { recursive: true });
   const db = connect(join(directory, 'data.sqlite'));
   db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -${cacheBytes >> 10}`);
-  db.exec('CREATE TABLE rows (id TEXT PRIMARY KEY, author TEXT, done INTEGER, due INTEGER, score INTEGER, body TEXT) WITHOUT ROWID');
-  db.exec('CREATE INDEX by_author ON rows (author); CREATE INDEX by_due ON rows (done, due); CREATE INDEX by_score ON rows (score)');
+  db.exec(
+    'CREATE TABLE rows (id TEXT PRIMARY KEY, author TEXT, done INTEGER, due INTEGER, score INTEGER, body TEXT) WITHOUT ROWID',
+  );
+  db.exec(
+    'CREATE INDEX by_author ON rows (author); CREATE INDEX by_due ON rows (done, due); CREATE INDEX by_score ON rows (score)',
+  );
   const begin = db.prepare('BEGIN');
   const commit = db.prepare('COMMIT');
   const put = db.prepare('INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?)');
@@ -57,7 +65,8 @@ export function openIndexed(directory, { cacheBytes }, connect) {
   const query = db.prepare('SELECT * FROM rows WHERE done = 0 AND due >= ? ORDER BY due, id LIMIT ?');
   const get = db.prepare('SELECT * FROM rows WHERE id = ?');
   // With the expression, so that the index answers.
-  const countBy = (expression) => db.prepare(`SELECT COUNT(*) AS count FROM rows WHERE ${expression} >= ''`).get().count;
+  const countBy = (expression) =>
+    db.prepare(`SELECT COUNT(*) AS count FROM rows WHERE ${expression} >= ''`).get().count;
   const count = db.prepare('SELECT COUNT(*) AS count FROM rows WHERE done = 0 AND due >= ? AND due < ?');
   return {
     load(list) {

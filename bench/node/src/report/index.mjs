@@ -41,12 +41,14 @@ export class Report {
 
   /** Each workload's title and rows, a row with its medians by engine. */
   get sections() {
-    return this.settings.workloads.map((workload) => {
-      const runs = this.#runs.filter((run) => run.workload === workload);
-      const rows = this.#names(runs).map(({ name, unit }) => ({ name, unit, values: this.#medians(runs, name) }));
-      const records = Math.round(WORKLOADS[workload].records * this.settings.scale).toLocaleString('en-US');
-      return { title: `${records} records: ${WORKLOADS[workload].title}`, rows };
-    }).filter(({ rows }) => rows.length > 0);
+    return this.settings.workloads
+      .map((workload) => {
+        const runs = this.#runs.filter((run) => run.workload === workload);
+        const rows = this.#names(runs).map(({ name, unit }) => ({ name, unit, values: this.#medians(runs, name) }));
+        const records = Math.round(WORKLOADS[workload].records * this.settings.scale).toLocaleString('en-US');
+        return { title: `${records} records: ${WORKLOADS[workload].title}`, rows };
+      })
+      .filter(({ rows }) => rows.length > 0);
   }
 
   /** Not every engine has every figure: one that others lack comes after the figure that it follows. */
@@ -64,7 +66,9 @@ export class Report {
   }
 
   #medians(runs, name) {
-    return this.engines.map((engine) => median(runs.filter((run) => run.engine === engine && run.name === name).map((run) => run.value)));
+    return this.engines.map((engine) =>
+      median(runs.filter((run) => run.engine === engine && run.name === name).map((run) => run.value)),
+    );
   }
 
   markdown() {
@@ -76,6 +80,9 @@ export class Report {
     writeFileSync(join(directory, 'report.md'), this.markdown());
     writeFileSync(join(directory, 'report.svg'), svg(this));
     const { settings, versions, errors } = this;
-    writeFileSync(join(directory, 'results.json'), `${JSON.stringify({ settings, versions, errors, node: process.version, figures: this.#runs }, undefined, 1)}\n`);
+    writeFileSync(
+      join(directory, 'results.json'),
+      `${JSON.stringify({ settings, versions, errors, node: process.version, figures: this.#runs }, undefined, 1)}\n`,
+    );
   }
 }

@@ -16,7 +16,8 @@ function colors({ engines, peers }) {
   return engines.map((engine) => COLORS[peers.includes(engine) ? others++ : ours++]);
 }
 
-const rectangle = (x, y, width, height, fill) => `<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="${fill}"/>`;
+const rectangle = (x, y, width, height, fill) =>
+  `<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="${fill}"/>`;
 
 function label(text, x, y, size, anchor = 'start') {
   const escaped = text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
@@ -25,11 +26,11 @@ function label(text, x, y, size, anchor = 'start') {
 
 function drawRow({ name, unit, values }, top, fills) {
   const longest = best(unit, values);
-  const lines = [label(name, LABELS - GAP, top + Math.floor(values.length * BAR / 2), 10, 'end')];
+  const lines = [label(name, LABELS - GAP, top + Math.floor((values.length * BAR) / 2), 10, 'end')];
   values.forEach((value, at) => {
     if (value === undefined) return;
     const y = top + at * BAR;
-    const width = Math.max(1, Math.round(value / longest * (WIDTH - LABELS - 100)));
+    const width = Math.max(1, Math.round((value / longest) * (WIDTH - LABELS - 100)));
     lines.push(rectangle(LABELS, y, width, BAR - 2, fills[at]));
     lines.push(label(`${short(value)} /s`, LABELS + width + 4, y + Math.floor(BAR / 2), 8));
   });
@@ -41,7 +42,7 @@ export function svg(report) {
   const fills = colors(report);
   const rowHeight = engines.length * BAR + GAP;
   const lines = engines.flatMap((name, at) => {
-    const left = GAP + Math.floor(at * (WIDTH - GAP) / engines.length);
+    const left = GAP + Math.floor((at * (WIDTH - GAP)) / engines.length);
     return [rectangle(left, 14, 12, 12, fills[at]), label(name, left + 17, 20, 10)];
   });
   let top = LEGEND;

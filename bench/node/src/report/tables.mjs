@@ -8,7 +8,13 @@ export function markdown(report) {
     `Node ${process.versions.node}, ${settings.cacheBytes / 2 ** 20} MiB of cache, values as ${settings.values}, ${rounds}; in brackets the ratio to the best peer, in bold what is best of all. Peers: ${peers}.`,
   ];
   for (const { title, rows } of report.sections) {
-    lines.push('', `### ${title}`, '', `| | ${report.engines.join(' | ')} |`, `|---|${'--:|'.repeat(report.engines.length)}`);
+    lines.push(
+      '',
+      `### ${title}`,
+      '',
+      `| | ${report.engines.join(' | ')} |`,
+      `|---|${'--:|'.repeat(report.engines.length)}`,
+    );
     for (const row of rows) lines.push(`| ${row.name} | ${cells(report, row).join(' | ')} |`);
   }
   if (report.errors.length > 0) {

@@ -11,10 +11,22 @@ export const STAGES = { durableInserts, relaxedInserts, singles, opening, gets, 
 
 /** Stages of one workload share a database; those that read it come after the one that fills it. */
 export const WORKLOADS = {
-  small: { records: 100_000, stages: ['durableInserts', 'relaxedInserts', 'singles'], title: '24-character random keys, 150-byte values' },
-  large: { records: 1_000_000, stages: ['durableInserts', 'relaxedInserts', 'opening', 'gets', 'ranges'], title: '24-character random keys, 150-byte values' },
+  small: {
+    records: 100_000,
+    stages: ['durableInserts', 'relaxedInserts', 'singles'],
+    title: '24-character random keys, 150-byte values',
+  },
+  large: {
+    records: 1_000_000,
+    stages: ['durableInserts', 'relaxedInserts', 'opening', 'gets', 'ranges'],
+    title: '24-character random keys, 150-byte values',
+  },
   ints: { records: 1_000_000, stages: ['ints'], title: 'ascending numbers to numbers' },
-  queue: { records: 300_000, stages: ['queue'], title: 'a queue of URLs: the first by its key is taken, one commit each' },
+  queue: {
+    records: 300_000,
+    stages: ['queue'],
+    title: 'a queue of URLs: the first by its key is taken, one commit each',
+  },
   indexes: { records: 100_000, stages: ['indexes'], title: 'rows with three indexes' },
 };
 

@@ -13,7 +13,12 @@ const QUERY_ROWS = 50;
 function makeRows(count) {
   const next = random(11);
   return randomKeys(count, 12).map((id) => ({
-    id, author: `author ${next() % AUTHORS}`, done: next() % 4 === 0, due: next() % DUE, score: next(), body: `${id} ${id} ${id}`,
+    id,
+    author: `author ${next() % AUTHORS}`,
+    done: next() % 4 === 0,
+    due: next() % DUE,
+    score: next(),
+    body: `${id} ${id} ${id}`,
   }));
 }
 
@@ -45,18 +50,26 @@ export async function indexes({ openIndexed, records, scale, cacheBytes, directo
   const figures = [];
   const db = await openIndexed(directory, { cacheBytes });
   const parts = chunks(rows, BATCH);
-  figures.push([`load, transactions of ${BATCH.toLocaleString('en-US')} rows`, '/s', await rate(rows.length, async () => {
-    for (const part of parts) await db.load(part);
-  })]);
+  figures.push([
+    `load, transactions of ${BATCH.toLocaleString('en-US')} rows`,
+    '/s',
+    await rate(rows.length, async () => {
+      for (const part of parts) await db.load(part);
+    }),
+  ]);
 
   const changes = sample(rows, count(UPDATES), 14).map((row) => [row, next() % DUE]);
-  figures.push(['durable updates of an indexed property, one by one', '/s', await rate(changes.length, async () => {
-    for (const [{ id }, due] of changes) await db.update(id, due);
-  })]);
+  figures.push([
+    'durable updates of an indexed property, one by one',
+    '/s',
+    await rate(changes.length, async () => {
+      for (const [{ id }, due] of changes) await db.update(id, due);
+    }),
+  ]);
   for (const [row, due] of changes) row.due = due;
 
-  if (db.query !== undefined) figures.push(...await readIndex(db, inOrder(rows), count(QUERIES), next));
-  if (db.build !== undefined) figures.push(...await buildIndexes(db, rows));
+  if (db.query !== undefined) figures.push(...(await readIndex(db, inOrder(rows), count(QUERIES), next)));
+  if (db.build !== undefined) figures.push(...(await buildIndexes(db, rows)));
   await db.close();
   return figures;
 }
@@ -78,32 +91,42 @@ async function readIndex(db, ordered, count, next) {
   });
   const sizes = dues.map((due, nth) => firstAt(ordered, due + DUE / 4) - starts[nth]);
   const counted = await rate(count, async () => {
-    for (let nth = 0; nth < count; nth++) expect(await db.count(dues[nth], dues[nth] + DUE / 4) === sizes[nth], 'a count');
+    for (let nth = 0; nth < count; nth++)
+      expect((await db.count(dues[nth], dues[nth] + DUE / 4)) === sizes[nth], 'a count');
   });
-  return [[`queries of ${QUERY_ROWS} rows by a compound index`, '/s', queried], ['counts of a range of a compound index', '/s', counted]];
+  return [
+    [`queries of ${QUERY_ROWS} rows by a compound index`, '/s', queried],
+    ['counts of a range of a compound index', '/s', counted],
+  ];
 }
 
 /** One index with nothing else to do, one beside another caller, which reads and changes rows. */
 async function buildIndexes(db, rows) {
   const built = await rate(rows.length, () => db.build());
-  expect(await db.countBuilt() === rows.length, 'the rows of the index');
+  expect((await db.countBuilt()) === rows.length, 'the rows of the index');
   const next = random(15);
-  const waited = await longestWait(() => db.buildBeside(), [
-    async () => {
-      const row = rows[next() % rows.length];
-      expect((await db.get(row.id))?.body === row.body, 'a row read during a build');
-    },
-    async () => {
-      const row = rows[next() % rows.length];
-      row.due = next() % DUE;
-      await db.update(row.id, row.due);
-    },
-  ]);
-  expect(await db.countBuiltBeside() === rows.length, 'the rows of the index built beside another caller');
+  const waited = await longestWait(
+    () => db.buildBeside(),
+    [
+      async () => {
+        const row = rows[next() % rows.length];
+        expect((await db.get(row.id))?.body === row.body, 'a row read during a build');
+      },
+      async () => {
+        const row = rows[next() % rows.length];
+        row.due = next() % DUE;
+        await db.update(row.id, row.due);
+      },
+    ],
+  );
+  expect((await db.countBuiltBeside()) === rows.length, 'the rows of the index built beside another caller');
   const ordered = inOrder(rows);
-  expect(await db.count(0, DUE) === ordered.length, 'the rows not done, after the builds');
+  expect((await db.count(0, DUE)) === ordered.length, 'the rows not done, after the builds');
   const found = await db.query(0, QUERY_ROWS);
-  expect(found.every(({ id, due }, at) => id === ordered[at].id && due === ordered[at].due), 'a query after the builds');
+  expect(
+    found.every(({ id, due }, at) => id === ordered[at].id && due === ordered[at].due),
+    'a query after the builds',
+  );
   return [
     ['building an index over the full table', '/s', built],
     ['longest wait of another caller during a build', 'ms', waited],

@@ -24,16 +24,28 @@ export async function gets({ open, directory, records, scale, ...options }) {
     db.getSync?.(key);
   }
   if (db.getSync) {
-    figures.push(['random gets, synchronous', '/s', await rate(count, () => {
-      for (const key of keys[1]) expect(db.getSync(key)?.length, 150);
-    })]);
+    figures.push([
+      'random gets, synchronous',
+      '/s',
+      await rate(count, () => {
+        for (const key of keys[1]) expect(db.getSync(key)?.length, 150);
+      }),
+    ]);
   }
-  figures.push(['random gets, awaited', '/s', await rate(count, async () => {
-    for (const key of keys[2]) expect((await db.get(key))?.length, 150);
-  })]);
-  figures.push([`getMany of ${GET_MANY}, records`, '/s', await rate(count, async () => {
-    for (const group of many) for (const value of await db.getMany(group)) expect(value?.length, 150);
-  })]);
+  figures.push([
+    'random gets, awaited',
+    '/s',
+    await rate(count, async () => {
+      for (const key of keys[2]) expect((await db.get(key))?.length, 150);
+    }),
+  ]);
+  figures.push([
+    `getMany of ${GET_MANY}, records`,
+    '/s',
+    await rate(count, async () => {
+      for (const group of many) for (const value of await db.getMany(group)) expect(value?.length, 150);
+    }),
+  ]);
   figures.push(['memory taken by the gets', 'MiB', memory()]);
   await db.close();
   return figures;
@@ -49,9 +61,13 @@ export async function ranges({ open, directory, records, scale, ...options }) {
   const db = await open(directory, { ...options, durable: true });
   const scan = (reverse) => rate(records, async () => expect(await db.scan(reverse), records));
   const figures = [];
-  figures.push([`ranges of ${RANGE}`, '/s', await rate(count, async () => {
-    for (const key of from) expect((await db.range(key, RANGE)).length, RANGE);
-  })]);
+  figures.push([
+    `ranges of ${RANGE}`,
+    '/s',
+    await rate(count, async () => {
+      for (const key of from) expect((await db.range(key, RANGE)).length, RANGE);
+    }),
+  ]);
   figures.push(['scan forwards, records', '/s', await scan(false)]);
   figures.push(['scan backwards, records', '/s', await scan(true)]);
   await db.close();

@@ -18,7 +18,8 @@ export class MangroveStorageAdapter implements StorageAdapterInterface {
 
   /** Stores the chunks in `collection`. */
   constructor(collection: Collection<readonly string[], Uint8Array>) {
-    if (!isCollection(collection)) throw new KvError('KV_INVALID_ARGUMENT', 'new MangroveStorageAdapter needs a collection of an open database');
+    if (!isCollection(collection))
+      throw new KvError('KV_INVALID_ARGUMENT', 'new MangroveStorageAdapter needs a collection of an open database');
     this.#collection = collection;
   }
 
@@ -36,7 +37,12 @@ export class MangroveStorageAdapter implements StorageAdapterInterface {
 
   /** In key order. */
   loadRange(keyPrefix: StorageKey): Promise<Chunk[]> {
-    return untilWhole(() => this.#collection.prefix(keyPrefix).map(([key, data]) => ({ key: [...key], data })).toArray());
+    return untilWhole(() =>
+      this.#collection
+        .prefix(keyPrefix)
+        .map(([key, data]) => ({ key: [...key], data }))
+        .toArray(),
+    );
   }
 
   removeRange(keyPrefix: StorageKey): Promise<void> {

@@ -35,7 +35,8 @@ export class KeyvMangrove {
 
   /** The collection stays open when Keyv disconnects. */
   constructor(collection: Collection<string, unknown>) {
-    if (!isCollection(collection)) throw new KvError('KV_INVALID_ARGUMENT', 'new KeyvMangrove needs a collection of an open database');
+    if (!isCollection(collection))
+      throw new KvError('KV_INVALID_ARGUMENT', 'new KeyvMangrove needs a collection of an open database');
     this.#collection = collection;
   }
 
@@ -59,12 +60,12 @@ export class KeyvMangrove {
 
   /** Returns the value, or `undefined`. */
   async get<T>(key: string): Promise<T | undefined> {
-    return await this.#collection.get(this.#keyOf(key)) as T | undefined;
+    return (await this.#collection.get(this.#keyOf(key))) as T | undefined;
   }
 
   /** Returns values in the order of `keys`, all from the same state. */
   async getMany<T>(keys: string[]): Promise<(T | undefined)[]> {
-    return await this.#collection.getMany(this.#keysOf(keys)) as (T | undefined)[];
+    return (await this.#collection.getMany(this.#keysOf(keys))) as (T | undefined)[];
   }
 
   /** Returns whether there is an entry. */
@@ -92,10 +93,13 @@ export class KeyvMangrove {
    */
   async setMany(entries: readonly KeyvEntry[]): Promise<boolean[]> {
     if (!Array.isArray(entries)) throw new KvError('KV_INVALID_ARGUMENT', 'the entries of setMany have to be an array');
-    return Promise.all((entries as readonly KeyvEntry[]).map((entry) => {
-      if (typeof entry !== 'object' || entry === null) throw new KvError('KV_INVALID_ARGUMENT', 'an entry of setMany has to be an object { key, value }');
-      return this.set(entry.key, entry.value, this.#isKeyv5 ? entry.ttl : entry.expires);
-    }));
+    return Promise.all(
+      (entries as readonly KeyvEntry[]).map((entry) => {
+        if (typeof entry !== 'object' || entry === null)
+          throw new KvError('KV_INVALID_ARGUMENT', 'an entry of setMany has to be an object { key, value }');
+        return this.set(entry.key, entry.value, this.#isKeyv5 ? entry.ttl : entry.expires);
+      }),
+    );
   }
 
   /** Deletes an entry; returns whether there was one. */
@@ -109,7 +113,7 @@ export class KeyvMangrove {
    */
   async deleteMany(keys: string[]): Promise<boolean[] | boolean> {
     const all = this.#keysOf(keys);
-    if (this.#isKeyv5) return await this.#collection.deleteMany(all) > 0;
+    if (this.#isKeyv5) return (await this.#collection.deleteMany(all)) > 0;
     return Promise.all(all.map((key) => this.#collection.delete(key)));
   }
 
@@ -121,7 +125,8 @@ export class KeyvMangrove {
   /** Iterates over the entries of the namespace, in key order. */
   async *iterator<T>(namespace: string | undefined = this.namespace): AsyncGenerator<[string, T], void> {
     const begin = this.#isKeyv5 ? 0 : this.#prefix(namespace).length;
-    for await (const [key, value] of this.#collection.entries(this.#range(namespace))) yield [key.slice(begin), value as T];
+    for await (const [key, value] of this.#collection.entries(this.#range(namespace)))
+      yield [key.slice(begin), value as T];
   }
 
   #keyOf(key: string): string {

@@ -6,7 +6,16 @@
 import { AbstractIterator, AbstractLevel, AbstractSnapshot } from 'abstract-level';
 import type { AbstractDatabaseOptions, AbstractOpenOptions } from 'abstract-level';
 import { KvError, keyCodecs, open, openSync, valueCodecs } from 'mangrove-kv';
-import type { Bounds, Database, KvIterator, OpenOptions, Reader, Snapshot, SyncReader, WriteOptions } from 'mangrove-kv';
+import type {
+  Bounds,
+  Database,
+  KvIterator,
+  OpenOptions,
+  Reader,
+  Snapshot,
+  SyncReader,
+  WriteOptions,
+} from 'mangrove-kv';
 import { nearest, untilWhole } from 'mangrove-kv/internal';
 import type { Names } from 'mangrove-kv/internal';
 
@@ -21,28 +30,46 @@ type Bytes = Uint8Array;
  * In Node, Deno and Bun `lockTimeout` defaults to 0. So a database that is open elsewhere is
  * refused at once, with LEVEL_LOCKED as the code of the cause.
  */
-export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptions<K, V> & Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'thread'> & {
-  /**
-   * Same as the option of `open`. As in other Level databases, `true` stands for "lz4" and `false`
-   * for "none".
-   */
-  compression?: OpenOptions['compression'] | boolean;
-};
+export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptions<K, V> &
+  Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'thread'> & {
+    /**
+     * Same as the option of `open`. As in other Level databases, `true` stands for "lz4" and `false`
+     * for "none".
+     */
+    compression?: OpenOptions['compression'] | boolean;
+  };
 
-const OWN: Names<Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'thread'>> = { storage: 1, lockTimeout: 1, durability: 1, cacheBytes: 1, thread: 1 };
-const NAMES = [...Object.keys(OWN), 'compression', 'createIfMissing', 'errorIfExists', 'keyEncoding', 'valueEncoding', 'passive', 'signal'];
+const OWN: Names<Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'thread'>> = {
+  storage: 1,
+  lockTimeout: 1,
+  durability: 1,
+  cacheBytes: 1,
+  thread: 1,
+};
+const NAMES = [
+  ...Object.keys(OWN),
+  'compression',
+  'createIfMissing',
+  'errorIfExists',
+  'keyEncoding',
+  'valueEncoding',
+  'passive',
+  'signal',
+];
 
 function checked<T extends object>(options: T): T {
-  if (typeof options !== 'object' || options === null) throw new KvError('KV_INVALID_ARGUMENT', 'the options of MangroveLevel have to be an object');
+  if (typeof options !== 'object' || options === null)
+    throw new KvError('KV_INVALID_ARGUMENT', 'the options of MangroveLevel have to be an object');
   for (const name in options) {
     const near = NAMES.includes(name) ? undefined : nearest(name, NAMES);
-    if (near !== undefined) throw new KvError('KV_INVALID_ARGUMENT', `unknown option "${name}" of MangroveLevel; did you mean "${near}"?`);
+    if (near !== undefined)
+      throw new KvError('KV_INVALID_ARGUMENT', `unknown option "${name}" of MangroveLevel; did you mean "${near}"?`);
   }
   return options;
 }
 
 function toCompression(compression: MangroveLevelOptions['compression']): OpenOptions['compression'] {
-  return typeof compression === 'boolean' ? compression ? 'lz4' : 'none' : compression;
+  return typeof compression === 'boolean' ? (compression ? 'lz4' : 'none') : compression;
 }
 
 /** The option that ends a wait in abstract-level. */
@@ -69,7 +96,9 @@ interface LevelWriteOptions {
 }
 type Scan = LevelRange & ReadOptions & LevelSignal & { readonly keys: boolean; readonly values: boolean };
 type LevelEntry = [Bytes | undefined, Bytes | undefined];
-type Operation = { readonly type: 'put'; readonly key: Bytes; readonly value: Bytes } | { readonly type: 'del'; readonly key: Bytes };
+type Operation =
+  | { readonly type: 'put'; readonly key: Bytes; readonly value: Bytes }
+  | { readonly type: 'del'; readonly key: Bytes };
 
 function compare(a: Bytes, b: Bytes): number {
   const length = Math.min(a.length, b.length);
@@ -90,8 +119,12 @@ function toBounds({ gt, gte, lt, lte }: LevelRange): Bounds<Bytes> {
 
 function isWithin(key: Bytes, { gt, gte, lt, lte }: Bounds<Bytes>): boolean {
   const order = (bound: unknown): number => compare(key, bound as Bytes);
-  return (gt === undefined || order(gt) > 0) && (gte === undefined || order(gte) >= 0)
-    && (lt === undefined || order(lt) < 0) && (lte === undefined || order(lte) <= 0);
+  return (
+    (gt === undefined || order(gt) > 0) &&
+    (gte === undefined || order(gte) >= 0) &&
+    (lt === undefined || order(lt) < 0) &&
+    (lte === undefined || order(lte) <= 0)
+  );
 }
 
 function toWriteOptions({ sync }: LevelWriteOptions): WriteOptions {
@@ -143,7 +176,7 @@ class LevelSnapshot extends AbstractSnapshot {
 
   constructor(reader: Snapshot<Bytes, Bytes>, options: object) {
     // The types omit the constructor that only implementations call.
-    super(...[options] as unknown as []);
+    super(...([options] as unknown as []));
     this.reader = reader;
   }
 
@@ -175,7 +208,7 @@ class LevelIterator<K, V> extends AbstractIterator<MangroveLevel<K, V>, K, V> {
   }
 
   async _nextv(size: number): Promise<LevelEntry[]> {
-    return await this.#unlessAborted(this.#entries?.nextMany(size)) ?? [];
+    return (await this.#unlessAborted(this.#entries?.nextMany(size))) ?? [];
   }
 
   async _all(): Promise<LevelEntry[]> {
@@ -240,20 +273,26 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
    */
   constructor(location: string | URL, options: MangroveLevelOptions<K, V> = {}) {
     super(manifestOf(checked(options)), options);
-    if (typeof location !== 'string' && !(location instanceof URL)) throw new KvError('KV_INVALID_ARGUMENT', 'location has to be a string or a URL');
+    if (typeof location !== 'string' && !(location instanceof URL))
+      throw new KvError('KV_INVALID_ARGUMENT', 'location has to be a string or a URL');
     this.location = String(location);
   }
 
   /** @hidden */
   async _open(options: AbstractOpenOptions & MangroveLevelOptions): Promise<void> {
-    const { storage, lockTimeout, durability, cacheBytes, compression, thread, createIfMissing, errorIfExists } = checked(options);
+    const { storage, lockTimeout, durability, cacheBytes, compression, thread, createIfMissing, errorIfExists } =
+      checked(options);
     if (this.#isKept) {
-      if (errorIfExists) throw new KvError('KV_EXISTS', `${this.location} already exists in memory, and errorIfExists is set`);
+      if (errorIfExists)
+        throw new KvError('KV_EXISTS', `${this.location} already exists in memory, and errorIfExists is set`);
       return;
     }
     try {
       this.#db = await open<Bytes, Bytes>(this.location, {
-        storage, durability, cacheBytes, thread,
+        storage,
+        durability,
+        cacheBytes,
+        thread,
         compression: toCompression(compression),
         lockTimeout: lockTimeout ?? (isOutsideBrowsers() ? 0 : undefined),
         create: createIfMissing,
@@ -322,9 +361,13 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
   /** @hidden */
   async _clear(options: LevelRange & ReadOptions & LevelWriteOptions): Promise<void> {
     const bounds = toBounds(options);
-    if (options.limit === -1 && options.snapshot === undefined) return this.#open.clear(bounds, toWriteOptions(options));
+    if (options.limit === -1 && options.snapshot === undefined)
+      return this.#open.clear(bounds, toWriteOptions(options));
     const limit = options.limit === -1 ? Infinity : options.limit;
-    const list = (): Promise<Bytes[]> => this.#reader(options).keys({ ...bounds, reverse: options.reverse, limit }).toArray();
+    const list = (): Promise<Bytes[]> =>
+      this.#reader(options)
+        .keys({ ...bounds, reverse: options.reverse, limit })
+        .toArray();
     const keys = await (options.snapshot === undefined ? untilWhole(list) : list());
     await this.#open.deleteMany(keys, toWriteOptions(options));
   }

@@ -26,7 +26,7 @@ let placeCount = 0;
 function placeOf(storage: OpenOptions['storage']): string {
   if (typeof storage !== 'object') return storage ?? 'auto';
   let place = places.get(storage);
-  if (place === undefined) places.set(storage, place = placeCount++);
+  if (place === undefined) places.set(storage, (place = placeCount++));
   return `custom ${place}`;
 }
 
@@ -63,5 +63,5 @@ export async function lease(name: string, options: OpenOptions): Promise<Lease> 
   shared.users++;
   const database = await shared.database;
   let released: Promise<void> | undefined;
-  return { database, release: () => released ??= leave(key, shared) };
+  return { database, release: () => (released ??= leave(key, shared)) };
 }

@@ -5,7 +5,12 @@
  */
 import { KvError } from 'mangrove-kv';
 import type { Durability, OpenOptions } from 'mangrove-kv';
-import { RXDB_VERSION, addRxStorageMultiInstanceSupport, ensureRxStorageInstanceParamsAreCorrect, randomToken } from 'rxdb';
+import {
+  RXDB_VERSION,
+  addRxStorageMultiInstanceSupport,
+  ensureRxStorageInstanceParamsAreCorrect,
+  randomToken,
+} from 'rxdb';
 import type { RxStorage, RxStorageInstance, RxStorageInstanceCreationParams } from 'rxdb';
 import { misnamed } from 'mangrove-kv/internal';
 import type { Names } from 'mangrove-kv/internal';
@@ -22,8 +27,23 @@ export type { MangroveInternals } from './layout.ts';
  * Options of `getRxStorageMangrove`: how databases are opened, as for `open`. All storages that name
  * the same database share one that is open already, with the options of the first.
  */
-export interface RxStorageMangroveOptions extends
-  Pick<OpenOptions, 'storage' | 'onUnavailable' | 'lockTimeout' | 'idleTimeout' | 'thread' | 'durability' | 'cacheBytes' | 'compression' | 'advanced' | 'feed' | 'encryption' | 'wasm' | 'worker'> {
+export interface RxStorageMangroveOptions
+  extends Pick<
+    OpenOptions,
+    | 'storage'
+    | 'onUnavailable'
+    | 'lockTimeout'
+    | 'idleTimeout'
+    | 'thread'
+    | 'durability'
+    | 'cacheBytes'
+    | 'compression'
+    | 'advanced'
+    | 'feed'
+    | 'encryption'
+    | 'wasm'
+    | 'worker'
+  > {
   /**
    * Returns the name under which the database of an RxDatabase is opened: a name in browsers, a
    * directory in Node, Deno and Bun. Default: the name of the RxDatabase.
@@ -38,8 +58,20 @@ export interface MangroveInstanceOptions {
 }
 
 const OPTIONS: Names<RxStorageMangroveOptions> = {
-  path: 1, storage: 1, onUnavailable: 1, lockTimeout: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, advanced: 1,
-  feed: 1, encryption: 1, wasm: 1, worker: 1,
+  path: 1,
+  storage: 1,
+  onUnavailable: 1,
+  lockTimeout: 1,
+  idleTimeout: 1,
+  thread: 1,
+  durability: 1,
+  cacheBytes: 1,
+  compression: 1,
+  advanced: 1,
+  feed: 1,
+  encryption: 1,
+  wasm: 1,
+  worker: 1,
 };
 const INSTANCE_OPTIONS: Names<MangroveInstanceOptions> = { durability: 1 };
 
@@ -68,10 +100,16 @@ function channelOf({ database: { persistence } }: Lease, { thread }: RxStorageMa
  *
  * @throws KvError KV_INVALID_ARGUMENT if an option is unknown.
  */
-export function getRxStorageMangrove(options: RxStorageMangroveOptions = {}): RxStorage<MangroveInternals, MangroveInstanceOptions> {
+export function getRxStorageMangrove(
+  options: RxStorageMangroveOptions = {},
+): RxStorage<MangroveInternals, MangroveInstanceOptions> {
   check('getRxStorageMangrove', options, OPTIONS);
   const { path = String, ...opening } = options;
-  if (typeof path !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'path of getRxStorageMangrove has to be a function that returns the name of a database');
+  if (typeof path !== 'function')
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      'path of getRxStorageMangrove has to be a function that returns the name of a database',
+    );
   return {
     name: NAME,
     rxdbVersion: RXDB_VERSION,

@@ -3,8 +3,18 @@ import { KvError } from 'mangrove-kv';
 import type { Reader, Transaction, WriteOptions, Writer } from 'mangrove-kv';
 import { categorizeBulkWriteRows, now } from 'rxdb';
 import type {
-  BulkWriteRow, CategorizeBulkWriteRowsOutput, PreparedQuery, RxDocumentData, RxJsonSchema, RxStorageBulkWriteResponse, RxStorageCountResult,
-  RxStorageDefaultCheckpoint, RxStorageInstance, RxStorageInstanceCreationParams, RxStorageQueryResult, StringKeys,
+  BulkWriteRow,
+  CategorizeBulkWriteRowsOutput,
+  PreparedQuery,
+  RxDocumentData,
+  RxJsonSchema,
+  RxStorageBulkWriteResponse,
+  RxStorageCountResult,
+  RxStorageDefaultCheckpoint,
+  RxStorageInstance,
+  RxStorageInstanceCreationParams,
+  RxStorageQueryResult,
+  StringKeys,
 } from 'rxdb';
 import { Subject } from 'rxjs';
 import type { Observable } from 'rxjs';
@@ -25,7 +35,11 @@ const CLEANUP_BATCH = 1000;
 
 type Attachments<D> = CategorizeBulkWriteRowsOutput<D>['attachmentsAdd'];
 
-async function toEntry({ documentId, attachmentId, attachmentData }: Attachments<unknown>[number]): Promise<[AttachmentKey, StoredAttachment]> {
+async function toEntry({
+  documentId,
+  attachmentId,
+  attachmentData,
+}: Attachments<unknown>[number]): Promise<[AttachmentKey, StoredAttachment]> {
   const { type, digest, data } = attachmentData;
   return [[documentId, attachmentId], { type, digest, data: new Uint8Array(await data.arrayBuffer()) }];
 }
@@ -34,10 +48,15 @@ async function toEntry({ documentId, attachmentId, attachmentData }: Attachments
 function idOf<D>({ document, previous }: BulkWriteRow<D>, primary: string): string {
   const id = (document as Record<string, unknown>)[primary];
   if (typeof id === 'string' && document._rev && (previous === undefined || previous._rev)) return id;
-  throw new KvError('KV_INVALID_ARGUMENT', `a document needs the primary key ${JSON.stringify(primary)} and a revision`);
+  throw new KvError(
+    'KV_INVALID_ARGUMENT',
+    `a document needs the primary key ${JSON.stringify(primary)} and a revision`,
+  );
 }
 
-export class MangroveStorageInstance<D> implements RxStorageInstance<D, MangroveInternals, MangroveInstanceOptions, RxStorageDefaultCheckpoint> {
+export class MangroveStorageInstance<D>
+  implements RxStorageInstance<D, MangroveInternals, MangroveInstanceOptions, RxStorageDefaultCheckpoint>
+{
   readonly databaseName: string;
   readonly collectionName: string;
   readonly schema: Readonly<RxJsonSchema<RxDocumentData<D>>>;
@@ -67,7 +86,8 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
       const categorized = await this.#transact(async (tx) => {
         const documents = tx.collection(this.#layout.documents);
         const stored = new Map<string, RxDocumentData<D>>();
-        for (const [at, document] of (await documents.getMany(ids)).entries()) if (document !== undefined) stored.set(ids[at]!, document);
+        for (const [at, document] of (await documents.getMany(ids)).entries())
+          if (document !== undefined) stored.set(ids[at]!, document);
         const rowsByKind = categorizeBulkWriteRows<D>(this, primary as StringKeys<D>, stored, rows, context);
         await this.#store(documents, rowsByKind);
         await this.#storeAttachments(tx, rowsByKind);
@@ -81,7 +101,9 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
   findDocumentsById(ids: string[], withDeleted: boolean): Promise<RxDocumentData<D>[]> {
     return this.#call(async () => {
       const documents = await this.#layout.documents.getMany(ids);
-      return documents.filter((document) => document !== undefined && (withDeleted || !document._deleted)) as RxDocumentData<D>[];
+      return documents.filter(
+        (document) => document !== undefined && (withDeleted || !document._deleted),
+      ) as RxDocumentData<D>[];
     });
   }
 
@@ -101,7 +123,8 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
   }
 
   getChangedDocumentsSince(
-    limit: number, checkpoint?: RxStorageDefaultCheckpoint,
+    limit: number,
+    checkpoint?: RxStorageDefaultCheckpoint,
   ): Promise<{ documents: RxDocumentData<D>[]; checkpoint: RxStorageDefaultCheckpoint }> {
     return this.#call(async () => {
       const { documents, primary } = this.#layout;
@@ -111,7 +134,10 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
       const last = changed.at(-1);
       return {
         documents: changed,
-        checkpoint: last === undefined ? { lwt, id } : { lwt: last._meta.lwt, id: (last as Record<string, unknown>)[primary] as string },
+        checkpoint:
+          last === undefined
+            ? { lwt, id }
+            : { lwt: last._meta.lwt, id: (last as Record<string, unknown>)[primary] as string },
       };
     });
   }
@@ -125,7 +151,10 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
     return this.#call(async () => {
       const stored = await this.#layout.attachments?.get([documentId, attachmentId]);
       if (stored?.digest !== digest) {
-        throw new KvError('KV_NOT_FOUND', `the document ${JSON.stringify(documentId)} has no attachment ${JSON.stringify(attachmentId)} with the digest ${digest}`);
+        throw new KvError(
+          'KV_NOT_FOUND',
+          `the document ${JSON.stringify(documentId)} has no attachment ${JSON.stringify(attachmentId)} with the digest ${digest}`,
+        );
       }
       return new Blob([stored.data as Uint8Array<ArrayBuffer>], { type: stored.type });
     });
@@ -136,10 +165,13 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
       const deletedUntil = now() - minimumDeletedTime;
       const removed = await this.#transact(async (tx) => {
         const documents = tx.collection(this.#layout.documents);
-        const ids = await untilWhole(() => documents.index(DELETED).keys({ lte: deletedUntil, limit: CLEANUP_BATCH }).toArray());
+        const ids = await untilWhole(() =>
+          documents.index(DELETED).keys({ lte: deletedUntil, limit: CLEANUP_BATCH }).toArray(),
+        );
         await documents.deleteMany(ids);
         const { attachments } = this.#layout;
-        if (attachments !== undefined) await Promise.all(ids.map((id) => tx.collection(attachments).clear({ prefix: [id] })));
+        if (attachments !== undefined)
+          await Promise.all(ids.map((id) => tx.collection(attachments).clear({ prefix: [id] })));
         return ids.length;
       });
       return removed < CLEANUP_BATCH;
@@ -147,7 +179,7 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
   }
 
   close(): Promise<void> {
-    return this.#closed ??= this.#release();
+    return (this.#closed ??= this.#release());
   }
 
   async remove(): Promise<void> {
@@ -167,24 +199,37 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
     return { database, documents, schema: this.schema };
   }
 
-  async #store(documents: Writer<string, RxDocumentData<D>>, { bulkInsertDocs, bulkUpdateDocs }: CategorizeBulkWriteRowsOutput<D>): Promise<void> {
+  async #store(
+    documents: Writer<string, RxDocumentData<D>>,
+    { bulkInsertDocs, bulkUpdateDocs }: CategorizeBulkWriteRowsOutput<D>,
+  ): Promise<void> {
     const { primary } = this.#layout;
-    const entries = [...bulkInsertDocs, ...bulkUpdateDocs].map(({ document }) => [(document as Record<string, unknown>)[primary] as string, document] as const);
+    const entries = [...bulkInsertDocs, ...bulkUpdateDocs].map(
+      ({ document }) => [(document as Record<string, unknown>)[primary] as string, document] as const,
+    );
     if (entries.length > 0) await documents.setMany(entries);
   }
 
-  async #storeAttachments(tx: Transaction, { attachmentsAdd, attachmentsUpdate, attachmentsRemove }: CategorizeBulkWriteRowsOutput<D>): Promise<void> {
+  async #storeAttachments(
+    tx: Transaction,
+    { attachmentsAdd, attachmentsUpdate, attachmentsRemove }: CategorizeBulkWriteRowsOutput<D>,
+  ): Promise<void> {
     if (this.#layout.attachments === undefined) return;
-    const attachments: Reader<AttachmentKey, StoredAttachment> & Writer<AttachmentKey, StoredAttachment> = tx.collection(this.#layout.attachments);
+    const attachments: Reader<AttachmentKey, StoredAttachment> & Writer<AttachmentKey, StoredAttachment> =
+      tx.collection(this.#layout.attachments);
     const changed = [...attachmentsAdd, ...attachmentsUpdate];
     if (changed.length > 0) await attachments.setMany(await Promise.all(changed.map(toEntry)));
-    if (attachmentsRemove.length > 0) await attachments.deleteMany(attachmentsRemove.map(({ documentId, attachmentId }) => [documentId, attachmentId] as const));
+    if (attachmentsRemove.length > 0)
+      await attachments.deleteMany(
+        attachmentsRemove.map(({ documentId, attachmentId }) => [documentId, attachmentId] as const),
+      );
   }
 
   /** Tells of a commit. RxDB's helper lists documents too that were refused for want of an attachment. */
   #report({ eventBulk, errors, newestRow }: CategorizeBulkWriteRowsOutput<D>): void {
     const refused = new Set(errors.filter(({ status }) => status === NO_DATA).map(({ documentId }) => documentId));
-    const events = refused.size === 0 ? eventBulk.events : eventBulk.events.filter(({ documentId }) => !refused.has(documentId));
+    const events =
+      refused.size === 0 ? eventBulk.events : eventBulk.events.filter(({ documentId }) => !refused.has(documentId));
     if (events.length === 0 || newestRow === undefined) return;
     const { document } = newestRow;
     const id = (document as Record<string, unknown>)[this.#layout.primary] as string;

@@ -56,15 +56,18 @@ const TRUE = Uint8Array.of(3, 1);
  */
 export function toElement(value: unknown, type: IndexField['type']): Key {
   switch (typeof value) {
-    case 'string': return value;
-    case 'number': return Number.isNaN(value) ? true : value;
+    case 'string':
+      return value;
+    case 'number':
+      return Number.isNaN(value) ? true : value;
     case 'boolean':
       if (type === 'boolean') return value;
       return value ? TRUE : FALSE;
     case 'object':
       if (value !== null) return Array.isArray(value) ? ARRAY : OBJECT;
       return type === 'boolean' ? null : false;
-    default: return null;
+    default:
+      return null;
   }
 }
 
@@ -84,13 +87,19 @@ function toIndex<D>(fields: readonly IndexField[]): IndexOptions<string, RxDocum
 }
 
 /** Returns the collections of a storage instance. Nothing is written yet. */
-export function toLayout<D>(database: Database, { collectionName, schema }: RxStorageInstanceCreationParams<D, unknown>): Layout<D> {
+export function toLayout<D>(
+  database: Database,
+  { collectionName, schema }: RxStorageInstanceCreationParams<D, unknown>,
+): Layout<D> {
   const primary = getPrimaryFieldOfPrimaryKey(schema.primaryKey) as string;
   const fields = new Map<string, readonly IndexField[]>();
   // RxDB adds the second one to every schema that it fills in.
-  for (const index of [...schema.indexes ?? [], ['_meta.lwt', primary]]) {
-    const paths = typeof index === 'string' ? [index] : index as readonly string[];
-    fields.set(indexName(paths), paths.map((path) => toField(schema, path)));
+  for (const index of [...(schema.indexes ?? []), ['_meta.lwt', primary]]) {
+    const paths = typeof index === 'string' ? [index] : (index as readonly string[]);
+    fields.set(
+      indexName(paths),
+      paths.map((path) => toField(schema, path)),
+    );
   }
   const indexes: Record<string, IndexOptions<string, RxDocumentData<D>>> = {
     [DELETED]: { key: ({ _deleted, _meta }) => (_deleted ? _meta.lwt : undefined) },
@@ -102,7 +111,9 @@ export function toLayout<D>(database: Database, { collectionName, schema }: RxSt
     database,
     documents: database.collection<string, RxDocumentData<D>>(`rxdb:${name}`, { key: keyCodecs.string, indexes }),
     attachments: schema.attachments
-      ? database.collection<AttachmentKey, StoredAttachment>(`rxdb-attachments:${name}`, { key: keyCodecs.tuple<AttachmentKey>() })
+      ? database.collection<AttachmentKey, StoredAttachment>(`rxdb-attachments:${name}`, {
+          key: keyCodecs.tuple<AttachmentKey>(),
+        })
       : undefined,
     fields,
     primary,

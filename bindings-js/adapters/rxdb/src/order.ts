@@ -19,10 +19,15 @@ function isNewer<D>(state: RxDocumentData<D>, known: RxDocumentData<D>): boolean
 }
 
 /** The event that leads to a state from the one that was told last: those between are passed over. */
-function eventFrom<D>(known: RxDocumentData<D>, event: RxStorageChangeEvent<RxDocumentData<D>>): RxStorageChangeEvent<RxDocumentData<D>> {
+function eventFrom<D>(
+  known: RxDocumentData<D>,
+  event: RxStorageChangeEvent<RxDocumentData<D>>,
+): RxStorageChangeEvent<RxDocumentData<D>> {
   const documentData = event.documentData as RxDocumentData<D>;
   const operation = documentData._deleted ? 'DELETE' : known._deleted ? 'INSERT' : 'UPDATE';
-  return { documentId: event.documentId, operation, documentData, previousDocumentData: known } as RxStorageChangeEvent<RxDocumentData<D>>;
+  return { documentId: event.documentId, operation, documentData, previousDocumentData: known } as RxStorageChangeEvent<
+    RxDocumentData<D>
+  >;
 }
 
 /** Passes over what is older than what was told of the same document before. */

@@ -58,7 +58,7 @@ class Selector {
 
   of(path: string): Operators {
     const operators = Object.hasOwn(this.#operators, path) ? this.#operators[path] : undefined;
-    return typeof operators === 'object' && operators !== null ? operators as Operators : {};
+    return typeof operators === 'object' && operators !== null ? (operators as Operators) : {};
   }
 
   /** Whether a field is bounded at one end, so that the plan's key there is the selector's. */
@@ -97,7 +97,11 @@ function trimmed(elements: Element[]): Element[] {
   return elements;
 }
 
-function lowerBound(fields: readonly IndexField[], { startKeys, inclusiveStart }: RxQueryPlan, selector: Selector): Bounds<Key> {
+function lowerBound(
+  fields: readonly IndexField[],
+  { startKeys, inclusiveStart }: RxQueryPlan,
+  selector: Selector,
+): Bounds<Key> {
   const elements: Element[] = [];
   for (const [at, { path, type }] of fields.entries()) {
     const key = startKeys[at] as unknown;
@@ -115,7 +119,11 @@ function lowerBound(fields: readonly IndexField[], { startKeys, inclusiveStart }
   return inclusiveStart ? { gte: trimmed(elements) as Bound<Key> } : { gt: elements as Bound<Key> };
 }
 
-function upperBound(fields: readonly IndexField[], { endKeys, inclusiveEnd }: RxQueryPlan, selector: Selector): Bounds<Key> {
+function upperBound(
+  fields: readonly IndexField[],
+  { endKeys, inclusiveEnd }: RxQueryPlan,
+  selector: Selector,
+): Bounds<Key> {
   const elements: Element[] = [];
   for (const [at, { path, type }] of fields.entries()) {
     const key = endKeys[at] as unknown;
@@ -133,7 +141,12 @@ function upperBound(fields: readonly IndexField[], { endKeys, inclusiveEnd }: Rx
   return inclusiveEnd ? { lte: elements as Bound<Key> } : { lt: elements as Bound<Key> };
 }
 
-function orderOf<D>(fields: readonly IndexField[], { sort }: FilledMangoQuery<D>, selector: Selector, primary: string): Order {
+function orderOf<D>(
+  fields: readonly IndexField[],
+  { sort }: FilledMangoQuery<D>,
+  selector: Selector,
+  primary: string,
+): Order {
   const left = fields.filter((field) => !selector.isFixed(field)).map(({ path }) => path);
   const fixed = new Set(fields.filter((field) => selector.isFixed(field)).map(({ path }) => path));
   const sorted = sort.flatMap((part) => Object.entries(part)).filter(([path]) => !fixed.has(path));
@@ -158,7 +171,10 @@ function toScan<D>(layout: Layout<D>, query: FilledMangoQuery<D>, plan: RxQueryP
   const index = indexName(plan.index);
   const fields = layout.fields.get(index);
   if (fields === undefined) {
-    throw new KvError('KV_INVALID_ARGUMENT', `the query needs the index ${JSON.stringify(plan.index)}, which the schema of the collection does not have; add it to "indexes"`);
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `the query needs the index ${JSON.stringify(plan.index)}, which the schema of the collection does not have; add it to "indexes"`,
+    );
   }
   const selector = new Selector(query.selector, fields);
   return {
@@ -173,7 +189,11 @@ function toScan<D>(layout: Layout<D>, query: FilledMangoQuery<D>, plan: RxQueryP
  * Returns what to read for a query. RxDB plans as if no index could be read in reverse, so a query
  * in descending order is planned again as if it were ascending.
  */
-export function planScan<D>(layout: Layout<D>, schema: RxJsonSchema<RxDocumentData<D>>, { query, queryPlan }: PreparedQuery<D>): Scan {
+export function planScan<D>(
+  layout: Layout<D>,
+  schema: RxJsonSchema<RxDocumentData<D>>,
+  { query, queryPlan }: PreparedQuery<D>,
+): Scan {
   const scan = toScan(layout, query, queryPlan);
   if (scan.order !== 'none' || !query.sort.some((part) => Object.values(part)[0] === 'desc')) return scan;
   const ascending = query.sort.map((part) => ({ [Object.keys(part)[0]!]: 'asc' })) as FilledMangoQuery<D>['sort'];

@@ -17,12 +17,19 @@ export interface Source<D> {
   readonly schema: RxJsonSchema<RxDocumentData<D>>;
 }
 
-function matcher<D>({ schema }: Source<D>, { isExact }: Scan, query: FilledMangoQuery<D>): QueryMatcher<RxDocumentData<D>> | undefined {
+function matcher<D>(
+  { schema }: Source<D>,
+  { isExact }: Scan,
+  query: FilledMangoQuery<D>,
+): QueryMatcher<RxDocumentData<D>> | undefined {
   return isExact ? undefined : getQueryMatcher(schema, query);
 }
 
 /** Whether documents differ in what they are sorted by, the primary key apart. */
-function groupBoundary<D>({ schema }: Source<D>, query: FilledMangoQuery<D>): (one: RxDocumentData<D>, other: RxDocumentData<D>) => boolean {
+function groupBoundary<D>(
+  { schema }: Source<D>,
+  query: FilledMangoQuery<D>,
+): (one: RxDocumentData<D>, other: RxDocumentData<D>) => boolean {
   const compare = getSortComparator<D>(schema as never, { ...query, sort: query.sort.slice(0, -1) });
   // Documents that are equal compare as undefined.
   return (one, other) => Boolean(compare(one, other));
@@ -32,7 +39,11 @@ function groupBoundary<D>({ schema }: Source<D>, query: FilledMangoQuery<D>): (o
  * Reads the range of a scan in growing parts of one state, each of which is exactly what is read: an
  * iterator would read ahead. Without an end in sight, an iterator is what reads best.
  */
-async function* readParts<D>({ database, documents }: Source<D>, { index, range, order }: Scan, first: number): AsyncGenerator<RxDocumentData<D>[], void> {
+async function* readParts<D>(
+  { database, documents }: Source<D>,
+  { index, range, order }: Scan,
+  first: number,
+): AsyncGenerator<RxDocumentData<D>[], void> {
   if (order === 'none') {
     const all = documents.index(index).values(range);
     try {
@@ -58,7 +69,12 @@ async function* readParts<D>({ database, documents }: Source<D>, { index, range,
   }
 }
 
-async function readMatching<D>(source: Source<D>, scan: Scan, query: FilledMangoQuery<D>, end: number): Promise<RxDocumentData<D>[]> {
+async function readMatching<D>(
+  source: Source<D>,
+  scan: Scan,
+  query: FilledMangoQuery<D>,
+  end: number,
+): Promise<RxDocumentData<D>[]> {
   const matches = matcher(source, scan, query);
   const { order } = scan;
   const isOrdered = order === 'forward' || order === 'reverse';
@@ -79,13 +95,20 @@ async function readMatching<D>(source: Source<D>, scan: Scan, query: FilledMango
 }
 
 /** Returns the documents of a query. */
-export function readDocuments<D>(source: Source<D>, scan: Scan, query: FilledMangoQuery<D>): Promise<RxDocumentData<D>[]> {
+export function readDocuments<D>(
+  source: Source<D>,
+  scan: Scan,
+  query: FilledMangoQuery<D>,
+): Promise<RxDocumentData<D>[]> {
   const { skip = 0, limit = Infinity } = query;
   if (limit === 0) return Promise.resolve([]);
   const { isExact, order, range } = scan;
   return untilWhole(async () => {
     if (isExact && (order === 'forward' || order === 'reverse')) {
-      return source.documents.index(scan.index).values({ ...range, reverse: order === 'reverse', offset: skip, limit }).toArray();
+      return source.documents
+        .index(scan.index)
+        .values({ ...range, reverse: order === 'reverse', offset: skip, limit })
+        .toArray();
     }
     return (await readMatching(source, scan, query, skip + limit)).slice(skip, skip + limit);
   });

@@ -31,7 +31,9 @@ function listOf<T extends { key: string }>(items: readonly T[]): readonly T[] {
 function expiryOf(...options: (TransactionOptions | undefined)[]): { expireIn?: number } {
   const ttlSeconds: unknown = options.find((given) => given?.['ttl'] !== undefined)?.['ttl'];
   // As in unstorage's own drivers, 0 and null keep the item.
-  return ttlSeconds === undefined || ttlSeconds === null || ttlSeconds === 0 ? {} : { expireIn: Math.ceil(Number(ttlSeconds) * 1000) };
+  return ttlSeconds === undefined || ttlSeconds === null || ttlSeconds === 0
+    ? {}
+    : { expireIn: Math.ceil(Number(ttlSeconds) * 1000) };
 }
 
 /**
@@ -52,21 +54,28 @@ export function mangroveDriver(options: MangroveDriverOptions) {
 
     hasItem: (key: string): Promise<boolean> => collection.has(key),
 
-    getItem: async (key: string): Promise<StorageValue> => (await collection.get(key) ?? null) as StorageValue,
+    getItem: async (key: string): Promise<StorageValue> => ((await collection.get(key)) ?? null) as StorageValue,
 
     async getItems(items: { key: string }[]): Promise<{ key: string; value: StorageValue }[]> {
       const values = await collection.getMany(listOf(items).map(({ key }) => key));
       return items.map(({ key }, index) => ({ key, value: (values[index] ?? null) as StorageValue }));
     },
 
-    getItemRaw: async (key: string): Promise<unknown> => await collection.get(key) ?? null,
+    getItemRaw: async (key: string): Promise<unknown> => (await collection.get(key)) ?? null,
 
-    setItem: (key: string, value: string, opts?: TransactionOptions): Promise<void> => collection.set(key, value, expiryOf(opts)),
+    setItem: (key: string, value: string, opts?: TransactionOptions): Promise<void> =>
+      collection.set(key, value, expiryOf(opts)),
 
-    setItemRaw: (key: string, value: unknown, opts?: TransactionOptions): Promise<void> => collection.set(key, value, expiryOf(opts)),
+    setItemRaw: (key: string, value: unknown, opts?: TransactionOptions): Promise<void> =>
+      collection.set(key, value, expiryOf(opts)),
 
-    async setItems(items: { key: string; value: string; options?: TransactionOptions }[], common?: TransactionOptions): Promise<void> {
-      await Promise.all(listOf(items).map(({ key, value, options: own }) => collection.set(key, value, expiryOf(own, common))));
+    async setItems(
+      items: { key: string; value: string; options?: TransactionOptions }[],
+      common?: TransactionOptions,
+    ): Promise<void> {
+      await Promise.all(
+        listOf(items).map(({ key, value, options: own }) => collection.set(key, value, expiryOf(own, common))),
+      );
     },
 
     async removeItem(key: string): Promise<void> {

@@ -18,10 +18,11 @@ class Losing<K, V, I> {
       if ((name !== 'keys' && name !== 'prefix') || this.losses === 0) return undefined;
       this.losses--;
       const list = collection[name].bind(collection) as (...args: unknown[]) => KvIterator<unknown>;
-      return (...args: unknown[]) => list(...args).map((item, index) => {
-        if (index > 0) throw new KvError('KV_SNAPSHOT_LOST', 'the tab is gone', { retryable: true });
-        return item;
-      });
+      return (...args: unknown[]) =>
+        list(...args).map((item, index) => {
+          if (index > 0) throw new KvError('KV_SNAPSHOT_LOST', 'the tab is gone', { retryable: true });
+          return item;
+        });
     });
   }
 }
@@ -41,11 +42,16 @@ test('unstorage lists keys', async () => {
 
 test('automerge loads a range', async () => {
   const db = await open('test', { storage: 'memory' });
-  const shared = new Losing(db.collection('automerge', { key: keyCodecs.tuple<readonly string[]>(), value: valueCodecs.bytes }));
+  const shared = new Losing(
+    db.collection('automerge', { key: keyCodecs.tuple<readonly string[]>(), value: valueCodecs.bytes }),
+  );
   const adapter = new MangroveStorageAdapter(shared.collection);
   for (const at of [1, 2, 3]) await adapter.save(['document', String(at)], Uint8Array.of(at));
   shared.losses = 3;
-  assert.deepEqual((await adapter.loadRange(['document'])).map(({ data }) => data?.[0]), [1, 2, 3]);
+  assert.deepEqual(
+    (await adapter.loadRange(['document'])).map(({ data }) => data?.[0]),
+    [1, 2, 3],
+  );
   assert.equal(shared.losses, 0);
   await db.close();
 });

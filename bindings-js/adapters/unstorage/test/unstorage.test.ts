@@ -22,7 +22,14 @@ function withStorage(name: string, run: Test): void {
 }
 
 withStorage('items come back as they were stored', async (storage) => {
-  const values = { text: 'text', number: 1.5, truth: true, nothing: null, list: [1, 'a'], object: { deep: { value: 42 } } };
+  const values = {
+    text: 'text',
+    number: 1.5,
+    truth: true,
+    nothing: null,
+    list: [1, 'a'],
+    object: { deep: { value: 42 } },
+  };
   for (const [key, value] of Object.entries(values)) {
     await storage.setItem(`value:${key}`, value);
     assert.equal(await storage.hasItem(`value:${key}`), true);
@@ -41,7 +48,7 @@ withStorage('keys are normalized, listed and removed by their base', async (stor
   assert.deepEqual(await storage.getKeys(), ['s1:a', 's1x', 's2:a', 's3:a']);
   assert.deepEqual(await storage.getKeys('s1'), ['s1:a']);
   assert.deepEqual(await storage.getKeys('missing'), []);
-  assert.deepEqual((await storage.getKeys('', { maxDepth: 0 })), ['s1x']);
+  assert.deepEqual(await storage.getKeys('', { maxDepth: 0 }), ['s1x']);
   await storage.removeItem('s3:a');
   // A storage clears whole mounts; the driver can also clear a part.
   await mangroveDriver({ collection }).clear('s1:');
@@ -60,7 +67,11 @@ withStorage('keys are listed down to a depth', async (storage) => {
 });
 
 withStorage('falsy values are not missing, and objects are stored as JSON represents them', async (storage) => {
-  for (const [key, value] of [['zero', 0], ['no', false], ['empty', '']] as const) {
+  for (const [key, value] of [
+    ['zero', 0],
+    ['no', false],
+    ['empty', ''],
+  ] as const) {
     await storage.setItem(key, value);
     assert.equal(await storage.hasItem(key), true);
     assert.equal(await storage.getItem(key), value, key);
@@ -74,7 +85,10 @@ withStorage('falsy values are not missing, and objects are stored as JSON repres
 });
 
 withStorage('many items at once', async (storage) => {
-  await storage.setItems<StorageValue>([{ key: 'a', value: 1 }, { key: 'b', value: { n: 2 } }]);
+  await storage.setItems<StorageValue>([
+    { key: 'a', value: 1 },
+    { key: 'b', value: { n: 2 } },
+  ]);
   assert.deepEqual(await storage.getItems(['b', 'missing', { key: 'a' }]), [
     { key: 'b', value: { n: 2 } },
     { key: 'missing', value: null },
@@ -95,18 +109,24 @@ withStorage('raw items', async (storage) => {
 withStorage('meta of the driver and of the user', async (storage) => {
   await storage.setItem('a', 1);
   await storage.setMeta('a', { owner: 'me' });
-  const meta = await storage.getMeta('a') as { owner: string; version: number };
+  const meta = (await storage.getMeta('a')) as { owner: string; version: number };
   assert.equal(meta.owner, 'me');
   assert.ok(meta.version > 0);
   await storage.removeItem('a', { removeMeta: true });
-  assert.equal((await storage.getMeta('a') as { owner?: string }).owner, undefined);
+  assert.equal(((await storage.getMeta('a')) as { owner?: string }).owner, undefined);
 });
 
 withStorage('items expire', async (storage, collection) => {
   await storage.setItem('long', 1, { ttl: 100 });
-  await storage.setItems([{ key: 'short', value: '1', options: { ttl: 0.0015 } }, { key: 'common', value: '1' }], { ttl: 200 });
+  await storage.setItems(
+    [
+      { key: 'short', value: '1', options: { ttl: 0.0015 } },
+      { key: 'common', value: '1' },
+    ],
+    { ttl: 200 },
+  );
   assert.ok(((await collection.getEntry('long'))?.expiresAt ?? 0) > Date.now() + 50_000);
-  assert.ok((await storage.getMeta('common') as { ttl: number }).ttl > 150);
+  assert.ok(((await storage.getMeta('common')) as { ttl: number }).ttl > 150);
   await new Promise((resolve) => setTimeout(resolve, 5));
   assert.equal(await storage.getItem('short'), null);
   assert.deepEqual(await storage.getKeys(), ['common', 'long']);

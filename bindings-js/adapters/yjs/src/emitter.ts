@@ -46,9 +46,9 @@ export class Emitter<Events extends { readonly [name: string]: readonly unknown[
   emit<E extends keyof Events & string>(name: E, args: Events[E]): void;
   emit(name: string, args: readonly unknown[]): void;
   emit(name: string, args: readonly unknown[]): void {
-    for (const listener of [...this.#listeners.get(name) ?? []]) {
+    for (const listener of [...(this.#listeners.get(name) ?? [])]) {
       try {
-        listener(...args as never[]);
+        listener(...(args as never[]));
       } catch (error) {
         reportUncaught(error);
       }
@@ -59,5 +59,8 @@ export class Emitter<Events extends { readonly [name: string]: readonly unknown[
 /** Reports an error as an uncaught exception. */
 export function reportUncaught(error: unknown): void {
   if (typeof globalThis.reportError === 'function') globalThis.reportError(error);
-  else queueMicrotask(() => { throw error; });
+  else
+    queueMicrotask(() => {
+      throw error;
+    });
 }

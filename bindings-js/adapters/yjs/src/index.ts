@@ -12,12 +12,21 @@ import { MangrovePersistence } from './provider.ts';
 import type { PersistenceEvents } from './provider.ts';
 
 export { MangrovePersistence, MangrovePersistence as IndexeddbPersistence, PREFERRED_TRIM_SIZE };
-export type { DocumentOptions, Emitter, MangrovePersistenceOptions, PersistenceEvents, Place, UpdateCollection, UpdateKey };
+export type {
+  DocumentOptions,
+  Emitter,
+  MangrovePersistenceOptions,
+  PersistenceEvents,
+  Place,
+  UpdateCollection,
+  UpdateKey,
+};
 
 function nothing(): void {}
 
 function checkProvider(provider: unknown, call: string): asserts provider is MangrovePersistence {
-  if (typeof (provider as Partial<MangrovePersistence> | undefined)?._fetch !== 'function') throw invalid(`${call} needs a provider of @mangrove-kv/yjs`);
+  if (typeof (provider as Partial<MangrovePersistence> | undefined)?._fetch !== 'function')
+    throw invalid(`${call} needs a provider of @mangrove-kv/yjs`);
 }
 
 /**

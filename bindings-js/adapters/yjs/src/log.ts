@@ -71,7 +71,10 @@ export class UpdateLog {
       const [mark, ...updates] = await this.#entries();
       if (mark?.key.length === 1) {
         if (mark.value[0] === FORMAT) return { mark: mark.version, updates };
-        throw new KvError('KV_VERSION_UNSUPPORTED', `document "${this.#document}" was written by a newer version of mangrove-kv/yjs; update the package`);
+        throw new KvError(
+          'KV_VERSION_UNSUPPORTED',
+          `document "${this.#document}" was written by a newer version of mangrove-kv/yjs; update the package`,
+        );
       }
       const key: UpdateKey = [this.#document];
       await this.#batch().check(key, null).set(key, Uint8Array.of(FORMAT)).tryCommit({ durability: this.#durability });
@@ -105,10 +108,13 @@ export class UpdateLog {
 
   /** Removes the document with its custom values. */
   async clear(): Promise<void> {
-    await this.db.transaction(async (tx) => {
-      await tx.collection(this.updates).clear({ prefix: [this.#document] });
-      await tx.collection(this.custom).clear({ prefix: [this.#document] });
-    }, { durability: this.#durability });
+    await this.db.transaction(
+      async (tx) => {
+        await tx.collection(this.updates).clear({ prefix: [this.#document] });
+        await tx.collection(this.custom).clear({ prefix: [this.#document] });
+      },
+      { durability: this.#durability },
+    );
     forgetRescued(this.place);
   }
 

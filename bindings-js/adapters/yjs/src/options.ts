@@ -53,11 +53,16 @@ export function checkDocument(call: string, name: unknown, options: MangrovePers
   if (wrong !== undefined) throw invalid(wrong);
   const { collection = 'yjs', durability = 'relaxed', trimSize = PREFERRED_TRIM_SIZE } = options;
   if (typeof collection !== 'string' || collection === '') throw invalid(`collection of ${call} has to be a name`);
-  if (!DURABILITIES.includes(durability)) throw invalid(`durability of ${call} has to be "strict", "relaxed" or "none"`);
+  if (!DURABILITIES.includes(durability))
+    throw invalid(`durability of ${call} has to be "strict", "relaxed" or "none"`);
   if (!Number.isInteger(trimSize) || trimSize < 2) throw invalid(`trimSize of ${call} has to be an integer from 2 on`);
 }
 
-export function logOf(db: Database, document: string, { collection = 'yjs', durability = 'relaxed' }: DocumentOptions): UpdateLog {
+export function logOf(
+  db: Database,
+  document: string,
+  { collection = 'yjs', durability = 'relaxed' }: DocumentOptions,
+): UpdateLog {
   return new UpdateLog(db, { collection, document, durability });
 }
 

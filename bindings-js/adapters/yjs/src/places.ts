@@ -40,7 +40,10 @@ function leaseNamed(place: string | URL): Lease {
   const release = async (): Promise<void> => {
     if (--used.users > 0) return;
     forget(name, used);
-    const closed = used.opening.then((db) => db.close(), () => undefined);
+    const closed = used.opening.then(
+      (db) => db.close(),
+      () => undefined,
+    );
     closing.set(name, closed);
     try {
       await closed;
@@ -48,7 +51,7 @@ function leaseNamed(place: string | URL): Lease {
       if (closing.get(name) === closed) closing.delete(name);
     }
   };
-  return { opening: used.opening, release: () => released ??= release() };
+  return { opening: used.opening, release: () => (released ??= release()) };
 }
 
 function share(name: string, place: string | URL): Shared {
@@ -58,7 +61,10 @@ function share(name: string, place: string | URL): Shared {
   const used: Shared = { opening, users: 0 };
   shared.set(name, used);
   // A database that ended or did not open is of no use to the next provider.
-  opening.then((db) => db.addEventListener('close', () => forget(name, used)), () => forget(name, used));
+  opening.then(
+    (db) => db.addEventListener('close', () => forget(name, used)),
+    () => forget(name, used),
+  );
   return used;
 }
 
@@ -67,7 +73,11 @@ function forget(name: string, used: Shared): void {
 }
 
 function isDatabase(value: unknown): value is Database {
-  return isCollection(value) && typeof (value as Partial<Database>).batch === 'function' && typeof (value as Partial<Database>).snapshot === 'function';
+  return (
+    isCollection(value) &&
+    typeof (value as Partial<Database>).batch === 'function' &&
+    typeof (value as Partial<Database>).snapshot === 'function'
+  );
 }
 
 function checked(db: Database): Database {
@@ -76,5 +86,8 @@ function checked(db: Database): Database {
 }
 
 function noDatabase(): KvError {
-  return new KvError('KV_INVALID_ARGUMENT', 'database has to be an open database, a promise of one, a name or the URL of a directory');
+  return new KvError(
+    'KV_INVALID_ARGUMENT',
+    'database has to be an open database, a promise of one, a name or the URL of a directory',
+  );
 }

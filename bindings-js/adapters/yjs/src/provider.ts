@@ -98,21 +98,27 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
   constructor(name: string, doc: Y.Doc, options: MangrovePersistenceOptions = {}) {
     super();
     checkDocument('MangrovePersistence', name, options, NAMES);
-    if (typeof doc?.on !== 'function' || typeof doc.transact !== 'function') throw invalid('new MangrovePersistence needs a Y.Doc');
+    if (typeof doc?.on !== 'function' || typeof doc.transact !== 'function')
+      throw invalid('new MangrovePersistence needs a Y.Doc');
     this.doc = doc;
     this.name = name;
     this.#options = options;
     this.#trimSize = options.trimSize ?? PREFERRED_TRIM_SIZE;
     this.#lease = leaseOf(options);
     this._db = this.#lease.opening;
-    this.#log = handled(this._db.then((db) => {
-      this.db = db;
-      const log = logOf(db, name, options);
-      // Memory ends with the page, and with it what the updates build on.
-      if (db.persistence !== 'memory') this.#rescue = new Rescue(log.place, log.writer, () => this.#unstored());
-      return log;
-    }));
-    this.#queue = new UpdateQueue({ write: (updates) => this.#append(updates), failed: (error) => this.#report(error) });
+    this.#log = handled(
+      this._db.then((db) => {
+        this.db = db;
+        const log = logOf(db, name, options);
+        // Memory ends with the page, and with it what the updates build on.
+        if (db.persistence !== 'memory') this.#rescue = new Rescue(log.place, log.writer, () => this.#unstored());
+        return log;
+      }),
+    );
+    this.#queue = new UpdateQueue({
+      write: (updates) => this.#append(updates),
+      failed: (error) => this.#report(error),
+    });
     this.destroy = this.destroy.bind(this);
     doc.on('update', this._storeUpdate);
     doc.on('destroy', this.destroy);
@@ -142,7 +148,7 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
    * Idempotent.
    */
   destroy(): Promise<void> {
-    return this.#destroying ??= handled(this.#destroy());
+    return (this.#destroying ??= handled(this.#destroy()));
   }
 
   /** Destroys this provider, and removes the document and its custom values from the database. */
@@ -181,7 +187,10 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
   }
 
   /** @internal Applies what others have stored. */
-  async _fetch(before: (updates: UpdateCollection) => unknown, after: (updates: UpdateCollection) => unknown): Promise<UpdateCollection> {
+  async _fetch(
+    before: (updates: UpdateCollection) => unknown,
+    after: (updates: UpdateCollection) => unknown,
+  ): Promise<UpdateCollection> {
     const log = await this.#usable();
     const contents = await log.read();
     if (this._destroyed) return log.updates;
@@ -251,11 +260,16 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
     const seen = updates.reduce((newest, { version }) => Math.max(newest, version), this.#seen);
     let isApplied = false;
     try {
-      Y.transact(this.doc, () => {
-        for (const { key, value } of news) applyStored(this.doc, key, value);
-        for (const { update } of rescued) Y.applyUpdate(this.doc, update);
-        isApplied = true;
-      }, this, false);
+      Y.transact(
+        this.doc,
+        () => {
+          for (const { key, value } of news) applyStored(this.doc, key, value);
+          for (const { update } of rescued) Y.applyUpdate(this.doc, update);
+          isApplied = true;
+        },
+        this,
+        false,
+      );
     } catch (error) {
       if (!isApplied) throw error;
       // An observer has thrown, after everything was applied.
@@ -279,13 +293,13 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
 
   async #append(updates: readonly Uint8Array[]): Promise<void> {
     // Once the document is loaded, updates are handed over within their tick.
-    const log = this.#loaded ?? await this.#log;
+    const log = this.#loaded ?? (await this.#log);
     let size = updates.length;
-    if (!await log.append(updates, this.#mark)) {
+    if (!(await log.append(updates, this.#mark))) {
       // The document was cleared. What it is now is stored anew, as these updates build on it.
       do {
         this.#mark = (await log.read()).mark;
-      } while (!await log.append([Y.encodeStateAsUpdate(this.doc)], this.#mark));
+      } while (!(await log.append([Y.encodeStateAsUpdate(this.doc)], this.#mark)));
       size = 1;
       this._dbsize = 0;
     }
@@ -378,7 +392,11 @@ function applyStored(doc: Y.Doc, key: UpdateKey, update: Uint8Array): void {
   try {
     Y.applyUpdate(doc, update);
   } catch (cause) {
-    throw new KvError('KV_CORRUPT', `an entry of document "${key[0]}", at [${key.slice(1).join(', ')}], is not an update of Yjs`, { cause });
+    throw new KvError(
+      'KV_CORRUPT',
+      `an entry of document "${key[0]}", at [${key.slice(1).join(', ')}], is not an update of Yjs`,
+      { cause },
+    );
   }
 }
 

@@ -12,25 +12,26 @@ import { chance, withPath } from '../../../kv/test/support/kit.ts';
 const ROUNDS = 5;
 const MAIN = fileURLToPath(new URL('./support/yjs-main.mjs', import.meta.url));
 
-test('kill -9 while a document is edited loses nothing that was stored', () => withPath(async (path) => {
-  const random = chance(7);
-  let acknowledged = -1;
-  let isCompacted = false;
-  for (let round = 0; round < ROUNDS; round++) {
-    const child = runChild([path], { main: MAIN });
-    const target = acknowledged + 30 + Math.floor(random() * 80);
-    while (acknowledged < target) {
-      const line = await child.line();
-      assert.notEqual(line, undefined, 'the writer continues until it is killed');
-      acknowledged = Number(line);
+test('kill -9 while a document is edited loses nothing that was stored', () =>
+  withPath(async (path) => {
+    const random = chance(7);
+    let acknowledged = -1;
+    let isCompacted = false;
+    for (let round = 0; round < ROUNDS; round++) {
+      const child = runChild([path], { main: MAIN });
+      const target = acknowledged + 30 + Math.floor(random() * 80);
+      while (acknowledged < target) {
+        const line = await child.line();
+        assert.notEqual(line, undefined, 'the writer continues until it is killed');
+        acknowledged = Number(line);
+      }
+      child.kill();
+      for (let line = await child.line(); line !== undefined; line = await child.line()) acknowledged = Number(line);
+      await child.ended;
+      isCompacted = (await check(path, acknowledged)) || isCompacted;
     }
-    child.kill();
-    for (let line = await child.line(); line !== undefined; line = await child.line()) acknowledged = Number(line);
-    await child.ended;
-    isCompacted = await check(path, acknowledged) || isCompacted;
-  }
-  assert.ok(isCompacted, 'some of the kills come after a compaction');
-}));
+    assert.ok(isCompacted, 'some of the kills come after a compaction');
+  }));
 
 /** Returns whether the document was compacted: otherwise there is an entry for each edit. */
 async function check(path: string, acknowledged: number): Promise<boolean> {
@@ -40,9 +41,12 @@ async function check(path: string, acknowledged: number): Promise<boolean> {
   const { doc } = await provider.whenSynced;
   const list = doc.getArray('list').toArray();
   assert.ok(list.length > acknowledged, `${list.length} edits, ${acknowledged + 1} acknowledged`);
-  assert.deepEqual(list, list.map((_, index) => index));
+  assert.deepEqual(
+    list,
+    list.map((_, index) => index),
+  );
   let expected = 0;
-  for (const index of list.keys()) expected = index % 3 === 0 ? 0 : expected + (index * 7919) % 2000;
+  for (const index of list.keys()) expected = index % 3 === 0 ? 0 : expected + ((index * 7919) % 2000);
   assert.equal(doc.getText('text').length, expected);
   assert.deepEqual(doc.store.pendingStructs, null);
   const isCompacted = provider._dbsize < list.length;

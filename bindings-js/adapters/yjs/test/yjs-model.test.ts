@@ -16,10 +16,40 @@ const MAX_PROVIDERS = 4;
 
 const which = fc.nat(1000);
 const command = fc.oneof(
-  { weight: 2, arbitrary: fc.record({ do: fc.constant('open' as const), name: fc.constantFrom(...DOCUMENTS), trimSize: fc.constantFrom(2, 3, 10), isEarly: fc.boolean() }) },
-  { weight: 10, arbitrary: fc.record({ do: fc.constant('edit' as const), which, kind: fc.constantFrom('insert', 'delete', 'set', 'unset'), at: which }) },
-  { weight: 2, arbitrary: fc.record({ do: fc.constantFrom('fetch' as const, 'compact' as const, 'flush' as const, 'exchange' as const), which, isAwaited: fc.boolean() }) },
-  { weight: 1, arbitrary: fc.record({ do: fc.constantFrom('destroy' as const, 'destroy document' as const), which, isAwaited: fc.boolean() }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      do: fc.constant('open' as const),
+      name: fc.constantFrom(...DOCUMENTS),
+      trimSize: fc.constantFrom(2, 3, 10),
+      isEarly: fc.boolean(),
+    }),
+  },
+  {
+    weight: 10,
+    arbitrary: fc.record({
+      do: fc.constant('edit' as const),
+      which,
+      kind: fc.constantFrom('insert', 'delete', 'set', 'unset'),
+      at: which,
+    }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      do: fc.constantFrom('fetch' as const, 'compact' as const, 'flush' as const, 'exchange' as const),
+      which,
+      isAwaited: fc.boolean(),
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      do: fc.constantFrom('destroy' as const, 'destroy document' as const),
+      which,
+      isAwaited: fc.boolean(),
+    }),
+  },
   { weight: 2, arbitrary: fc.record({ do: fc.constantFrom('tick' as const, 'turn' as const) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constantFrom('image' as const, 'reopen' as const) }) },
 );
@@ -72,16 +102,20 @@ class Run {
     else if (how === 'reopen') await this.reopen();
   }
 
-  async call(name: 'fetch' | 'compact' | 'flush' | 'exchange' | 'destroy' | 'destroy document', provider: MangrovePersistence): Promise<void> {
+  async call(
+    name: 'fetch' | 'compact' | 'flush' | 'exchange' | 'destroy' | 'destroy document',
+    provider: MangrovePersistence,
+  ): Promise<void> {
     const state = Y.encodeStateAsUpdate(provider.doc);
     const acknowledge = (): void => Y.applyUpdate(this.acknowledged.get(provider.name) as Y.Doc, state);
     const orDestroyed = (error: { code?: unknown }): void => assert.equal(error.code, 'KV_CLOSED');
-    if (name === 'fetch') return void await fetchUpdates(provider).catch(orDestroyed);
+    if (name === 'fetch') return void (await fetchUpdates(provider).catch(orDestroyed));
     if (name === 'compact') return storeState(provider).catch(orDestroyed);
     if (name === 'flush') return provider.flush().then(acknowledge);
     if (name === 'exchange') {
       // As providers of a network do.
-      for (const { doc } of this.providers.filter((other) => other.name === provider.name)) Y.applyUpdate(doc, state, 'network');
+      for (const { doc } of this.providers.filter((other) => other.name === provider.name))
+        Y.applyUpdate(doc, state, 'network');
       return undefined;
     }
     this.providers = this.providers.filter((other) => other !== provider);
@@ -122,11 +156,13 @@ class Run {
     for (const [name, bytes] of this.storage.files) image.files.set(name, bytes.slice());
     const acknowledged = new Map([...this.acknowledged].map(([name, doc]) => [name, Y.encodeStateAsUpdate(doc)]));
     const db = await open('test', { storage: image });
-    const before = new Map([...acknowledged].map(([name, state]) => {
-      const doc = new Y.Doc();
-      Y.applyUpdate(doc, state);
-      return [name, doc];
-    }));
+    const before = new Map(
+      [...acknowledged].map(([name, state]) => {
+        const doc = new Y.Doc();
+        Y.applyUpdate(doc, state);
+        return [name, doc];
+      }),
+    );
     await this.check(db, before);
     assert.deepEqual((await db.verify()).problems, []);
     await db.close();
@@ -148,15 +184,21 @@ class Run {
     await this.reopen();
     await this.db?.close();
     assert.deepEqual(this.errors, []);
-    assert.deepEqual([...this.acknowledged].map(([, doc]) => doc.toJSON()), [...this.given].map(([, doc]) => doc.toJSON()));
+    assert.deepEqual(
+      [...this.acknowledged].map(([, doc]) => doc.toJSON()),
+      [...this.given].map(([, doc]) => doc.toJSON()),
+    );
   }
 }
 
 test('documents always have what was acknowledged', async () => {
-  await fc.assert(fc.asyncProperty(fc.array(command, { maxLength: 60, size: 'max' }), async (steps) => {
-    const run = new Run();
-    await run.start();
-    for (const step of steps) await run.run(step);
-    await run.end();
-  }), { numRuns: 60 });
+  await fc.assert(
+    fc.asyncProperty(fc.array(command, { maxLength: 60, size: 'max' }), async (steps) => {
+      const run = new Run();
+      await run.start();
+      for (const step of steps) await run.run(step);
+      await run.end();
+    }),
+    { numRuns: 60 },
+  );
 });

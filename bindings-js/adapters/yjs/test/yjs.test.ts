@@ -59,11 +59,15 @@ const listOf = (doc: Y.Doc): unknown[] => doc.getArray('list').toArray();
 
 /** Waits for something that a library does not report. */
 async function until(isDone: () => boolean | Promise<boolean>): Promise<void> {
-  while (!await isDone()) await delay(5);
+  while (!(await isDone())) await delay(5);
 }
 
-function testLibrary<P extends Provider>(name: string, { IndexeddbPersistence, PREFERRED_TRIM_SIZE, clearDocument, fetchUpdates, storeState }: Library<P>): void {
-  const open = async (document: string, doc = new Y.Doc()): Promise<P> => await new IndexeddbPersistence(document, doc).whenSynced as P;
+function testLibrary<P extends Provider>(
+  name: string,
+  { IndexeddbPersistence, PREFERRED_TRIM_SIZE, clearDocument, fetchUpdates, storeState }: Library<P>,
+): void {
+  const open = async (document: string, doc = new Y.Doc()): Promise<P> =>
+    (await new IndexeddbPersistence(document, doc).whenSynced) as P;
   const stored = async (document: string): Promise<Y.Doc> => {
     const provider = await open(document);
     await provider.destroy();
@@ -73,11 +77,14 @@ function testLibrary<P extends Provider>(name: string, { IndexeddbPersistence, P
   test(`${name}: a document comes back`, async () => {
     const doc = new Y.Doc();
     const provider = new IndexeddbPersistence('comes back', doc);
-    assert.deepEqual([provider.doc, provider.name, provider.db, provider.synced, provider._destroyed], [doc, 'comes back', null, false, false]);
+    assert.deepEqual(
+      [provider.doc, provider.name, provider.db, provider.synced, provider._destroyed],
+      [doc, 'comes back', null, false, false],
+    );
     const seen: unknown[] = [];
     provider.on('synced', (synced) => void seen.push(synced === provider, synced.synced));
     assert.equal(await provider.whenSynced, provider);
-    assert.deepEqual([seen, provider.synced, provider.db === await provider._db], [[true, true], true, true]);
+    assert.deepEqual([seen, provider.synced, provider.db === (await provider._db)], [[true, true], true, true]);
     doc.getText('text').insert(0, 'kept');
     await provider.destroy();
     assert.equal(provider._destroyed, true);
@@ -94,7 +101,13 @@ function testLibrary<P extends Provider>(name: string, { IndexeddbPersistence, P
     const loading = new IndexeddbPersistence('before', second);
     second.getArray('list').observe((_, { local, origin }) => void (seen = [local, origin === loading]));
     await loading.whenSynced;
-    assert.deepEqual([listOf(second), seen], [[1, 0], [false, true]]);
+    assert.deepEqual(
+      [listOf(second), seen],
+      [
+        [1, 0],
+        [false, true],
+      ],
+    );
     await Promise.all([provider.destroy(), loading.destroy()]);
   });
 
@@ -105,8 +118,18 @@ function testLibrary<P extends Provider>(name: string, { IndexeddbPersistence, P
     assert.deepEqual(listOf(reading.doc), []);
     const order: unknown[] = [];
     reading.doc.on('update', (_: Uint8Array, origin: unknown) => void order.push(origin === reading));
-    await fetchUpdates(reading, () => order.push('before'), () => order.push('after'));
-    assert.deepEqual([listOf(reading.doc), order], [[1, 2], ['before', true, 'after']]);
+    await fetchUpdates(
+      reading,
+      () => order.push('before'),
+      () => order.push('after'),
+    );
+    assert.deepEqual(
+      [listOf(reading.doc), order],
+      [
+        [1, 2],
+        ['before', true, 'after'],
+      ],
+    );
     await Promise.all([writing.destroy(), reading.destroy()]);
   });
 
@@ -117,7 +140,10 @@ function testLibrary<P extends Provider>(name: string, { IndexeddbPersistence, P
     for (let index = 0; index < PREFERRED_TRIM_SIZE + 1; index++) writing.doc.getArray('list').insert(index, [index]);
     await until(() => writing._dbsize === 1);
     await fetchUpdates(reading);
-    assert.deepEqual(listOf(reading.doc), Array.from({ length: PREFERRED_TRIM_SIZE + 1 }, (_, index) => index));
+    assert.deepEqual(
+      listOf(reading.doc),
+      Array.from({ length: PREFERRED_TRIM_SIZE + 1 }, (_, index) => index),
+    );
     assert.equal(reading._dbsize, 1);
     await Promise.all([writing.destroy(), reading.destroy()]);
     assert.equal(listOf(await stored('merge')).length, PREFERRED_TRIM_SIZE + 1);
@@ -127,7 +153,8 @@ function testLibrary<P extends Provider>(name: string, { IndexeddbPersistence, P
     const both = [await open('both'), await open('both')] as const;
     for (const [side, provider] of both.entries()) {
       provider._storeTimeout = 0;
-      for (let index = 0; index < PREFERRED_TRIM_SIZE + 1; index++) provider.doc.getArray('list').insert(index, [`${side} ${index}`]);
+      for (let index = 0; index < PREFERRED_TRIM_SIZE + 1; index++)
+        provider.doc.getArray('list').insert(index, [`${side} ${index}`]);
     }
     await until(async () => {
       for (const provider of both) await fetchUpdates(provider);
@@ -155,7 +182,14 @@ function testLibrary<P extends Provider>(name: string, { IndexeddbPersistence, P
     const provider = new IndexeddbPersistence('custom', new Y.Doc());
     const other = new IndexeddbPersistence('custom 2', new Y.Doc());
     const date = new Date(5);
-    const values: [StoredKey, unknown][] = [['a', 4], [4, 'meta!'], ['object', { a: [4] }], [date, false], [new Uint8Array([1, 2]).buffer, new Uint8Array([3])], ['', '']];
+    const values: [StoredKey, unknown][] = [
+      ['a', 4],
+      [4, 'meta!'],
+      ['object', { a: [4] }],
+      [date, false],
+      [new Uint8Array([1, 2]).buffer, new Uint8Array([3])],
+      ['', ''],
+    ];
     for (const [key, value] of values) void provider.set(key, value as StoredKey);
     for (const [key, value] of values) assert.deepEqual(await provider.get(key), value);
     assert.equal(await provider.set('a', 5), 'a');
@@ -202,7 +236,11 @@ function testLibrary<P extends Provider>(name: string, { IndexeddbPersistence, P
     await (await open('cleared')).clearData();
     await clearDocument('cleared too');
     await clearDocument('never stored');
-    for (const [document, left] of [['cleared', ''], ['cleared too', ''], ['not cleared', 'not cleared']] as const) {
+    for (const [document, left] of [
+      ['cleared', ''],
+      ['cleared too', ''],
+      ['not cleared', 'not cleared'],
+    ] as const) {
       const provider = await open(document);
       assert.equal(textOf(provider.doc), left);
       assert.equal(await provider.get('key'), left === '' ? undefined : left);

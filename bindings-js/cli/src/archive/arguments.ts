@@ -5,7 +5,15 @@ import { parseArgs } from 'node:util';
 import type { Encryption } from 'mangrove-kv';
 import { invalid } from '../failure.ts';
 import { readKey, readKeyBytes, readPassphrase, readText } from '../key-file.ts';
-import type { NatsCredentials, PrefixMode, S3Options, Seal, ReplicationCodec, ReplicatedCollectionOptions, ReplicationMode } from './replication.ts';
+import type {
+  NatsCredentials,
+  PrefixMode,
+  S3Options,
+  Seal,
+  ReplicationCodec,
+  ReplicatedCollectionOptions,
+  ReplicationMode,
+} from './replication.ts';
 
 /** A zone has to be named: a local time is another one on each machine. */
 const TIME = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)$/;
@@ -103,7 +111,9 @@ function parse<T extends NonNullable<Parameters<typeof parseArgs>[0]>>(config: T
   try {
     return parseArgs<T>(config);
   } catch (error) {
-    throw invalid(`${(error as Error).message.replace(/\.? To specify a positional argument.*$/s, '')}; --help shows all arguments`);
+    throw invalid(
+      `${(error as Error).message.replace(/\.? To specify a positional argument.*$/s, '')}; --help shows all arguments`,
+    );
   }
 }
 
@@ -115,12 +125,14 @@ function required(value: string | undefined, name: string): string {
 /** A number from `least` on. */
 function count(text: string, name: string, least: number): number {
   const number = Number(text);
-  if (!/^\d+$/.test(text) || !Number.isSafeInteger(number) || number < least) throw invalid(`${name} has to be a whole number from ${least} on, not ${text}`);
+  if (!/^\d+$/.test(text) || !Number.isSafeInteger(number) || number < least)
+    throw invalid(`${name} has to be a whole number from ${least} on, not ${text}`);
   return number;
 }
 
 function only(positionals: readonly string[], name: string): string {
-  if (positionals.length > 1) throw invalid(`${JSON.stringify(positionals[1])} is one argument too many; --help shows all arguments`);
+  if (positionals.length > 1)
+    throw invalid(`${JSON.stringify(positionals[1])} is one argument too many; --help shows all arguments`);
   return required(positionals[0], name);
 }
 
@@ -138,18 +150,28 @@ function toBucket({ bucket, endpoint, region, prefix }: BucketValues): S3Options
     secretAccessKey: required(AWS_SECRET_ACCESS_KEY, 'AWS_SECRET_ACCESS_KEY in the environment'),
     ...(AWS_SESSION_TOKEN !== undefined && AWS_SESSION_TOKEN !== '' && { sessionToken: AWS_SESSION_TOKEN }),
   };
-  return { bucket: required(bucket, '--bucket'), endpoint: required(endpoint ?? AWS_ENDPOINT_URL, '--endpoint'), region: region ?? AWS_REGION, prefix, credentials };
+  return {
+    bucket: required(bucket, '--bucket'),
+    endpoint: required(endpoint ?? AWS_ENDPOINT_URL, '--endpoint'),
+    region: region ?? AWS_REGION,
+    prefix,
+    credentials,
+  };
 }
 
 async function toSeal(file: string | undefined, database: string): Promise<Seal | undefined> {
   if (file === undefined) return undefined;
-  const key = await crypto.subtle.importKey('raw', readKeyBytes(file, [16, 32]), 'AES-GCM', false, ['encrypt', 'decrypt']);
+  const key = await crypto.subtle.importKey('raw', readKeyBytes(file, [16, 32]), 'AES-GCM', false, [
+    'encrypt',
+    'decrypt',
+  ]);
   return { key, database };
 }
 
 function readCredentials(file: string): NatsCredentials {
   const text = readText(file);
-  const block = (name: string): string | undefined => new RegExp(`-+BEGIN ${name}-+\\s*(\\S+)\\s*-+END ${name}-+`).exec(text)?.[1];
+  const block = (name: string): string | undefined =>
+    new RegExp(`-+BEGIN ${name}-+\\s*(\\S+)\\s*-+END ${name}-+`).exec(text)?.[1];
   const [jwt, seed] = [block('NATS USER JWT'), block('USER NKEY SEED')];
   if (jwt !== undefined && seed !== undefined) return { jwt, seed };
   try {
@@ -159,14 +181,24 @@ function readCredentials(file: string): NatsCredentials {
   } catch {
     // Neither of the two.
   }
-  throw invalid(`${file} holds no credentials of NATS: neither the two blocks of a .creds file, nor JSON as natsLog takes it`);
+  throw invalid(
+    `${file} holds no credentials of NATS: neither the two blocks of a .creds file, nor JSON as natsLog takes it`,
+  );
 }
 
 export interface ArchiveArguments {
   readonly database: string;
   readonly bucket: S3Options;
   /** Undefined: the log is in the bucket. */
-  readonly nats: { readonly servers: readonly string[]; readonly credentials: NatsCredentials | undefined; readonly device: string; readonly apiPrefix: string | undefined; readonly shards: number } | undefined;
+  readonly nats:
+    | {
+        readonly servers: readonly string[];
+        readonly credentials: NatsCredentials | undefined;
+        readonly device: string;
+        readonly apiPrefix: string | undefined;
+        readonly shards: number;
+      }
+    | undefined;
   readonly seal: Seal | undefined;
   readonly snapshot: boolean;
 }
@@ -178,15 +210,21 @@ export async function toArchiveArguments(args: readonly string[]): Promise<Archi
   const database = only(positionals, 'the name of the database');
   const { nats: servers = [], shards = '1' } = values;
   const isInBucket = values['s3-log'] === true;
-  if (isInBucket === servers.length > 0) throw invalid('the log is either at --nats URL or in the bucket, with --s3-log: name one of the two');
+  if (isInBucket === servers.length > 0)
+    throw invalid('the log is either at --nats URL or in the bucket, with --s3-log: name one of the two');
   const file = values['nats-credentials'];
   return {
     database,
     bucket: toBucket(values),
-    nats: isInBucket ? undefined : {
-      servers, device: values['nats-device'] ?? 'archive', apiPrefix: values['nats-api-prefix'], shards: count(shards, '--shards', 1),
-      credentials: file === undefined ? undefined : readCredentials(file),
-    },
+    nats: isInBucket
+      ? undefined
+      : {
+          servers,
+          device: values['nats-device'] ?? 'archive',
+          apiPrefix: values['nats-api-prefix'],
+          shards: count(shards, '--shards', 1),
+          credentials: file === undefined ? undefined : readCredentials(file),
+        },
     seal: await toSeal(values['seal-file'], values['seal-database'] ?? database),
     snapshot: values.snapshot === true,
   };
@@ -212,15 +250,25 @@ export async function toRestoreArguments(args: readonly string[]): Promise<Resto
   const target = only(positionals, 'the directory of the new database');
   const database = required(values.database, '--database');
   const { at, 'at-position': atPosition, 'key-file': keyFile, 'passphrase-file': passphraseFile } = values;
-  if ((at === undefined) === (atPosition === undefined)) throw invalid('a point in time is either --at or --at-position: name one of the two');
-  if (keyFile !== undefined && passphraseFile !== undefined) throw invalid('a database has either a key or a passphrase: name one file');
+  if ((at === undefined) === (atPosition === undefined))
+    throw invalid('a point in time is either --at or --at-position: name one of the two');
+  if (keyFile !== undefined && passphraseFile !== undefined)
+    throw invalid('a database has either a key or a passphrase: name one file');
   const point = at === undefined ? { position: count(atPosition as string, '--at-position', 0) } : { time: toTime(at) };
   const collections = toCollections(values.collection ?? [], values['prefix-mode'] ?? []);
   return {
-    target, database, point, collections,
+    target,
+    database,
+    point,
+    collections,
     bucket: toBucket(values),
     seal: await toSeal(values['seal-file'], values['seal-database'] ?? database),
-    encryption: keyFile !== undefined ? readKey(keyFile) : passphraseFile !== undefined ? readPassphrase(passphraseFile) : undefined,
+    encryption:
+      keyFile !== undefined
+        ? readKey(keyFile)
+        : passphraseFile !== undefined
+          ? readPassphrase(passphraseFile)
+          : undefined,
     skipDamaged: values['skip-damaged'] === true,
     isProgressWanted: values.progress === true,
   };
@@ -232,21 +280,31 @@ export function toTime(text: string): number {
   const time = Date.parse(text);
   const date = new Date(Date.UTC(year ?? 0, (month ?? 0) - 1, day));
   if (year === undefined || Number.isNaN(time) || date.getUTCMonth() + 1 !== month || date.getUTCDate() !== day) {
-    throw invalid(`--at has to be a time with a zone, such as 2026-11-25T12:00:00Z or 2026-11-25T13:00:00+01:00, not ${text}`);
+    throw invalid(
+      `--at has to be a time with a zone, such as 2026-11-25T12:00:00Z or 2026-11-25T13:00:00+01:00, not ${text}`,
+    );
   }
   return time;
 }
 
-const asStored = (id: string): ReplicationCodec => ({ id, encode: (bytes: Uint8Array) => bytes, decode: (bytes) => bytes });
+const asStored = (id: string): ReplicationCodec => ({
+  id,
+  encode: (bytes: Uint8Array) => bytes,
+  decode: (bytes) => bytes,
+});
 
 /** Bytes go from the log into the database as they are; of codecs only the ids are needed. */
-function toCollections(specs: readonly string[], prefixes: readonly string[]): { [name: string]: ReplicatedCollectionOptions } {
+function toCollections(
+  specs: readonly string[],
+  prefixes: readonly string[],
+): { [name: string]: ReplicatedCollectionOptions } {
   const collections = new Map<string, ReplicatedCollectionOptions>();
   for (const spec of specs) {
     const [, name = '', suffixes = ''] = COLLECTION.exec(spec) ?? [];
     if (collections.has(name)) throw invalid(`--collection ${spec}: it is named twice`);
     const given = suffixes.split(':').slice(1);
-    const idOf = (kind: string): string | undefined => given.find((suffix) => suffix.startsWith(`${kind}=`))?.slice(kind.length + 1);
+    const idOf = (kind: string): string | undefined =>
+      given.find((suffix) => suffix.startsWith(`${kind}=`))?.slice(kind.length + 1);
     const [key, value] = [idOf('key'), idOf('value')];
     collections.set(name, {
       mode: given.includes('strict') ? 'strict' : 'merge',
@@ -254,13 +312,22 @@ function toCollections(specs: readonly string[], prefixes: readonly string[]): {
       value: asStored(value ?? 'structured'),
     });
   }
-  if (collections.size === 0) throw invalid('--collection is missing: name each collection that is replicated, as what is not named is not restored');
+  if (collections.size === 0)
+    throw invalid(
+      '--collection is missing: name each collection that is replicated, as what is not named is not restored',
+    );
   for (const spec of prefixes) {
     const [, name = '', mode, json = ''] = PREFIX_MODE.exec(spec) ?? [];
     const collection = collections.get(name);
-    if (collection === undefined) throw invalid(`--prefix-mode ${spec}: ${mode === undefined ? 'it has to be NAME:strict:PREFIX or NAME:merge:PREFIX' : `--collection does not name ${JSON.stringify(name)}`}`);
+    if (collection === undefined)
+      throw invalid(
+        `--prefix-mode ${spec}: ${mode === undefined ? 'it has to be NAME:strict:PREFIX or NAME:merge:PREFIX' : `--collection does not name ${JSON.stringify(name)}`}`,
+      );
     const prefix = toPrefix(spec, json, collection.key?.id ?? '');
-    collections.set(name, { ...collection, prefixModes: [...collection.prefixModes ?? [], { prefix, mode: mode as ReplicationMode }] });
+    collections.set(name, {
+      ...collection,
+      prefixModes: [...(collection.prefixModes ?? []), { prefix, mode: mode as ReplicationMode }],
+    });
   }
   return Object.fromEntries(collections);
 }
@@ -271,10 +338,17 @@ function toPrefix(spec: string, json: string, codec: string): PrefixMode['prefix
   try {
     prefix = JSON.parse(json);
   } catch (error) {
-    throw invalid(`--prefix-mode ${spec}: the prefix has to be a string or an array in JSON: ${(error as Error).message}`);
+    throw invalid(
+      `--prefix-mode ${spec}: the prefix has to be a string or an array in JSON: ${(error as Error).message}`,
+    );
   }
   if (typeof prefix === 'string' && codec === 'string') return new TextEncoder().encode(prefix);
-  const isFitting = Array.isArray(prefix) ? codec === 'any' || codec === 'tuple' : typeof prefix === 'string' && codec === 'any';
-  if (!isFitting) throw invalid(`--prefix-mode ${spec}: the keys of that collection, with the codec ${codec}, have no such prefix: a string goes with any and string, an array with any and tuple`);
+  const isFitting = Array.isArray(prefix)
+    ? codec === 'any' || codec === 'tuple'
+    : typeof prefix === 'string' && codec === 'any';
+  if (!isFitting)
+    throw invalid(
+      `--prefix-mode ${spec}: the keys of that collection, with the codec ${codec}, have no such prefix: a string goes with any and string, an array with any and tuple`,
+    );
   return prefix as PrefixMode['prefix'];
 }

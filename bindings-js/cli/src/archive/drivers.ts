@@ -10,7 +10,11 @@ async function load<T>(importing: Promise<T>, name: string): Promise<T> {
     return await importing;
   } catch (error) {
     if (!String((error as Error).message).includes(name)) throw error;
-    throw new KvError('KV_UNSUPPORTED', `this needs the package ${name}: install it beside @mangrove-kv/cli, or run npx --package @mangrove-kv/cli --package ${name} mangrove-kv …`, { cause: error });
+    throw new KvError(
+      'KV_UNSUPPORTED',
+      `this needs the package ${name}: install it beside @mangrove-kv/cli, or run npx --package @mangrove-kv/cli --package ${name} mangrove-kv …`,
+      { cause: error },
+    );
   }
 }
 
@@ -21,9 +25,14 @@ export async function openLog({ database, bucket, nats }: ArchiveArguments): Pro
   const { natsLog } = await load(importNats(), '@nats-io/nats-core');
   const isTcp = nats.servers.some((server) => /^(?:nats|tls):/.test(server));
   if (!isTcp && typeof WebSocket === 'undefined') {
-    throw new KvError('KV_UNSUPPORTED', 'this runtime has no WebSocket, as Node before 22: name TCP ports of the servers with --nats nats://…');
+    throw new KvError(
+      'KV_UNSUPPORTED',
+      'this runtime has no WebSocket, as Node before 22: name TCP ports of the servers with --nats nats://…',
+    );
   }
   const transport = '@nats-io/transport-node';
-  const { connect } = isTcp ? await load(import(transport) as Promise<Pick<Parameters<typeof natsLog>[0], 'connect'>>, transport) : {};
+  const { connect } = isTcp
+    ? await load(import(transport) as Promise<Pick<Parameters<typeof natsLog>[0], 'connect'>>, transport)
+    : {};
   return natsLog({ ...nats, database, connect });
 }

@@ -4,7 +4,14 @@ import type * as S3 from '@mangrove-kv/replication-s3';
 
 export { archiveLog, restoreArchive } from '@mangrove-kv/replication/archive';
 export type { ArchiveRestoreReport, ArchivedSnapshot } from '@mangrove-kv/replication/archive';
-export type { PrefixMode, RemoteLog, Seal, ReplicationCodec, ReplicatedCollectionOptions, ReplicationMode } from '@mangrove-kv/replication';
+export type {
+  PrefixMode,
+  RemoteLog,
+  Seal,
+  ReplicationCodec,
+  ReplicatedCollectionOptions,
+  ReplicationMode,
+} from '@mangrove-kv/replication';
 export type { NatsCredentials } from '@mangrove-kv/replication-nats';
 export type { S3Options } from '@mangrove-kv/replication-s3';
 

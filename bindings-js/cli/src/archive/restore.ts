@@ -12,7 +12,8 @@ import type { ArchiveRestoreReport } from './replication.ts';
 import { timeOf, toShown } from './shown.ts';
 
 function checkVacant(target: string): void {
-  if (fs.lstatSync(target, { throwIfNoEntry: false }) !== undefined) throw new KvError('KV_EXISTS', `${target} exists already; name another directory`);
+  if (fs.lstatSync(target, { throwIfNoEntry: false }) !== undefined)
+    throw new KvError('KV_EXISTS', `${target} exists already; name another directory`);
 }
 
 export async function restore(args: RestoreArguments): Promise<void> {
@@ -23,7 +24,8 @@ export async function restore(args: RestoreArguments): Promise<void> {
   const plan = await s3Archive({ ...bucket, database }).restore(point);
   const temporary = `${path}.restoring-${Buffer.from(crypto.getRandomValues(new Uint8Array(8))).toString('hex')}`;
   const stop = new AbortController();
-  const onSignal = (signal: string): void => stop.abort(new KvError('KV_CLOSED', `ended by ${signal}; nothing is left`));
+  const onSignal = (signal: string): void =>
+    stop.abort(new KvError('KV_CLOSED', `ended by ${signal}; nothing is left`));
   process.once('SIGINT', onSignal).once('SIGTERM', onSignal);
   const progress = new Progress(args.isProgressWanted);
   try {
@@ -32,11 +34,21 @@ export async function restore(args: RestoreArguments): Promise<void> {
     let pagesChecked: number;
     try {
       report = await restoreArchive(db, {
-        plan, seal, snapshots: s3Snapshots(bucket), collections: args.collections, skipDamaged: args.skipDamaged, signal: stop.signal,
-        onProgress: ({ records, position, serverTime }) => progress.show(() => `${records} records, position ${position}, ${timeOf(serverTime)}`),
+        plan,
+        seal,
+        snapshots: s3Snapshots(bucket),
+        collections: args.collections,
+        skipDamaged: args.skipDamaged,
+        signal: stop.signal,
+        onProgress: ({ records, position, serverTime }) =>
+          progress.show(() => `${records} records, position ${position}, ${timeOf(serverTime)}`),
       });
-      const verified = await db.verify({ signal: stop.signal, onProgress: (done, total) => progress.show(() => `verifying ${done} of ${total}`) });
-      if (!verified.ok) throw new KvError('KV_CORRUPT', `the new database is damaged: ${verified.problems[0]?.message}`);
+      const verified = await db.verify({
+        signal: stop.signal,
+        onProgress: (done, total) => progress.show(() => `verifying ${done} of ${total}`),
+      });
+      if (!verified.ok)
+        throw new KvError('KV_CORRUPT', `the new database is damaged: ${verified.problems[0]?.message}`);
       ({ pagesChecked } = verified);
       await db.flush();
     } finally {
@@ -58,14 +70,28 @@ export async function restore(args: RestoreArguments): Promise<void> {
 
 function tell({ database, point }: RestoreArguments, report: ArchiveRestoreReport, pagesChecked: number): void {
   const { position, serverTime, records, snapshot, collections, unlisted, skipped, hasMore } = report;
-  if (unlisted.length > 0) note(`not restored, as --collection does not name them: ${unlisted.map((name) => JSON.stringify(name)).join(', ')}`);
+  if (unlisted.length > 0)
+    note(
+      `not restored, as --collection does not name them: ${unlisted.map((name) => JSON.stringify(name)).join(', ')}`,
+    );
   for (const { code, message } of skipped) note(`passed over: ${code}: ${message}`);
   if (hasMore === false && 'time' in point) {
-    note(`the archive ends at position ${position}: if the log has later records of the time before --at, they are missing here; run "archive" and restore again`);
+    note(
+      `the archive ends at position ${position}: if the log has later records of the time before --at, they are missing here; run "archive" and restore again`,
+    );
   }
-  print(JSON.stringify({
-    database, position, time: serverTime === 0 ? null : timeOf(serverTime), records,
-    snapshot: toShown(snapshot),
-    collections, unlisted, skipped: skipped.map(({ code, message }) => ({ code, message })), hasMore: hasMore ?? null, pagesChecked,
-  }));
+  print(
+    JSON.stringify({
+      database,
+      position,
+      time: serverTime === 0 ? null : timeOf(serverTime),
+      records,
+      snapshot: toShown(snapshot),
+      collections,
+      unlisted,
+      skipped: skipped.map(({ code, message }) => ({ code, message })),
+      hasMore: hasMore ?? null,
+      pagesChecked,
+    }),
+  );
 }

@@ -26,7 +26,7 @@ interface BackupReport {
 
 function toReport(header: Uint8Array, bytes: number): BackupReport {
   const view = new DataView(header.buffer, header.byteOffset, header.length);
-  const id = view.getBigUint64(16, true) | view.getBigUint64(24, true) << 64n;
+  const id = view.getBigUint64(16, true) | (view.getBigUint64(24, true) << 64n);
   return {
     databaseId: id.toString(16).padStart(32, '0'),
     version: Number(view.getBigUint64(32, true)),
@@ -39,7 +39,10 @@ function toReport(header: Uint8Array, bytes: number): BackupReport {
 async function save(db: Database, progress: Progress, take: (piece: Uint8Array) => void): Promise<BackupReport> {
   let bytes = 0;
   const header = new Uint8Array(HEADER_BYTES);
-  const [state, stream] = [{ done: 0, total: 0 }, db.backup({ onProgress: (done, total) => Object.assign(state, { done, total }) })];
+  const [state, stream] = [
+    { done: 0, total: 0 },
+    db.backup({ onProgress: (done, total) => Object.assign(state, { done, total }) }),
+  ];
   for await (const piece of stream as unknown as AsyncIterable<Uint8Array>) {
     if (bytes < HEADER_BYTES) header.set(piece.subarray(0, HEADER_BYTES - bytes), bytes);
     take(piece);
@@ -53,7 +56,8 @@ type Save = (take: (piece: Uint8Array) => void) => Promise<object>;
 
 /** Writes a backup to a new file, or to standard output, which cannot begin again. */
 async function keep(file: string, save: Save): Promise<object> {
-  if (file !== '-') return createFile(file, (handle) => save((piece) => attempt(`writing ${file}`, () => writeAll(handle, piece))));
+  if (file !== '-')
+    return createFile(file, (handle) => save((piece) => attempt(`writing ${file}`, () => writeAll(handle, piece))));
   try {
     return await save(writeOutput);
   } catch (error) {
@@ -65,18 +69,27 @@ export async function backup(path: string, file: string, options: BackupOptions)
   const { since, encryption } = options;
   const progress = new Progress(options.progress);
   try {
-    const report = since === undefined
-      ? await read(path, options, (db) => keep(file, (take) => save(db, progress, take)))
-      : await readFiles(path, (files) => keep(file, (take) => {
-        let bytes = 0;
-        return backupCommits(files, since, encryption, (piece) => {
-          take(piece);
-          bytes += piece.length;
-        }, (_, done, total) => {
-          progress.showCopied(done, total, 'commits', bytes);
-          return true;
-        });
-      }));
+    const report =
+      since === undefined
+        ? await read(path, options, (db) => keep(file, (take) => save(db, progress, take)))
+        : await readFiles(path, (files) =>
+            keep(file, (take) => {
+              let bytes = 0;
+              return backupCommits(
+                files,
+                since,
+                encryption,
+                (piece) => {
+                  take(piece);
+                  bytes += piece.length;
+                },
+                (_, done, total) => {
+                  progress.showCopied(done, total, 'commits', bytes);
+                  return true;
+                },
+              );
+            }),
+          );
     progress.end();
     if (file === '-') note(JSON.stringify(report));
     else print(JSON.stringify(report));
@@ -103,12 +116,14 @@ export async function restore(file: string, path: string, options: RestoreOption
   const progress = new Progress(options.progress);
   const source = sourceOf(file);
   let all = 0;
-  const watch = (things: string) => (_: unknown, done: number, total: number): boolean => {
-    all = total;
-    // The last line is for the report, which has the bytes.
-    if (done < total) progress.show(() => `${Math.floor(done * 100 / total)} %, ${done} of ${total} ${things}`);
-    return true;
-  };
+  const watch =
+    (things: string) =>
+    (_: unknown, done: number, total: number): boolean => {
+      all = total;
+      // The last line is for the report, which has the bytes.
+      if (done < total) progress.show(() => `${Math.floor((done * 100) / total)} %, ${done} of ${total} ${things}`);
+      return true;
+    };
   try {
     const report = incremental
       ? await writeFiles(path, (files) => addCommits(files, source, encryption, watch('commits')))
@@ -119,9 +134,17 @@ export async function restore(file: string, path: string, options: RestoreOption
   } catch (error) {
     progress.end();
     switch (codeOf(error)) {
-      case 'KV_EXISTS': throw overwrite ? error : told(error, (message) => `${message.replace(/; overwrite: true replaces it$/, '')}; --overwrite replaces it`);
-      case 'KV_CORRUPT': throw told(error, (message) => message.replace('force: true removes it', '--force removes it'));
-      default: throw error;
+      case 'KV_EXISTS':
+        throw overwrite
+          ? error
+          : told(
+              error,
+              (message) => `${message.replace(/; overwrite: true replaces it$/, '')}; --overwrite replaces it`,
+            );
+      case 'KV_CORRUPT':
+        throw told(error, (message) => message.replace('force: true removes it', '--force removes it'));
+      default:
+        throw error;
     }
   } finally {
     if (file === '-') process.stdin.destroy();

@@ -12,8 +12,15 @@ import type { StoreOptions } from '../store.ts';
 async function collectionsOf(db: Database): Promise<object[]> {
   const { indexes: all } = await db.stats();
   return (await storedCollections(db)).map((stored) => {
-    const indexes = all.filter(({ collection }) => collection === stored.name)
-      .map(({ name, version, unique, complete, count }) => ({ name, version, unique, complete, ...(complete && { count }) }));
+    const indexes = all
+      .filter(({ collection }) => collection === stored.name)
+      .map(({ name, version, unique, complete, count }) => ({
+        name,
+        version,
+        unique,
+        complete,
+        ...(complete && { count }),
+      }));
     return { ...stored, ...(indexes.length > 0 && { indexes }) };
   });
 }
@@ -21,11 +28,58 @@ async function collectionsOf(db: Database): Promise<object[]> {
 export async function stat(path: string, options: StoreOptions): Promise<void> {
   const figures = await read(path, options, async (db) => {
     const stats = await db.stats();
-    const { version, durableVersion, entries, fileSize, freeSize, keptSize, unitSize, depth, maxKeySize, cacheHits, cacheMisses, cacheSize, dirtySize } = stats;
-    const { openSnapshots, oldestSnapshot = null, checkpoints, logSize, logBytesWritten, logRecords, logFlushes, recoveredFromOlder, bytesRead, bytesWritten } = stats;
+    const {
+      version,
+      durableVersion,
+      entries,
+      fileSize,
+      freeSize,
+      keptSize,
+      unitSize,
+      depth,
+      maxKeySize,
+      cacheHits,
+      cacheMisses,
+      cacheSize,
+      dirtySize,
+    } = stats;
+    const {
+      openSnapshots,
+      oldestSnapshot = null,
+      checkpoints,
+      logSize,
+      logBytesWritten,
+      logRecords,
+      logFlushes,
+      recoveredFromOlder,
+      bytesRead,
+      bytesWritten,
+    } = stats;
     return {
-      version, durableVersion, collections: await collectionsOf(db), entries, fileSize, freeSize, keptSize, unitSize, depth, maxKeySize, cacheHits, cacheMisses,
-      cacheSize, dirtySize, openSnapshots, oldestSnapshot, checkpoints, logFileSize: logSize, logBytesWritten, logRecords, logFlushes, recoveredFromOlder, bytesRead, bytesWritten,
+      version,
+      durableVersion,
+      collections: await collectionsOf(db),
+      entries,
+      fileSize,
+      freeSize,
+      keptSize,
+      unitSize,
+      depth,
+      maxKeySize,
+      cacheHits,
+      cacheMisses,
+      cacheSize,
+      dirtySize,
+      openSnapshots,
+      oldestSnapshot,
+      checkpoints,
+      logFileSize: logSize,
+      logBytesWritten,
+      logRecords,
+      logFlushes,
+      recoveredFromOlder,
+      bytesRead,
+      bytesWritten,
     };
   });
   print(JSON.stringify(figures));
@@ -44,7 +98,9 @@ export interface RenameOptions extends StoreOptions {
 
 export async function rename(path: string, from: string, to: string, options: RenameOptions): Promise<void> {
   if (from === '' || to === '') throw invalid('the database\'s own collection, named "", cannot be renamed');
-  const found = await write(path, options, (db) => db.transaction((tx) => tx.renameCollection(from, to), { durability: options.durability }));
+  const found = await write(path, options, (db) =>
+    db.transaction((tx) => tx.renameCollection(from, to), { durability: options.durability }),
+  );
   print(String(found));
 }
 
@@ -63,18 +119,21 @@ const keyOf = (index: number): number => (Math.imul(index, 0x9e37_79b1) ^ 0x55aa
 function fillValue(index: number, value: Uint8Array): void {
   let state = index + 1;
   for (let at = 0; at < value.length; at++) {
-    state = Math.imul(state, 0x0019_660d) + 0x3c6e_f35f | 0;
+    state = (Math.imul(state, 0x0019_660d) + 0x3c6e_f35f) | 0;
     value[at] = state >>> 24;
   }
 }
 
-const perSecond = (count: number, start: number): number => Math.round(count * 1000 / (performance.now() - start));
+const perSecond = (count: number, start: number): number => Math.round((count * 1000) / (performance.now() - start));
 
 function wrong(what: string): KvError {
   return new KvError('KV_CORRUPT', `the self-test failed: ${what}`);
 }
 
-function measure(db: SyncDatabase<number, Uint8Array>, { count, valueBytes, durability }: BenchOptions): { readonly [figure: string]: number } {
+function measure(
+  db: SyncDatabase<number, Uint8Array>,
+  { count, valueBytes, durability }: BenchOptions,
+): { readonly [figure: string]: number } {
   let start = performance.now();
   for (let from = 0; from < count; from += BATCH) {
     const entries = Array.from({ length: Math.min(BATCH, count - from) }, (_, at): [number, Uint8Array] => {
@@ -90,7 +149,8 @@ function measure(db: SyncDatabase<number, Uint8Array>, { count, valueBytes, dura
   for (let index = 0; index < count; index++) {
     fillValue(index, expected);
     const found = db.get(keyOf(index));
-    if (found === undefined || found.length !== valueBytes || found.some((byte, at) => byte !== expected[at])) throw wrong('a value differs from what was written');
+    if (found === undefined || found.length !== valueBytes || found.some((byte, at) => byte !== expected[at]))
+      throw wrong('a value differs from what was written');
   }
   const getsPerSecond = perSecond(count, start);
   start = performance.now();
@@ -104,7 +164,13 @@ function measure(db: SyncDatabase<number, Uint8Array>, { count, valueBytes, dura
 export async function bench(path: string, options: BenchOptions): Promise<void> {
   if (hasName(path)) throw new KvError('KV_EXISTS', `${path} already exists`);
   try {
-    const db = openSync(path, { exclusive: true, encryption: options.encryption, key: keyCodecs.uint32, value: valueCodecs.bytes, lockTimeout: 0 });
+    const db = openSync(path, {
+      exclusive: true,
+      encryption: options.encryption,
+      key: keyCodecs.uint32,
+      value: valueCodecs.bytes,
+      lockTimeout: 0,
+    });
     let figures;
     try {
       figures = measure(db, options);

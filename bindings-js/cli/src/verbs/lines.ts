@@ -35,11 +35,17 @@ export async function dump(path: string, options: DumpOptions): Promise<void> {
         const field = collection === undefined ? `"collection":${JSON.stringify(name)},` : '';
         // The records alone would not bring this back.
         const isDefault = keyCodec === DEFAULT_CODECS.keyCodec && valueCodec === DEFAULT_CODECS.valueCodec;
-        if (!isDefault || count === 0) output.line(`{${field}"keyCodec":${JSON.stringify(keyCodec)},"valueCodec":${JSON.stringify(valueCodec)}}`);
+        if (!isDefault || count === 0)
+          output.line(`{${field}"keyCodec":${JSON.stringify(keyCodec)},"valueCodec":${JSON.stringify(valueCodec)}}`);
         const codecs = new Codecs(stored, raw);
         const records = readerIn(snapshot, db, name, codecs).entries();
-        for (let fetched = await records.nextMany(FETCHED); fetched.length > 0; fetched = await records.nextMany(FETCHED)) {
-          for (const [key, value] of fetched) output.line(`{${field}"key":${codecs.showKey(key)},"value":${codecs.showValue(value)}}`);
+        for (
+          let fetched = await records.nextMany(FETCHED);
+          fetched.length > 0;
+          fetched = await records.nextMany(FETCHED)
+        ) {
+          for (const [key, value] of fetched)
+            output.line(`{${field}"key":${codecs.showKey(key)},"value":${codecs.showValue(value)}}`);
         }
       }
     });
@@ -55,7 +61,10 @@ const FIELDS = ['collection', 'key', 'value', 'keyCodec', 'valueCodec'];
 
 /** Names the first field that an object lacks to be a record, or codecs if it has only their fields. */
 function missingIn(has: (name: string) => boolean): string {
-  const names = (has('keyCodec') || has('valueCodec')) && !has('key') && !has('value') ? ['keyCodec', 'valueCodec'] : ['key', 'value'];
+  const names =
+    (has('keyCodec') || has('valueCodec')) && !has('key') && !has('value')
+      ? ['keyCodec', 'valueCodec']
+      : ['key', 'value'];
   const missing = names.find((name) => !has(name));
   return missing === undefined ? 'it has both' : `"${missing}" is missing`;
 }
@@ -84,15 +93,19 @@ class Loader {
   async apply(batch: Batch<unknown, unknown>, text: string): Promise<string | undefined> {
     const line = parseJson(text);
     const texts = memberTexts(text);
-    if (texts === undefined || typeof line !== 'object' || line === null || Array.isArray(line)) throw invalid('not a line of {"key":…,"value":…}');
+    if (texts === undefined || typeof line !== 'object' || line === null || Array.isArray(line))
+      throw invalid('not a line of {"key":…,"value":…}');
     const fields = line as { readonly [name: string]: Json };
     const has = (name: string): boolean => texts.has(name);
     const unknown = [...texts.keys()].find((name) => !FIELDS.includes(name));
-    if (unknown !== undefined) throw invalid(`not a line of {"key":…,"value":…} (${has('key') && has('value') ? `unknown field ${JSON.stringify(unknown)}` : missingIn(has)})`);
+    if (unknown !== undefined)
+      throw invalid(
+        `not a line of {"key":…,"value":…} (${has('key') && has('value') ? `unknown field ${JSON.stringify(unknown)}` : missingIn(has)})`,
+      );
     const { collection = this.#collection, key, value, keyCodec, valueCodec } = fields;
     if (typeof collection !== 'string') throw invalid('not a line of {"key":…,"value":…} ("collection" is no string)');
     if (key !== undefined && value !== undefined && !has('keyCodec') && !has('valueCodec')) {
-      const { codecs, records } = this.#opened.get(collection) ?? await this.#open(collection);
+      const { codecs, records } = this.#opened.get(collection) ?? (await this.#open(collection));
       batch.collection(records).set(...codecs.record(key, value, texts.get('value') as string));
       return texts.get('key');
     }
@@ -144,15 +157,16 @@ class Acknowledger {
 
 export async function load(path: string, options: LoadOptions): Promise<void> {
   const { ack = false, durability, batch: size } = options;
-  if (ack && durability === 'none') throw invalid('--ack needs commits that are durable: --durability strict or relaxed');
+  if (ack && durability === 'none')
+    throw invalid('--ack needs commits that are durable: --durability strict or relaxed');
   await write(path, { ...options, create: true, isUndone: true }, async (db) => {
     const [loader, lines, acknowledger] = [new Loader(db, options), new Lines(), new Acknowledger(ack)];
     try {
-      for (let isMore = true; isMore;) {
+      for (let isMore = true; isMore; ) {
         using batch = db.batch() as Batch<unknown, unknown>;
         for (let count = 0; count < size; count++) {
           // The writer of the next line may wait for the acknowledgement of this one.
-          if (ack && count > 0 && await lines.isPausing()) break;
+          if (ack && count > 0 && (await lines.isPausing())) break;
           const line = await lines.next();
           isMore = line !== undefined;
           if (line === undefined) break;
@@ -168,14 +182,22 @@ export async function load(path: string, options: LoadOptions): Promise<void> {
 }
 
 async function loading<T>(number: number, work: () => Promise<T>): Promise<T> {
-  const outcome = await work().then((value) => ({ value }), (error: unknown) => ({ error }));
+  const outcome = await work().then(
+    (value) => ({ value }),
+    (error: unknown) => ({ error }),
+  );
   return within(`line ${number}`, () => {
     if ('error' in outcome) throw outcome.error;
     return outcome.value;
   });
 }
 
-async function commit(db: Database, batch: Batch<unknown, unknown>, durability: Durability, isAcknowledged: boolean): Promise<void> {
+async function commit(
+  db: Database,
+  batch: Batch<unknown, unknown>,
+  durability: Durability,
+  isAcknowledged: boolean,
+): Promise<void> {
   await batch.commit({ durability });
   // This does nothing after a strict commit.
   if (isAcknowledged) await db.flush();

@@ -10,7 +10,8 @@ import { check, isFile, read, write } from '../store.ts';
 import type { StoreOptions } from '../store.ts';
 
 /** All of the data exists, but the file is not as it was written. */
-const OLDER = 'the newest checkpoint is damaged; the one before it and the log give the same state, and the next checkpoint replaces it';
+const OLDER =
+  'the newest checkpoint is damaged; the one before it and the log give the same state, and the next checkpoint replaces it';
 
 export async function verify(path: string, options: StoreOptions): Promise<void> {
   let report;
@@ -24,14 +25,22 @@ export async function verify(path: string, options: StoreOptions): Promise<void>
   } catch (error) {
     // Damage that prevents opening is a finding as well.
     if (codeOf(error) === 'KV_CORRUPT') {
-      print(JSON.stringify({ ok: false, pagesChecked: 0, entries: 0, problems: [{ code: 'KV_CORRUPT', message: messageOf(error) }] }));
+      print(
+        JSON.stringify({
+          ok: false,
+          pagesChecked: 0,
+          entries: 0,
+          problems: [{ code: 'KV_CORRUPT', message: messageOf(error) }],
+        }),
+      );
     }
     throw error;
   }
   const { pagesChecked, entries, problems } = report;
   const [first] = problems;
   print(JSON.stringify({ ok: first === undefined, pagesChecked, entries, problems }));
-  if (first !== undefined) throw new KvError('KV_CORRUPT', `${problems.length} problems found, the first: ${first.message}`);
+  if (first !== undefined)
+    throw new KvError('KV_CORRUPT', `${problems.length} problems found, the first: ${first.message}`);
 }
 
 export async function recover(source: string, target: string, { encryption }: StoreOptions): Promise<void> {
@@ -40,15 +49,25 @@ export async function recover(source: string, target: string, { encryption }: St
   // Each new phase is shown, each tenth of the scan, and each million records after it.
   let shown = '';
   const report = await recoverReported(source, target, encryption, (phase, done, total) => {
-    const step = phase === 'scanning' ? Math.floor(done * 10 / (total || 1)) : Math.floor(done / 1_000_000);
+    const step = phase === 'scanning' ? Math.floor((done * 10) / (total || 1)) : Math.floor(done / 1_000_000);
     if (shown === `${phase} ${step}`) return true;
     shown = `${phase} ${step}`;
-    note(phase === 'scanning' ? `scanning, ${done} of ${total} bytes` : phase === 'copying' ? `copying, ${done} records` : 'verifying the new database');
+    note(
+      phase === 'scanning'
+        ? `scanning, ${done} of ${total} bytes`
+        : phase === 'copying'
+          ? `copying, ${done} records`
+          : 'verifying the new database',
+    );
     return true;
   });
   print(JSON.stringify(report));
   const { completeness } = report;
-  if (completeness !== 'exact') throw new KvError('KV_CORRUPT', `something was lost, or may have been (completeness: ${completeness}); standard output says what`);
+  if (completeness !== 'exact')
+    throw new KvError(
+      'KV_CORRUPT',
+      `something was lost, or may have been (completeness: ${completeness}); standard output says what`,
+    );
 }
 
 export interface UpkeepOptions extends StoreOptions {
@@ -64,9 +83,11 @@ const toleratedBytes = (fileSize: number): number => Math.min(Math.max(Math.floo
 export async function compact(path: string, options: UpkeepOptions): Promise<void> {
   const progress = new Progress(options.progress);
   try {
-    const report = await write(path, options, async (db) => compactTo(db, toleratedBytes((await db.stats()).fileSize), (moved, size, used) => {
-      progress.show(() => `${moved} bytes moved, the file has ${size} bytes, ${used} of them in use`);
-    }));
+    const report = await write(path, options, async (db) =>
+      compactTo(db, toleratedBytes((await db.stats()).fileSize), (moved, size, used) => {
+        progress.show(() => `${moved} bytes moved, the file has ${size} bytes, ${used} of them in use`);
+      }),
+    );
     progress.end();
     print(JSON.stringify(report));
   } finally {
@@ -91,7 +112,9 @@ export async function reencrypt(path: string, options: UpkeepOptions): Promise<v
   try {
     await write(path, options, async (db) => {
       checkEncrypted(path, options);
-      await db.reencrypt({ onProgress: (moved, used) => progress.show(() => `${moved} of about ${used} bytes encrypted anew`) });
+      await db.reencrypt({
+        onProgress: (moved, used) => progress.show(() => `${moved} of about ${used} bytes encrypted anew`),
+      });
     });
   } finally {
     progress.end();
@@ -105,6 +128,11 @@ export async function unlock(path: string, { encryption }: StoreOptions): Promis
     await (await open(path, { create: false, takeOver: true, lockTimeout: 0, encryption })).close();
   } catch (error) {
     // Opening comes after the lock, which was given back: what is wrong with the files matters no more.
-    if (!['KV_WRONG_KEY', 'KV_NOT_ENCRYPTED', 'KV_CORRUPT', 'KV_VERSION_UNSUPPORTED', 'KV_NOT_FOUND'].includes(codeOf(error) ?? '')) throw error;
+    if (
+      !['KV_WRONG_KEY', 'KV_NOT_ENCRYPTED', 'KV_CORRUPT', 'KV_VERSION_UNSUPPORTED', 'KV_NOT_FOUND'].includes(
+        codeOf(error) ?? '',
+      )
+    )
+      throw error;
   }
 }

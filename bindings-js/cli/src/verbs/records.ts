@@ -49,9 +49,14 @@ export async function get(path: string, key: string, options: RecordOptions): Pr
   print(shown);
 }
 
-export async function set(path: string, key: string, given: string | undefined, options: WritingOptions): Promise<void> {
+export async function set(
+  path: string,
+  key: string,
+  given: string | undefined,
+  options: WritingOptions,
+): Promise<void> {
   const { collection, durability } = options;
-  const value = given ?? await readAllInput();
+  const value = given ?? (await readAllInput());
   if (!fs.existsSync(path)) {
     // Creates no database for a record that cannot be stored in it.
     const codecs = new Codecs(DEFAULT_CODECS, options.raw);
@@ -79,9 +84,16 @@ export async function scan(path: string, options: ScanOptions): Promise<void> {
     await output.during(async () => {
       const { codecs, records } = await readable(db, options);
       const range = { ...toRange(codecs, options), reverse, limit };
-      const items = keysOnly ? records.keys(range).map((key): [unknown, undefined] => [key, undefined]) : records.entries(range);
+      const items = keysOnly
+        ? records.keys(range).map((key): [unknown, undefined] => [key, undefined])
+        : records.entries(range);
       for (let fetched = await items.nextMany(FETCHED); fetched.length > 0; fetched = await items.nextMany(FETCHED)) {
-        for (const [key, value] of fetched) output.line(keysOnly ? `{"key":${codecs.showKey(key)}}` : `{"key":${codecs.showKey(key)},"value":${codecs.showValue(value)}}`);
+        for (const [key, value] of fetched)
+          output.line(
+            keysOnly
+              ? `{"key":${codecs.showKey(key)}}`
+              : `{"key":${codecs.showKey(key)},"value":${codecs.showValue(value)}}`,
+          );
       }
     });
   });

@@ -121,17 +121,34 @@ export function numbered(count: number): string {
 
 /** All verbs that read, with an existing key; `backup` writes to standard output. */
 export function reading(db: string): string[][] {
-  return [['get', db, '7'], ['scan', db], ['count', db], ['stat', db], ['verify', db], ['dump', db], ['backup', db, '-']];
+  return [
+    ['get', db, '7'],
+    ['scan', db],
+    ['count', db],
+    ['stat', db],
+    ['verify', db],
+    ['dump', db],
+    ['backup', db, '-'],
+  ];
 }
 
 /** Names, bytes and times of the files in a directory. */
 export function filesIn(directory: string): Record<string, readonly [string, number]> {
-  return Object.fromEntries(readdirSync(directory).sort().map((name) => {
-    const path = join(directory, name);
-    return [name, [readFileSync(path).toString('base64'), statSync(path).mtimeMs] as const];
-  }));
+  return Object.fromEntries(
+    readdirSync(directory)
+      .sort()
+      .map((name) => {
+        const path = join(directory, name);
+        return [name, [readFileSync(path).toString('base64'), statSync(path).mtimeMs] as const];
+      }),
+  );
 }
 
 export const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 
-export const linesIn = <T = Record<string, unknown>>(text: string): T[] => text.trimEnd().split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as T);
+export const linesIn = <T = Record<string, unknown>>(text: string): T[] =>
+  text
+    .trimEnd()
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as T);

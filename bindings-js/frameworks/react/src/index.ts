@@ -22,7 +22,10 @@ interface Held<Q> {
 
 function holding<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, given: Asked, before?: Held<Q>): Held<Q> {
   const asked = { source: given.source, range: copyOf(given.range) };
-  return { asked, query: keeping<K, V, Q>(make, asked, before && { asked: before.asked, result: before.query.getSnapshot() }) };
+  return {
+    asked,
+    query: keeping<K, V, Q>(make, asked, before && { asked: before.asked, result: before.query.getSnapshot() }),
+  };
 }
 
 function useHeld<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, asked: Asked): Q {
@@ -38,12 +41,18 @@ function useHeld<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, ask
  * The entries of a range of one of the collection's indexes, in the order of the index; otherwise
  * as for a collection.
  */
-export function useLiveQuery<K, V>(source: LiveIndexed<K, V> | null | undefined, range: NamedIndexRange & KeepPrevious): LiveResult<K, V>;
+export function useLiveQuery<K, V>(
+  source: LiveIndexed<K, V> | null | undefined,
+  range: NamedIndexRange & KeepPrevious,
+): LiveResult<K, V>;
 /**
  * The entries of a range of index keys. `Collection.index` returns a new object each time: keep it
  * beside the collection, or name the index in the range instead.
  */
-export function useLiveQuery<K, V>(source: LiveIndex<K, V> | null | undefined, range?: Omit<IndexRange, 'signal'> & KeepPrevious): LiveResult<K, V>;
+export function useLiveQuery<K, V>(
+  source: LiveIndex<K, V> | null | undefined,
+  range?: Omit<IndexRange, 'signal'> & KeepPrevious,
+): LiveResult<K, V>;
 /**
  * The entries of a range, drawn again when they change. Reading, errors and cost are those of
  * `liveQuery`; nothing is read on a server, nor after the component is unmounted.
@@ -56,21 +65,33 @@ export function useLiveQuery<K, V>(source: LiveIndex<K, V> | null | undefined, r
  * Without a source, as while a database is being opened, the status is `loading`. Never throws: the
  * status is `failed` after an error, an invalid argument included.
  */
-export function useLiveQuery<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K> & KeepPrevious): LiveResult<K, V>;
+export function useLiveQuery<K, V>(
+  source: LiveSource<K, V> | null | undefined,
+  range?: Range<K> & KeepPrevious,
+): LiveResult<K, V>;
 export function useLiveQuery<K, V>(source: unknown, range: unknown = {}): LiveResult<K, V> {
   const query = useHeld<K, V, LiveQuery<K, V>>(queryOf, { source, range });
   return useSyncExternalStore(query.subscribe, query.getSnapshot, query.getSnapshot);
 }
 
 /** As for a collection, over positions in one of its indexes. */
-export function useLiveWindow<K, V>(source: LiveIndexed<K, V> | null | undefined, range: NamedIndexRange & KeepPrevious): LiveWindowState<K, V>;
+export function useLiveWindow<K, V>(
+  source: LiveIndexed<K, V> | null | undefined,
+  range: NamedIndexRange & KeepPrevious,
+): LiveWindowState<K, V>;
 /** As for a collection, over positions in an index. */
-export function useLiveWindow<K, V>(source: LiveIndex<K, V> | null | undefined, range?: Omit<IndexRange, 'signal'> & KeepPrevious): LiveWindowState<K, V>;
+export function useLiveWindow<K, V>(
+  source: LiveIndex<K, V> | null | undefined,
+  range?: Omit<IndexRange, 'signal'> & KeepPrevious,
+): LiveWindowState<K, V>;
 /**
  * As `useLiveQuery`, for lists that scroll: `const [{ entries, range }, move] = useLiveWindow(db, { limit: 90 })`.
  * Call `move` in handlers of events or in effects. `offset` and `limit` are where the window begins.
  */
-export function useLiveWindow<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K> & KeepPrevious): LiveWindowState<K, V>;
+export function useLiveWindow<K, V>(
+  source: LiveSource<K, V> | null | undefined,
+  range?: Range<K> & KeepPrevious,
+): LiveWindowState<K, V>;
 export function useLiveWindow<K, V>(source: unknown, range: unknown = {}): LiveWindowState<K, V> {
   const query = useHeld<K, V, LiveWindow<K, V>>(windowOf, { source, range });
   return [useSyncExternalStore(query.subscribe, query.getSnapshot, query.getSnapshot), query.move];
@@ -86,5 +107,9 @@ const never = (): (() => void) => nothing;
  * Costs nothing to those who do not use it: it loads nothing of `@mangrove-kv/replication`.
  */
 export function useReplication(replication: Replication | null | undefined): ReplicationProgress {
-  return useSyncExternalStore(replication?.subscribe ?? never, () => replication?.state ?? CONNECTING, () => CONNECTING);
+  return useSyncExternalStore(
+    replication?.subscribe ?? never,
+    () => replication?.state ?? CONNECTING,
+    () => CONNECTING,
+  );
 }

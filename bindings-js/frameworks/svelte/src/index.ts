@@ -42,9 +42,15 @@ export interface LiveWindowState<K, V> extends LiveState<K, V> {
  * The entries of a range of one of the collection's indexes, in the order of the index; otherwise
  * as for a collection.
  */
-export function liveStore<K, V>(source: LiveIndexed<K, V> | null | undefined, range: StoreOf<NamedIndexRange>): Readable<LiveResult<K, V>>;
+export function liveStore<K, V>(
+  source: LiveIndexed<K, V> | null | undefined,
+  range: StoreOf<NamedIndexRange>,
+): Readable<LiveResult<K, V>>;
 /** The entries of a range of index keys; otherwise as for a collection. */
-export function liveStore<K, V>(source: LiveIndex<K, V> | null | undefined, range?: StoreOf<Omit<IndexRange, 'signal'>>): Readable<LiveResult<K, V>>;
+export function liveStore<K, V>(
+  source: LiveIndex<K, V> | null | undefined,
+  range?: StoreOf<Omit<IndexRange, 'signal'>>,
+): Readable<LiveResult<K, V>>;
 /**
  * A readable store of the entries of a range, for `$store` in Svelte 4 and 5. It reads while it has
  * subscribers, from the microtask after the first one on, so a server that renders reads nothing.
@@ -56,7 +62,10 @@ export function liveStore<K, V>(source: LiveIndex<K, V> | null | undefined, rang
  * Without a source, as while a database is being opened, the status is `loading`. Never throws: the
  * status is `failed` after an error, an invalid argument included.
  */
-export function liveStore<K, V>(source: LiveSource<K, V> | null | undefined, range?: StoreOf<Range<K>>): Readable<LiveResult<K, V>>;
+export function liveStore<K, V>(
+  source: LiveSource<K, V> | null | undefined,
+  range?: StoreOf<Range<K>>,
+): Readable<LiveResult<K, V>>;
 export function liveStore<K, V>(source: unknown, range: unknown = {}): Readable<LiveResult<K, V>> {
   if (isStore(range)) return following<K, V, LiveQuery<K, V>>(queryOf, source, range);
   return storeOf(queryOf<K, V>({ source, range: copyOf(range) }));
@@ -67,7 +76,11 @@ function isStore(range: unknown): range is Readable<unknown> {
 }
 
 /** The results of one query after the other, each for a range of `ranges`. */
-function following<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, source: unknown, ranges: Readable<unknown>): Readable<LiveResult<K, V>> {
+function following<K, V, Q extends LiveQuery<K, V>>(
+  make: (asked: Asked) => Q,
+  source: unknown,
+  ranges: Readable<unknown>,
+): Readable<LiveResult<K, V>> {
   return {
     subscribe(run) {
       let earlier: Earlier<K, V> | undefined;
@@ -97,7 +110,7 @@ function storeOf<K, V>(query: LiveQuery<K, V>): Readable<LiveResult<K, V>> {
       let stop = (): void => undefined;
       const show = (): void => {
         const next = query.getSnapshot();
-        if (next !== shown) run(shown = next);
+        if (next !== shown) run((shown = next));
       };
       run(shown);
       queueMicrotask(() => {
@@ -118,9 +131,15 @@ function storeOf<K, V>(query: LiveQuery<K, V>): Readable<LiveResult<K, V>> {
  * The entries of a range of one of the collection's indexes, in the order of the index; otherwise
  * as for a collection.
  */
-export function useLiveQuery<K, V>(source: LiveIndexed<K, V> | null | undefined, range: GetterOf<NamedIndexRange>): LiveState<K, V>;
+export function useLiveQuery<K, V>(
+  source: LiveIndexed<K, V> | null | undefined,
+  range: GetterOf<NamedIndexRange>,
+): LiveState<K, V>;
 /** The entries of a range of index keys; otherwise as for a collection. */
-export function useLiveQuery<K, V>(source: LiveIndex<K, V> | null | undefined, range?: GetterOf<Omit<IndexRange, 'signal'>>): LiveState<K, V>;
+export function useLiveQuery<K, V>(
+  source: LiveIndex<K, V> | null | undefined,
+  range?: GetterOf<Omit<IndexRange, 'signal'>>,
+): LiveState<K, V>;
 /**
  * The entries of a range, kept up to date while an effect or a template reads them. Otherwise as
  * `liveStore`. `const notes = useLiveQuery(db, () => ({ prefix: [author] }))` follows changes of what the
@@ -129,35 +148,51 @@ export function useLiveQuery<K, V>(source: LiveIndex<K, V> | null | undefined, r
  *
  * @throws KvError KV_UNSUPPORTED before Svelte 5.
  */
-export function useLiveQuery<K, V>(source: LiveSource<K, V> | null | undefined, range?: GetterOf<Range<K>>): LiveState<K, V>;
+export function useLiveQuery<K, V>(
+  source: LiveSource<K, V> | null | undefined,
+  range?: GetterOf<Range<K>>,
+): LiveState<K, V>;
 export function useLiveQuery<K, V>(source: unknown, range?: unknown): LiveState<K, V> {
   if (typeof range !== 'function') return stateOf(liveStore(source as LiveSource<K, V>, range as Range<K>));
   return stateOf(following<K, V, LiveQuery<K, V>>(queryOf, source, toStore(range as () => unknown)));
 }
 
 /** As for a collection, over positions in one of its indexes. */
-export function useLiveWindow<K, V>(source: LiveIndexed<K, V> | null | undefined, range: GetterOf<NamedIndexRange>): LiveWindowState<K, V>;
+export function useLiveWindow<K, V>(
+  source: LiveIndexed<K, V> | null | undefined,
+  range: GetterOf<NamedIndexRange>,
+): LiveWindowState<K, V>;
 /** As for a collection, over positions in an index. */
-export function useLiveWindow<K, V>(source: LiveIndex<K, V> | null | undefined, range?: GetterOf<Omit<IndexRange, 'signal'>>): LiveWindowState<K, V>;
+export function useLiveWindow<K, V>(
+  source: LiveIndex<K, V> | null | undefined,
+  range?: GetterOf<Omit<IndexRange, 'signal'>>,
+): LiveWindowState<K, V>;
 /**
  * As `useLiveQuery`, for lists that scroll. `offset` and `limit` are where the window begins.
  *
  * @throws KvError KV_UNSUPPORTED before Svelte 5.
  */
-export function useLiveWindow<K, V>(source: LiveSource<K, V> | null | undefined, range?: GetterOf<Range<K>>): LiveWindowState<K, V>;
+export function useLiveWindow<K, V>(
+  source: LiveSource<K, V> | null | undefined,
+  range?: GetterOf<Range<K>>,
+): LiveWindowState<K, V>;
 export function useLiveWindow<K, V>(source: unknown, range: unknown = {}): LiveWindowState<K, V> {
   let current: LiveWindow<K, V> | undefined;
   const make = (asked: Asked): LiveWindow<K, V> => (current = windowOf<K, V>(asked));
-  const store = typeof range === 'function'
-    ? following<K, V, LiveWindow<K, V>>(make, source, toStore(range as () => unknown))
-    : storeOf(make({ source, range: copyOf(range) }));
-  return Object.assign(stateOf(store), { move: ((offset, limit) => current?.move(offset, limit)) satisfies LiveWindow<K, V>['move'] });
+  const store =
+    typeof range === 'function'
+      ? following<K, V, LiveWindow<K, V>>(make, source, toStore(range as () => unknown))
+      : storeOf(make({ source, range: copyOf(range) }));
+  return Object.assign(stateOf(store), {
+    move: ((offset, limit) => current?.move(offset, limit)) satisfies LiveWindow<K, V>['move'],
+  });
 }
 
 // Bundlers refuse names that do not exist before Svelte 5.
 function fromSvelte5<Name extends 'fromStore' | 'toStore'>(name: Name): (typeof stores)[Name] {
   const found = Reflect.get(stores, name) as (typeof stores)[Name] | undefined;
-  if (found === undefined) throw new KvError('KV_UNSUPPORTED', 'useLiveQuery and useLiveWindow need Svelte 5; use liveStore');
+  if (found === undefined)
+    throw new KvError('KV_UNSUPPORTED', 'useLiveQuery and useLiveWindow need Svelte 5; use liveStore');
   return found;
 }
 
@@ -169,10 +204,20 @@ function toStore(get: () => unknown): Readable<unknown> {
 function stateOf<K, V>(store: Readable<LiveResult<K, V>>): LiveState<K, V> {
   const held = fromSvelte5('fromStore')(store);
   return {
-    get result() { return held.current; },
-    get entries() { return held.current.entries; },
-    get status() { return held.current.status; },
-    get isStale() { return held.current.isStale; },
-    get error() { return held.current.error; },
+    get result() {
+      return held.current;
+    },
+    get entries() {
+      return held.current.entries;
+    },
+    get status() {
+      return held.current.status;
+    },
+    get isStale() {
+      return held.current.isStale;
+    },
+    get error() {
+      return held.current.error;
+    },
   };
 }

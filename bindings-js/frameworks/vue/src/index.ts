@@ -5,7 +5,17 @@
  */
 import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
 import type { LiveQuery, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
-import { computed, getCurrentInstance, getCurrentScope, onBeforeMount, onScopeDispose, shallowRef, toRaw, toValue, watch } from 'vue';
+import {
+  computed,
+  getCurrentInstance,
+  getCurrentScope,
+  onBeforeMount,
+  onScopeDispose,
+  shallowRef,
+  toRaw,
+  toValue,
+  watch,
+} from 'vue';
 import type { ComputedRef, MaybeRefOrGetter, ShallowRef } from 'vue';
 import { LOADING, copyOf, isSame, keeping, queryOf, windowOf } from 'mangrove-kv/internal';
 import type { Asked, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
@@ -36,9 +46,15 @@ export interface LiveWindowRefs<K, V> extends LiveRefs<K, V> {
  * The entries of a range of one of the collection's indexes, in the order of the index; otherwise
  * as for a collection.
  */
-export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveIndexed<K, V> | null | undefined>, range: MaybeRefOrGetter<NamedIndexRange & KeepPrevious>): LiveRefs<K, V>;
+export function useLiveQuery<K, V>(
+  source: MaybeRefOrGetter<LiveIndexed<K, V> | null | undefined>,
+  range: MaybeRefOrGetter<NamedIndexRange & KeepPrevious>,
+): LiveRefs<K, V>;
 /** The entries of a range of index keys; otherwise as for a collection. */
-export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveIndex<K, V> | null | undefined>, range?: MaybeRefOrGetter<Omit<IndexRange, 'signal'> & KeepPrevious>): LiveRefs<K, V>;
+export function useLiveQuery<K, V>(
+  source: MaybeRefOrGetter<LiveIndex<K, V> | null | undefined>,
+  range?: MaybeRefOrGetter<Omit<IndexRange, 'signal'> & KeepPrevious>,
+): LiveRefs<K, V>;
 /**
  * The entries of a range, kept up to date until the effect scope ends. Reading, errors and cost are
  * those of `liveQuery`. In a component, reading begins before it is mounted, so nothing is read
@@ -51,24 +67,46 @@ export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveIndex<K, V> | nu
  * Without a source, as while a database is being opened, the status is `loading`. Never throws: the
  * status is `failed` after an error, an invalid argument included.
  */
-export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>, range?: MaybeRefOrGetter<Range<K> & KeepPrevious>): LiveRefs<K, V>;
-export function useLiveQuery<K, V>(source: MaybeRefOrGetter<unknown>, range: MaybeRefOrGetter<unknown> = {}): LiveRefs<K, V> {
+export function useLiveQuery<K, V>(
+  source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>,
+  range?: MaybeRefOrGetter<Range<K> & KeepPrevious>,
+): LiveRefs<K, V>;
+export function useLiveQuery<K, V>(
+  source: MaybeRefOrGetter<unknown>,
+  range: MaybeRefOrGetter<unknown> = {},
+): LiveRefs<K, V> {
   return follow<K, V, LiveQuery<K, V>>(queryOf, source, range);
 }
 
 /** As for a collection, over positions in one of its indexes. */
-export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveIndexed<K, V> | null | undefined>, range: MaybeRefOrGetter<NamedIndexRange & KeepPrevious>): LiveWindowRefs<K, V>;
+export function useLiveWindow<K, V>(
+  source: MaybeRefOrGetter<LiveIndexed<K, V> | null | undefined>,
+  range: MaybeRefOrGetter<NamedIndexRange & KeepPrevious>,
+): LiveWindowRefs<K, V>;
 /** As for a collection, over positions in an index. */
-export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveIndex<K, V> | null | undefined>, range?: MaybeRefOrGetter<Omit<IndexRange, 'signal'> & KeepPrevious>): LiveWindowRefs<K, V>;
+export function useLiveWindow<K, V>(
+  source: MaybeRefOrGetter<LiveIndex<K, V> | null | undefined>,
+  range?: MaybeRefOrGetter<Omit<IndexRange, 'signal'> & KeepPrevious>,
+): LiveWindowRefs<K, V>;
 /** As `useLiveQuery`, for lists that scroll. `offset` and `limit` are where the window begins. */
-export function useLiveWindow<K, V>(source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>, range?: MaybeRefOrGetter<Range<K> & KeepPrevious>): LiveWindowRefs<K, V>;
-export function useLiveWindow<K, V>(source: MaybeRefOrGetter<unknown>, range: MaybeRefOrGetter<unknown> = {}): LiveWindowRefs<K, V> {
+export function useLiveWindow<K, V>(
+  source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>,
+  range?: MaybeRefOrGetter<Range<K> & KeepPrevious>,
+): LiveWindowRefs<K, V>;
+export function useLiveWindow<K, V>(
+  source: MaybeRefOrGetter<unknown>,
+  range: MaybeRefOrGetter<unknown> = {},
+): LiveWindowRefs<K, V> {
   let current: LiveWindow<K, V> | undefined;
   const refs = follow<K, V, LiveWindow<K, V>>((asked) => (current = windowOf<K, V>(asked)), source, range);
   return { ...refs, move: (offset, limit) => current?.move(offset, limit) };
 }
 
-function follow<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, source: MaybeRefOrGetter<unknown>, range: MaybeRefOrGetter<unknown>): LiveRefs<K, V> {
+function follow<K, V, Q extends LiveQuery<K, V>>(
+  make: (asked: Asked) => Q,
+  source: MaybeRefOrGetter<unknown>,
+  range: MaybeRefOrGetter<unknown>,
+): LiveRefs<K, V> {
   const result = shallowRef<LiveResult<K, V>>(LOADING);
   const scope = getCurrentScope();
   const start = (): void => {
@@ -76,17 +114,21 @@ function follow<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, sour
     let end = (): void => undefined;
     // A collection has private fields, which are out of reach through a reactive proxy.
     const ask = (): Asked => ({ source: toRaw(toValue(source)), range: copyOf(toValue(range)) });
-    watch(ask, (now) => {
-      if (asked !== undefined && isSame(asked, now)) return;
-      end();
-      const query = keeping<K, V, Q>(make, now, asked && { asked, result: result.value });
-      asked = now;
-      const show = (): void => {
-        result.value = query.getSnapshot();
-      };
-      show();
-      end = query.subscribe(show);
-    }, { immediate: true });
+    watch(
+      ask,
+      (now) => {
+        if (asked !== undefined && isSame(asked, now)) return;
+        end();
+        const query = keeping<K, V, Q>(make, now, asked && { asked, result: result.value });
+        asked = now;
+        const show = (): void => {
+          result.value = query.getSnapshot();
+        };
+        show();
+        end = query.subscribe(show);
+      },
+      { immediate: true },
+    );
     if (scope !== undefined) onScopeDispose(() => end());
   };
   const begin = (): void => (scope === undefined ? start() : scope.active ? scope.run(start) : undefined);

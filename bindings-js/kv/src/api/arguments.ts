@@ -4,8 +4,22 @@ import { checkOneOf } from '../base/async.ts';
 import { checkNames } from '../base/names.ts';
 import type { Names } from '../base/names.ts';
 import type {
-  BatchOp, Bounds, CollectionOptions, Durability, Expiry, MaintenanceOptions, Range, RangeOptions, ReplicationChangesOptions, SetOptions, SignalOptions,
-  StreamOptions, TransactionOptions, WatchOptions, WithMeta, WriteOptions,
+  BatchOp,
+  Bounds,
+  CollectionOptions,
+  Durability,
+  Expiry,
+  MaintenanceOptions,
+  Range,
+  RangeOptions,
+  ReplicationChangesOptions,
+  SetOptions,
+  SignalOptions,
+  StreamOptions,
+  TransactionOptions,
+  WatchOptions,
+  WithMeta,
+  WriteOptions,
 } from '../types/index.ts';
 
 export const SIGNAL: Names<SignalOptions> = { signal: 1 };
@@ -16,7 +30,14 @@ export const STREAM: Names<StreamOptions> = { type: 1, name: 1, lastModified: 1,
 export const TRANSACTION: Names<TransactionOptions> = { mode: 1, isolation: 1, maxRetries: 1, timeout: 1, ...WRITE };
 export const MAINTENANCE: Names<MaintenanceOptions> = { onProgress: 1, ...SIGNAL };
 export const CHANGES: Names<ReplicationChangesOptions> = { since: 1, raw: 1, only: 1, ...SIGNAL };
-export const COLLECTION: Names<CollectionOptions<unknown, unknown>> = { key: 1, value: 1, strictValues: 1, expireIn: 1, schema: 1, indexes: 1 };
+export const COLLECTION: Names<CollectionOptions<unknown, unknown>> = {
+  key: 1,
+  value: 1,
+  strictValues: 1,
+  expireIn: 1,
+  schema: 1,
+  indexes: 1,
+};
 
 const EDGES = { gt: 2, gte: 2, lt: 2, lte: 2 } as const;
 const WINDOW = { reverse: 1, limit: 1, offset: 1 } as const;
@@ -49,7 +70,8 @@ export function onlyBounds<K>(range: Bounds<K>): Bounds<K> {
 
 export function checkOp(op: BatchOp<unknown, unknown>): void {
   const names = OPS[op?.type];
-  if (names === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'the type of a batch operation has to be "set", "delete" or "check"');
+  if (names === undefined)
+    throw new KvError('KV_INVALID_ARGUMENT', 'the type of a batch operation has to be "set", "delete" or "check"');
   checkNames(op.type, op, names);
 }
 
@@ -87,10 +109,11 @@ export function durabilityCode(durability: Durability): number {
 export function toExpiry(options: Expiry | undefined, expireIn: number | undefined): number {
   const { expireAt, expireIn: own } = options ?? {};
   if (expireAt === undefined) {
-    const wait = checkWait(own === undefined ? expireIn ?? Infinity : own);
+    const wait = checkWait(own === undefined ? (expireIn ?? Infinity) : own);
     return wait === Infinity ? 0 : toTime('expireIn', Date.now() + wait);
   }
-  if (own !== undefined) throw new KvError('KV_INVALID_ARGUMENT', 'expireIn (a duration) and expireAt (a time) cannot be combined');
+  if (own !== undefined)
+    throw new KvError('KV_INVALID_ARGUMENT', 'expireIn (a duration) and expireAt (a time) cannot be combined');
   return toTime('expireAt', expireAt instanceof Date ? expireAt.getTime() : expireAt);
 }
 
@@ -98,19 +121,31 @@ export function toExpiry(options: Expiry | undefined, expireIn: number | undefin
 function toTime(name: string, at: unknown): number {
   // 0 would mean never; 1 is just as past as any earlier time.
   if (typeof at === 'number' && at <= Number.MAX_SAFE_INTEGER && at > -Infinity) return Math.max(Math.ceil(at), 1);
-  throw new KvError('KV_INVALID_ARGUMENT', name === 'expireIn' ? 'expireIn is too long; Infinity is never' : 'expireAt has to be a valid Date or milliseconds since 1970');
+  throw new KvError(
+    'KV_INVALID_ARGUMENT',
+    name === 'expireIn'
+      ? 'expireIn is too long; Infinity is never'
+      : 'expireAt has to be a valid Date or milliseconds since 1970',
+  );
 }
 
 /**
  * Like `toExpiry`, for a new value of an entry: if neither the options nor the collection give an
  * expiry, the entry keeps its own.
  */
-export function toNewExpiry(options: Expiry | undefined, expireIn: number | undefined, before: { readonly expiresAt?: number } | undefined): number {
+export function toNewExpiry(
+  options: Expiry | undefined,
+  expireIn: number | undefined,
+  before: { readonly expiresAt?: number } | undefined,
+): number {
   const isGiven = [options?.expireIn, options?.expireAt, expireIn].some((time) => time !== undefined);
-  return isGiven ? toExpiry(options, expireIn) : before?.expiresAt ?? 0;
+  return isGiven ? toExpiry(options, expireIn) : (before?.expiresAt ?? 0);
 }
 
 export function checkWait(wait: unknown): number {
   if (typeof wait === 'number' && wait >= 0) return wait;
-  throw new KvError('KV_INVALID_ARGUMENT', 'expireIn has to be a number of milliseconds that is not negative, or Infinity');
+  throw new KvError(
+    'KV_INVALID_ARGUMENT',
+    'expireIn has to be a number of milliseconds that is not negative, or Infinity',
+  );
 }

@@ -27,7 +27,10 @@ export class ChangeList {
 
   /** Bytes of everything that was added, but what is validated or read asynchronously. */
   get byteLength(): number {
-    return (this.#before ?? []).reduce((sum, part) => sum + (part instanceof Uint8Array ? part.length : 0), this.#writer.length);
+    return (this.#before ?? []).reduce(
+      (sum, part) => sum + (part instanceof Uint8Array ? part.length : 0),
+      this.#writer.length,
+    );
   }
 
   /** A view, valid until the next change. Complete only after `ready`. */
@@ -37,10 +40,14 @@ export class ChangeList {
 
   /** Validates the value first. `expiresAt` is in milliseconds since 1970; 0 means never. */
   set<K, V>(target: Target<K, V>, key: K, value: unknown, expiresAt: number): void {
-    const { validate, value: { whole } } = target;
-    let valid = validate === undefined ? value as V : validate(value);
+    const {
+      validate,
+      value: { whole },
+    } = target;
+    let valid = validate === undefined ? (value as V) : validate(value);
     if (whole !== undefined) {
-      if (target.indexes !== undefined) throw new KvError('KV_INVALID_ARGUMENT', `collection "${target.name}" has indexes, so it cannot hold Blobs`);
+      if (target.indexes !== undefined)
+        throw new KvError('KV_INVALID_ARGUMENT', `collection "${target.name}" has indexes, so it cannot hold Blobs`);
       valid = validate !== undefined && isPromise(valid) ? valid.then(whole) : whole(valid as V);
     }
     if ((validate === undefined && whole === undefined) || !isPromise(valid)) {
@@ -108,7 +115,11 @@ export class ChangeList {
    */
   check<K, V>(target: Target<K, V>, key: K, version: number | null | undefined): void {
     const keyBytes = encodeKey(target, key);
-    this.#writer.u8(BatchKind.check).uv(target.index).bytes(keyBytes).uv(version === null || version === undefined ? 0 : checkCount('version', version) + 1);
+    this.#writer
+      .u8(BatchKind.check)
+      .uv(target.index)
+      .bytes(keyBytes)
+      .uv(version === null || version === undefined ? 0 : checkCount('version', version) + 1);
     this.#length++;
   }
 
@@ -125,7 +136,9 @@ export class ChangeList {
   ready(): Promise<void> | undefined {
     const validated = this.#validated();
     if (!this.isIndexed) return validated;
-    const undeclared = [...this.#indexed.values()].map(({ declare }) => declare()).filter((declared) => declared !== undefined);
+    const undeclared = [...this.#indexed.values()]
+      .map(({ declare }) => declare())
+      .filter((declared) => declared !== undefined);
     if (undeclared.length === 0) return validated;
     return Promise.all([validated, ...undeclared]).then(ignore);
   }

@@ -1,7 +1,17 @@
 // Reading and writing one collection, in the database or in a transaction.
 import type { Commit, CommitIterator, Subscription, WatchOptions } from '../types/feed.ts';
 import type {
-  Bounds, Collection, RangeOptions, SetOptions, SignalOptions, StreamOptions, Transaction, TransactionOptions, Updater, WriteOptions, Writer,
+  Bounds,
+  Collection,
+  RangeOptions,
+  SetOptions,
+  SignalOptions,
+  StreamOptions,
+  Transaction,
+  TransactionOptions,
+  Updater,
+  WriteOptions,
+  Writer,
 } from '../types/index.ts';
 import type { BuildIndexesOptions } from '../types/indexes.ts';
 import { abortable, attempt, checkFunction } from '../base/async.ts';
@@ -32,7 +42,11 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     return write(this.verbs, (verbs) => verbs.set(key, value, options), options);
   }
 
-  setStream(key: K, stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>, options?: StreamOptions): Promise<void> {
+  setStream(
+    key: K,
+    stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>,
+    options?: StreamOptions,
+  ): Promise<void> {
     return write(this.verbs, (verbs) => verbs.setStream(key, stream, options), options);
   }
 
@@ -66,7 +80,11 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
 }
 
 /** Carries a write out. The scope learns how it ends, or what kept it from being sent. */
-export function write<V extends Verbs & { readonly scope: WriteScope }, T>(verbs: V, verb: (verbs: V) => Task<T>, options?: SignalOptions): Promise<T> {
+export function write<V extends Verbs & { readonly scope: WriteScope }, T>(
+  verbs: V,
+  verb: (verbs: V) => Task<T>,
+  options?: SignalOptions,
+): Promise<T> {
   const { scope } = verbs;
   try {
     const outcome = abortable(promised(verbs.target.connection, verb(verbs)), options?.signal);
@@ -79,11 +97,15 @@ export function write<V extends Verbs & { readonly scope: WriteScope }, T>(verbs
 /** A collection of the database, outside of transactions. */
 export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> implements Collection<K, V, I> {
   /** @internal `transaction` of the database, which sets this. */
-  transact!: (work: (tx: Pick<Transaction, 'collection'>) => Promise<void>, options: TransactionOptions) => Promise<void>;
+  transact!: (
+    work: (tx: Pick<Transaction, 'collection'>) => Promise<void>,
+    options: TransactionOptions,
+  ) => Promise<void>;
 
   constructor(target: Target<K, V>, scope: WriteScope) {
     super(target, NEWEST, scope);
-    this.verbs.clearPart = (range, options) => this.transact((tx) => tx.collection(this).clear(range), { ...options, maxRetries: Infinity });
+    this.verbs.clearPart = (range, options) =>
+      this.transact((tx) => tx.collection(this).clear(range), { ...options, maxRetries: Infinity });
   }
 
   get name(): string {
@@ -108,11 +130,14 @@ export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> impleme
       checkIndexName(name);
       const { connection, index, indexes } = this.target;
       connection.checkOutside();
-      return connection.requestLoading((writer) => writer.u8(Op.dropIndex).u8(0).uv(index).str(name), (reader) => {
-        reader.uv();
-        indexes?.forget(this.target);
-        return reader.u8() !== 0;
-      });
+      return connection.requestLoading(
+        (writer) => writer.u8(Op.dropIndex).u8(0).uv(index).str(name),
+        (reader) => {
+          reader.uv();
+          indexes?.forget(this.target);
+          return reader.u8() !== 0;
+        },
+      );
     });
   }
 

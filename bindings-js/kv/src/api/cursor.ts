@@ -66,7 +66,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     }
     return this.#inLine(async () => {
       await turn;
-      return await this.#advance() ? { done: false, value: this.#take() } : DONE;
+      return (await this.#advance()) ? { done: false, value: this.#take() } : DONE;
     });
   }
 
@@ -77,7 +77,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       while (items.length < max) {
         const turn = this.#held.connection.due(items.length > 0);
         if (turn !== undefined) await turn;
-        if (!await this.#advance()) break;
+        if (!(await this.#advance())) break;
         while (items.length < max && this.#hasItem()) items.push(this.#take());
       }
       return items;
@@ -111,8 +111,13 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
 
   /** Whether an item is available without asking the engine. */
   #hasItem(): boolean {
-    return this.#chunk !== undefined && this.#chunk.left > 0 && !this.#isEnded && this.#failure === undefined
-      && this.#held.connection.status === 'open';
+    return (
+      this.#chunk !== undefined &&
+      this.#chunk.left > 0 &&
+      !this.#isEnded &&
+      this.#failure === undefined &&
+      this.#held.connection.status === 'open'
+    );
   }
 
   #take(): T {
@@ -205,11 +210,15 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       writer.uv(FIRST_CHUNK.items).uv(FIRST_CHUNK.bytes);
     };
     if (op !== Op.scanOpen) {
-      const first = this.#chunkOf(Promise.resolve(ready?.()).then(() => connection.requestLoading(writeFirst, this.#readChunk())));
+      const first = this.#chunkOf(
+        Promise.resolve(ready?.()).then(() => connection.requestLoading(writeFirst, this.#readChunk())),
+      );
       this.#ahead = this.#opening = first;
-      first.finally(() => {
-        if (this.#opening === first) this.#opening = undefined;
-      }).catch(ignore);
+      first
+        .finally(() => {
+          if (this.#opening === first) this.#opening = undefined;
+        })
+        .catch(ignore);
     } else if (!this.#readNow(write)) {
       this.#ahead = this.#chunkOf(connection.request(writeFirst, this.#readChunk()));
     }
@@ -220,10 +229,12 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     this.#chunkItems = Math.min(this.#chunkItems * CHUNK_GROWTH, MAX_CHUNK.items);
     this.#chunkBytes = Math.min(this.#chunkBytes * CHUNK_GROWTH, MAX_CHUNK.bytes);
     const { connection, id } = this.#held;
-    return this.#chunkOf(connection.request(
-      (writer) => writer.u8(Op.scanNext).uv(id).uv(this.#chunkItems).uv(this.#chunkBytes),
-      this.#readChunk(),
-    ));
+    return this.#chunkOf(
+      connection.request(
+        (writer) => writer.u8(Op.scanNext).uv(id).uv(this.#chunkItems).uv(this.#chunkBytes),
+        this.#readChunk(),
+      ),
+    );
   }
 
   #readChunk(): (reader: ReplyReader) => Chunk<T> {
@@ -235,10 +246,13 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     const { connection, decode } = this.#request;
     const size = this.#size;
     if (size === undefined) return false;
-    const chunk = connection.requestNow((writer) => {
-      write(writer);
-      writer.uv(size.next()).uv(size.bytes);
-    }, (reader) => Chunk.decoded(reader, decode));
+    const chunk = connection.requestNow(
+      (writer) => {
+        write(writer);
+        writer.uv(size.next()).uv(size.bytes);
+      },
+      (reader) => Chunk.decoded(reader, decode),
+    );
     if (chunk === ASK) return false;
     this.#use(chunk);
     return true;

@@ -8,9 +8,27 @@ import { TRACER } from '../base/trace.ts';
 import type { TabsTrace, Traced } from '../base/trace.ts';
 import type { ChangesOptions, CommitIterator } from '../types/feed.ts';
 import type {
-  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Encryption, Layout, LayoutOptions,
-  MaintenanceOptions, Result,
-  SignalOptions, Snapshot, Stats, SyncDatabase, Transaction, TransactionOptions, VerifyReport, WriteOptions,
+  Batch,
+  BatchOp,
+  Collection,
+  CollectionOptions,
+  CollectionReference,
+  CommitInfo,
+  Database,
+  Durability,
+  Encryption,
+  Layout,
+  LayoutOptions,
+  MaintenanceOptions,
+  Result,
+  SignalOptions,
+  Snapshot,
+  Stats,
+  SyncDatabase,
+  Transaction,
+  TransactionOptions,
+  VerifyReport,
+  WriteOptions,
 } from '../types/index.ts';
 import { asyncDispose, attempt, checkSignal, ignore, loadChunk } from '../base/async.ts';
 import { BatchState, KvBatch } from './batch.ts';
@@ -51,11 +69,22 @@ export interface DatabaseInfo {
 }
 
 /** `strictValues` is the option of `open`, the default for the database's collections. */
-function toTarget<K, V, I>(connection: Connection, name: string, options: CollectionOptions<K, V, I>, strictValues = false): Target<K, V> {
+function toTarget<K, V, I>(
+  connection: Connection,
+  name: string,
+  options: CollectionOptions<K, V, I>,
+  strictValues = false,
+): Target<K, V> {
   const strict = checkStrict(options, strictValues);
   // Without these options, K and V are the default codecs' types or an assertion of the caller.
-  const key = checkCodec('key', options.key === undefined ? keyCodecs.any as unknown as NonNullable<typeof options.key> : options.key);
-  const value = checkCodec('value', options.value === undefined ? valueCodecs.structured<V>({ strict }) : options.value);
+  const key = checkCodec(
+    'key',
+    options.key === undefined ? (keyCodecs.any as unknown as NonNullable<typeof options.key>) : options.key,
+  );
+  const value = checkCodec(
+    'value',
+    options.value === undefined ? valueCodecs.structured<V>({ strict }) : options.value,
+  );
   const expireIn = options.expireIn === undefined ? undefined : checkWait(options.expireIn);
   const validate = toValidate(options.schema);
   rememberCodecs(connection, name, key, value);
@@ -111,7 +140,10 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   ): Collection<K2, V2, I2> {
     if (name !== DEFAULT_COLLECTION) checkName(name);
     checkNames('collection', options, COLLECTION);
-    const collection = new KvCollection<K2, V2, I2>(toTarget(this.#connection, name, options, this.#strictValues), this.#scope);
+    const collection = new KvCollection<K2, V2, I2>(
+      toTarget(this.#connection, name, options, this.#strictValues),
+      this.#scope,
+    );
     collection.transact = this.transact;
     return collection;
   }
@@ -125,16 +157,19 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   collections(): Promise<string[]> {
-    return this.#connection.request((writer) => writer.u8(Op.collections), (reader) => {
-      const names: string[] = [];
-      for (let left = reader.uv(); left > 0; left--) {
-        names.push(reader.str());
-        reader.uv();
-        reader.bytes();
-        reader.bytes();
-      }
-      return names.filter((name) => !/^(mangrove:|$)/.test(name));
-    });
+    return this.#connection.request(
+      (writer) => writer.u8(Op.collections),
+      (reader) => {
+        const names: string[] = [];
+        for (let left = reader.uv(); left > 0; left--) {
+          names.push(reader.str());
+          reader.uv();
+          reader.bytes();
+          reader.bytes();
+        }
+        return names.filter((name) => !/^(mangrove:|$)/.test(name));
+      },
+    );
   }
 
   batch(): Batch<K, I>;
@@ -143,7 +178,10 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     const [ops, options] = args;
     const send = (changes: ChangeList, given: WriteOptions | undefined): Promise<CommitInfo> => {
       this.#scope.check();
-      return promised(this.#connection, this.verbs.batch(changes, given, (_, version) => ({ version })));
+      return promised(
+        this.#connection,
+        this.verbs.batch(changes, given, (_, version) => ({ version })),
+      );
     };
     if (args.length === 0) {
       const state = new BatchState((collection, given) => this.#resolve(collection, given), send);
@@ -156,7 +194,10 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
         checkOp(op);
         // The operation's types are not those of another collection; its codecs check the key and
         // value instead.
-        const target = (op.collection === undefined ? this.target : this.#resolve(op.collection)) as Target<unknown, unknown>;
+        const target = (op.collection === undefined ? this.target : this.#resolve(op.collection)) as Target<
+          unknown,
+          unknown
+        >;
         if (op.type === 'set') changes.set(target, op.key, op.value, toExpiry(op, target.expireIn));
         else if (op.type === 'delete') changes.delete(target, op.key);
         else changes.check(target, op.key, op.version);
@@ -181,12 +222,17 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   refresh(): Promise<boolean> {
-    return this.#connection.requestLoading((writer) => writer.u8(Op.refresh), (reader) => reader.u8() !== 0);
+    return this.#connection.requestLoading(
+      (writer) => writer.u8(Op.refresh),
+      (reader) => reader.u8() !== 0,
+    );
   }
 
   get sync(): SyncDatabase<K, V, I> {
     const faces = this.#connection.checkSync().syncFaces as ApiSyncFaces;
-    this.#sync ??= faces.database<K, V, I>(this.target, this.#durability, (collection, options) => this.#resolve(collection, options));
+    this.#sync ??= faces.database<K, V, I>(this.target, this.#durability, (collection, options) =>
+      this.#resolve(collection, options),
+    );
     return this.#sync;
   }
 
@@ -213,7 +259,10 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   stats(): Promise<Stats> {
-    return this.#connection.requestLoading((writer) => writer.u8(Op.stats), (reader) => JSON.parse(reader.str()) as Stats);
+    return this.#connection.requestLoading(
+      (writer) => writer.u8(Op.stats),
+      (reader) => JSON.parse(reader.str()) as Stats,
+    );
   }
 
   async layout(options?: LayoutOptions): Promise<Layout> {
@@ -261,7 +310,12 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   #begin(options: CheckedTransactionOptions, isInCallback: boolean): KvTransaction<K, V, I> {
-    return new KvTransaction(this.target, (collection, given) => this.#resolve(collection, given), options, isInCallback);
+    return new KvTransaction(
+      this.target,
+      (collection, given) => this.#resolve(collection, given),
+      options,
+      isInCallback,
+    );
   }
 
   #run<T>(
@@ -278,8 +332,11 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
 
   /** Purges in slices, so that other requests run in between. */
   async #purge(signal: AbortSignal | undefined): Promise<number> {
-    for (let all = 0; ;) {
-      const purged = await this.#connection.request((writer) => writer.u8(Op.purge).uv(PURGE_SLICE), (reader) => reader.uv());
+    for (let all = 0; ; ) {
+      const purged = await this.#connection.request(
+        (writer) => writer.u8(Op.purge).uv(PURGE_SLICE),
+        (reader) => reader.uv(),
+      );
       all += purged;
       if (purged < PURGE_SLICE) return all;
       checkSignal(signal);
@@ -293,7 +350,8 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
       checkNames('collection', options, COLLECTION);
       return toTarget(this.#connection, collection, options ?? {}, this.#strictValues);
     }
-    if (options !== undefined) throw new KvError('KV_INVALID_ARGUMENT', 'the options of a collection belong to its name; a handle has its own');
+    if (options !== undefined)
+      throw new KvError('KV_INVALID_ARGUMENT', 'the options of a collection belong to its name; a handle has its own');
     if (collection instanceof KvCollection && collection.target.connection === this.#connection) {
       return collection.target as Target<K2, V2>;
     }

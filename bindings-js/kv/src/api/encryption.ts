@@ -34,7 +34,11 @@ function ofBytes(bytes: ArrayBuffer | Uint8Array): Uint8Array<ArrayBuffer> {
   return secret;
 }
 
-function ofPassphrase({ passphrase, memoryKiB = DEFAULT_MEMORY_KIB, passes = DEFAULT_PASSES }: EncryptionPassphrase): Uint8Array<ArrayBuffer> {
+function ofPassphrase({
+  passphrase,
+  memoryKiB = DEFAULT_MEMORY_KIB,
+  passes = DEFAULT_PASSES,
+}: EncryptionPassphrase): Uint8Array<ArrayBuffer> {
   if (typeof passphrase !== 'string' || passphrase === '') throw invalid('passphrase has to be a non-empty string');
   if (checkCount('memoryKiB', memoryKiB, MAX_MEMORY_KIB) < 8) throw invalid('memoryKiB has to be at least 8');
   if (checkCount('passes', passes, MAX_PASSES) < 1) throw invalid('passes has to be at least 1');
@@ -60,14 +64,17 @@ async function ofCryptoKey(key: CryptoKey): Promise<Uint8Array<ArrayBuffer>> {
     const mac = await crypto.subtle.sign(name, key, purpose);
     if (mac.byteLength >= KEY_BYTES) return ofBytes(mac.slice(0, KEY_BYTES));
   }
-  throw invalid('a CryptoKey has to be for HMAC with SHA-256 or longer, a length of 256 bits or more and the usage "sign", or for HKDF with the usage "deriveBits"');
+  throw invalid(
+    'a CryptoKey has to be for HMAC with SHA-256 or longer, a length of 256 bits or more and the usage "sign", or for HKDF with the usage "deriveBits"',
+  );
 }
 
 /** Encodes what can be encoded at once: bytes and passphrases. */
 function atOnce(encryption: Encryption): Uint8Array<ArrayBuffer> | CryptoKey {
   checkNames('encryption', encryption, PASSPHRASE);
   const { key, passphrase } = (encryption as Encryption | undefined) ?? {};
-  if ((key === undefined) === (passphrase === undefined)) throw invalid('encryption has to have either a key or a passphrase');
+  if ((key === undefined) === (passphrase === undefined))
+    throw invalid('encryption has to have either a key or a passphrase');
   if (passphrase !== undefined) return ofPassphrase(encryption as EncryptionPassphrase);
   checkNames('encryption', encryption, KEY);
   if (ArrayBuffer.isView(key)) return ofBytes(new Uint8Array(key.buffer, key.byteOffset, key.byteLength));

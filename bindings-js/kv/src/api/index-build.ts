@@ -53,7 +53,11 @@ export async function buildIndexes(work: Work, { onProgress, signal }: BuildInde
     checkSignal(signal);
     const states = await readStates(work);
     const gone = states.indexOf('gone');
-    if (gone >= 0) throw new KvError('KV_INDEX_MISMATCH', `the index ${JSON.stringify(work.names[gone])} does not exist any more; open the collection again`);
+    if (gone >= 0)
+      throw new KvError(
+        'KV_INDEX_MISMATCH',
+        `the index ${JSON.stringify(work.names[gone])} does not exist any more; open the collection again`,
+      );
     const building = states.find((state) => typeof state === 'object');
     if (building === undefined) return;
     await addSlices(work, building, (done, total) => {
@@ -67,7 +71,11 @@ export async function buildIndexes(work: Work, { onProgress, signal }: BuildInde
  * Adds slices until the index is complete or somebody else has added one. While this thread computes
  * the index keys of a slice, the engine adds the one before and reads the next.
  */
-async function addSlices(work: Work, { at, from, done, total }: Building, report: (done: number, total: number) => void): Promise<void> {
+async function addSlices(
+  work: Work,
+  { at, from, done, total }: Building,
+  report: (done: number, total: number) => void,
+): Promise<void> {
   report(done, total);
   let start = from;
   let covered = done;
@@ -79,7 +87,7 @@ async function addSlices(work: Work, { at, from, done, total }: Building, report
       const to = isLast ? undefined : entries.at(-1)?.key;
       if (to !== undefined) next = ahead(readAfter(work, to));
       const lists = entries.map(({ key, value }) => work.keysOf(at, key, value));
-      if (!await adding) return;
+      if (!(await adding)) return;
       if (start !== from) report(covered, total);
       adding = ahead(addSlice(work, at, { from: start, to }, entries, lists));
       covered = Math.min(covered + entries.length, total);
@@ -116,43 +124,62 @@ function ahead<T>(promise: Promise<T>): Promise<T> {
 
 /** Returns whether the index was at `from`, and now is at `to`, or complete without one. */
 function addSlice(
-  { connection, collection }: Work, at: number, { from, to }: { from: Uint8Array | undefined; to: Uint8Array | undefined }, entries: readonly Stored[], lists: readonly Uint8Array[][],
+  { connection, collection }: Work,
+  at: number,
+  { from, to }: { from: Uint8Array | undefined; to: Uint8Array | undefined },
+  entries: readonly Stored[],
+  lists: readonly Uint8Array[][],
 ): Promise<boolean> {
-  return connection.requestLoading((writer) => {
-    writer.u8(Op.indexSlice).u8(to === undefined ? STRICT : RELAXED).uv(collection).uv(at);
-    for (const edge of [from, to]) {
-      writer.u8(edge === undefined ? 0 : 1);
-      if (edge !== undefined) writer.bytes(edge);
-    }
-    writer.uv(entries.length);
-    for (const [nth, { key, version }] of entries.entries()) {
-      const list = lists[nth]!;
-      writer.bytes(key).uv(version).uv(list.length);
-      for (const bytes of list) writer.bytes(bytes);
-    }
-  }, (reader) => {
-    reader.uv();
-    return reader.u8() !== 0;
-  });
+  return connection.requestLoading(
+    (writer) => {
+      writer
+        .u8(Op.indexSlice)
+        .u8(to === undefined ? STRICT : RELAXED)
+        .uv(collection)
+        .uv(at);
+      for (const edge of [from, to]) {
+        writer.u8(edge === undefined ? 0 : 1);
+        if (edge !== undefined) writer.bytes(edge);
+      }
+      writer.uv(entries.length);
+      for (const [nth, { key, version }] of entries.entries()) {
+        const list = lists[nth]!;
+        writer.bytes(key).uv(version).uv(list.length);
+        for (const bytes of list) writer.bytes(bytes);
+      }
+    },
+    (reader) => {
+      reader.uv();
+      return reader.u8() !== 0;
+    },
+  );
 }
 
 /** Reads the entries after a key, from the newest state. */
 function readAfter({ connection, collection }: Work, from: Uint8Array | undefined): Promise<Slice> {
   const id = connection.newId();
-  const read = connection.request((writer) => {
-    writer.u8(Op.scanOpen).uv(id).uv(0).uv(collection).range({ lower: from, lowerExclusive: true });
-    writer.u8(ScanFlag.keys | ScanFlag.values | ScanFlag.meta).uv(0).uv(0).uv(SLICE.entries).uv(SLICE.bytes);
-  }, (reader) => {
-    const isLast = reader.u8() !== 0;
-    const count = reader.uv();
-    reader.uv();
-    const entries = Array.from({ length: count }, () => {
-      const stored = { key: reader.bytes(), value: reader.bytes(), version: reader.uv() };
+  const read = connection.request(
+    (writer) => {
+      writer.u8(Op.scanOpen).uv(id).uv(0).uv(collection).range({ lower: from, lowerExclusive: true });
+      writer
+        .u8(ScanFlag.keys | ScanFlag.values | ScanFlag.meta)
+        .uv(0)
+        .uv(0)
+        .uv(SLICE.entries)
+        .uv(SLICE.bytes);
+    },
+    (reader) => {
+      const isLast = reader.u8() !== 0;
+      const count = reader.uv();
       reader.uv();
-      return stored;
-    });
-    return { entries, isLast };
-  });
+      const entries = Array.from({ length: count }, () => {
+        const stored = { key: reader.bytes(), value: reader.bytes(), version: reader.uv() };
+        reader.uv();
+        return stored;
+      });
+      return { entries, isLast };
+    },
+  );
   connection.post((writer) => writer.u8(Op.scanClose).uv(id), ignore);
   return read;
 }

@@ -3,7 +3,14 @@ import type { Key } from '../codec/keys.ts';
 import { checkOneOf } from '../base/async.ts';
 import type { Names } from '../base/names.ts';
 import type { CommitIterator } from '../types/feed.ts';
-import type { IndexEntry, IndexEntryWithMeta, IndexRange, IndexReadOptions, IndexWatchOptions, LiveIndex } from '../types/indexes.ts';
+import type {
+  IndexEntry,
+  IndexEntryWithMeta,
+  IndexRange,
+  IndexReadOptions,
+  IndexWatchOptions,
+  LiveIndex,
+} from '../types/indexes.ts';
 import type { KvIterator, WithMeta } from '../types/range.ts';
 import type { Target } from '../wire/collection-target.ts';
 import type { View } from '../wire/contracts.ts';
@@ -71,7 +78,9 @@ export class KvIndex<K, V> implements LiveIndex<K, V> {
 
   watch(options?: IndexWatchOptions): CommitIterator<K, V> {
     const { verbs } = this;
-    return watch(verbs.target, { signal: options?.signal }, undefined, () => verbs.window('watch', options, INDEX_WATCH));
+    return watch(verbs.target, { signal: options?.signal }, undefined, () =>
+      verbs.window('watch', options, INDEX_WATCH),
+    );
   }
 
   nextExpiry(): Promise<number | undefined> {

@@ -45,18 +45,22 @@ export class IndexVerbs<K, V> {
     this.target = target;
     this.view = view;
     this.canWait = canWait;
-    this.#ready = () => (canWait ? indexes.ready(target, waits) : indexes.declareSync(target) as undefined);
+    this.#ready = () => (canWait ? indexes.ready(target, waits) : (indexes.declareSync(target) as undefined));
     this.#place = indexes.place(name);
     this.#keys = { name: target.name, key: keyCodecs.any };
   }
 
   entries(options?: IndexRange & Partial<WithMeta>): Scan<unknown, Key> {
     const names = this.canWait ? INDEX_ENTRIES : SYNC_INDEX_ENTRIES;
-    return options?.meta ? this.#scan('entries', options, names, Content.meta, this.#meta) : this.#scan('entries', options, names, Content.entries, this.#entry);
+    return options?.meta
+      ? this.#scan('entries', options, names, Content.meta, this.#meta)
+      : this.#scan('entries', options, names, Content.entries, this.#entry);
   }
 
   keys(options?: IndexRange): Scan<K, Key> {
-    return this.#scan('keys', options, this.#read, Content.keys, (reader) => decodeKey(this.target.key, second(reader)));
+    return this.#scan('keys', options, this.#read, Content.keys, (reader) =>
+      decodeKey(this.target.key, second(reader)),
+    );
   }
 
   values(options?: IndexRange): Scan<V, Key> {
@@ -98,7 +102,8 @@ export class IndexVerbs<K, V> {
   window(call: string, options: IndexRange | undefined, names: object = this.#read): Window {
     checkOpen(this.view);
     if (options?.eq === undefined) return toWindow(this.#keys, call, options, names);
-    if (BOUND_NAMES.some((name) => options[name] !== undefined)) throw new KvError('KV_INVALID_ARGUMENT', `${call}: eq is a whole range; leave out the other bounds`);
+    if (BOUND_NAMES.some((name) => options[name] !== undefined))
+      throw new KvError('KV_INVALID_ARGUMENT', `${call}: eq is a whole range; leave out the other bounds`);
     const { eq, ...rest } = options;
     return toWindow(this.#keys, call, { ...rest, gte: eq, lte: eq }, names);
   }
@@ -126,18 +131,27 @@ export class IndexVerbs<K, V> {
   }
 
   #count({ range, offset, limit }: Window, view?: number): Call<number> {
-    return this.#call((writer) => this.#source(writer.u8(Op.indexCount), view).range(range), (reader) => clip(reader.uv(), offset, limit));
+    return this.#call(
+      (writer) => this.#source(writer.u8(Op.indexCount), view).range(range),
+      (reader) => clip(reader.uv(), offset, limit),
+    );
   }
 
   /** The item at a position of a window; none if it is outside of that. */
   #from({ range, reverse, offset, limit }: Window, index: number, view?: number): Task<IndexEntry<K, V> | undefined> {
     const position = offset + index;
-    return index < 0 || index >= limit || !Number.isSafeInteger(position) ? { found: undefined } : this.#find(range, reverse, position, view);
+    return index < 0 || index >= limit || !Number.isSafeInteger(position)
+      ? { found: undefined }
+      : this.#find(range, reverse, position, view);
   }
 
   #find(range: ByteRange, fromEnd: boolean, position: number, view?: number): Call<IndexEntry<K, V> | undefined> {
     return this.#call(
-      (writer) => this.#source(writer.u8(Op.indexAt), view).range(range).u8(fromEnd ? 1 : 0).uv(position),
+      (writer) =>
+        this.#source(writer.u8(Op.indexAt), view)
+          .range(range)
+          .u8(fromEnd ? 1 : 0)
+          .uv(position),
       (reader) => (reader.u8() === 0 ? undefined : this.#entry(reader)),
     );
   }
@@ -146,7 +160,13 @@ export class IndexVerbs<K, V> {
     return { write, read, loads: true };
   }
 
-  #scan<T>(call: string, options: IndexRange | undefined, names: object, content: number, decode: DecodeItem<T>): Scan<T, Key> {
+  #scan<T>(
+    call: string,
+    options: IndexRange | undefined,
+    names: object,
+    content: number,
+    decode: DecodeItem<T>,
+  ): Scan<T, Key> {
     return {
       connection: this.target.connection,
       op: Op.indexScan,
@@ -168,7 +188,8 @@ export class IndexVerbs<K, V> {
   }
 
   /** All fields of an item are read before any is decoded. */
-  readonly #entry = (reader: ReplyReader): IndexEntry<K, V> => this.#decoded(reader.bytes(), reader.bytes(), reader.bytes());
+  readonly #entry = (reader: ReplyReader): IndexEntry<K, V> =>
+    this.#decoded(reader.bytes(), reader.bytes(), reader.bytes());
 
   readonly #meta = (reader: ReplyReader): IndexEntryWithMeta<K, V> => {
     const parts = [reader.bytes(), reader.bytes(), reader.bytes()] as const;
@@ -178,7 +199,11 @@ export class IndexVerbs<K, V> {
 
   #decoded(indexKey: Uint8Array, key: Uint8Array, value: Uint8Array): IndexEntry<K, V> {
     const { target } = this;
-    return { indexKey: decodeKey(keyCodecs.any, indexKey), key: decodeKey(target.key, key), value: decodeValue(target.value, value) };
+    return {
+      indexKey: decodeKey(keyCodecs.any, indexKey),
+      key: decodeKey(target.key, key),
+      value: decodeValue(target.value, value),
+    };
   }
 }
 

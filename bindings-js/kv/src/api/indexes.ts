@@ -73,15 +73,20 @@ function check<K, V>([name, options]: [string, IndexOptions<K, V>]): Declared<K,
   if (wrong !== undefined) throw refused(name, wrong);
   const { key, multi = false, unique = false, version = 1 } = options;
   if (typeof key !== 'function' && key !== STORED) throw refused(name, 'key has to be a function');
-  if (typeof multi !== 'boolean' || typeof unique !== 'boolean') throw refused(name, 'multi and unique have to be booleans');
-  if (!Number.isSafeInteger(version) || version < 0 || version > MAX_VERSION) throw refused(name, 'version has to be a whole number');
+  if (typeof multi !== 'boolean' || typeof unique !== 'boolean')
+    throw refused(name, 'multi and unique have to be booleans');
+  if (!Number.isSafeInteger(version) || version < 0 || version > MAX_VERSION)
+    throw refused(name, 'version has to be a whole number');
   return { name, key, multi, unique, version };
 }
 
 /** Checks the option `indexes` of a collection. */
-export function toIndexes<K, V>(options: { readonly [name: string]: IndexOptions<K, V> } | undefined): Indexes<K, V> | undefined {
+export function toIndexes<K, V>(
+  options: { readonly [name: string]: IndexOptions<K, V> } | undefined,
+): Indexes<K, V> | undefined {
   if (options === undefined) return undefined;
-  if (typeof options !== 'object' || options === null) throw new KvError('KV_INVALID_ARGUMENT', 'indexes has to be an object of indexes by name');
+  if (typeof options !== 'object' || options === null)
+    throw new KvError('KV_INVALID_ARGUMENT', 'indexes has to be an object of indexes by name');
   const declared = Object.entries(options).map(check);
   return declared.length === 0 ? undefined : new Indexes(declared);
 }
@@ -129,14 +134,16 @@ export class Indexes<K, V> implements TargetIndexes<K, V> {
 
   #asked({ connection, name, index }: Target<K, V>): Asked {
     let all = asked.get(connection);
-    if (all === undefined) asked.set(connection, all = new Map());
+    if (all === undefined) asked.set(connection, (all = new Map()));
     let state = all.get(index);
     if (state === undefined) {
       // What is read as it is stored is not declared, and may have to be built.
       const isDeclared = this.#declared.some(({ key }) => key === STORED);
-      const declared = isDeclared ? Promise.resolve() : connection.requestLoading(declareRequest(index), readDeclared).then((incomplete) => {
-        Object.assign(known, { isDeclared: true, incomplete });
-      });
+      const declared = isDeclared
+        ? Promise.resolve()
+        : connection.requestLoading(declareRequest(index), readDeclared).then((incomplete) => {
+            Object.assign(known, { isDeclared: true, incomplete });
+          });
       const known: Asked = { name, declared, isDeclared, incomplete: 1, built: undefined };
       state = known;
       declared.catch(() => all.delete(index));
@@ -179,34 +186,43 @@ export class Indexes<K, V> implements TargetIndexes<K, V> {
   begin(target: Target<K, V>): void {
     const state = this.#asked(target);
     // Writes report why they cannot be declared, and `buildIndexes` why they cannot be built.
-    if (!state.isDeclared) state.declared.then(() => (state.incomplete > 0 ? this.#built(target) : undefined)).catch(ignore);
+    if (!state.isDeclared)
+      state.declared.then(() => (state.incomplete > 0 ? this.#built(target) : undefined)).catch(ignore);
   }
 
   async build(target: Target<K, V>, { onProgress, signal }: BuildIndexesOptions): Promise<void> {
     await this.declare(target);
-    return onProgress === undefined ? abortable(this.#built(target), signal) : this.#run(target, { onProgress, signal });
+    return onProgress === undefined
+      ? abortable(this.#built(target), signal)
+      : this.#run(target, { onProgress, signal });
   }
 
   async #run(target: Target<K, V>, options?: BuildIndexesOptions): Promise<void> {
     const { buildIndexes } = await loadChunk(import('./maintenance/compact.ts'));
     const { connection, index: collection } = target;
     const declared = this.#declared;
-    return buildIndexes({
-      connection,
-      collection,
-      names: declared.map(({ name }) => name),
-      keysOf: (at, key, value) => indexKeys(declared[at]!, decodeKey(target.key, key), decodeValue(target.value, value), encode),
-    }, options);
+    return buildIndexes(
+      {
+        connection,
+        collection,
+        names: declared.map(({ name }) => name),
+        keysOf: (at, key, value) =>
+          indexKeys(declared[at]!, decodeKey(target.key, key), decodeValue(target.value, value), encode),
+      },
+      options,
+    );
   }
 
   /** The one build that all callers without a function of their own share. */
   #built(target: Target<K, V>): Promise<void> {
     const state = this.#asked(target);
-    state.built ??= this.#run(target).then(() => {
-      state.incomplete = 0;
-    }).finally(() => {
-      state.built = undefined;
-    });
+    state.built ??= this.#run(target)
+      .then(() => {
+        state.incomplete = 0;
+      })
+      .finally(() => {
+        state.built = undefined;
+      });
     return state.built;
   }
 }
@@ -216,12 +232,21 @@ const { encode } = keyCodecs.any;
 /** Encodes what the fast path does not take. Longer strings may be refused, so they are encoded at once too. */
 function earlyKey(key: Key): EarlyKey {
   const isSimple = typeof key === 'number' ? !Number.isNaN(key) : typeof key === 'string' && key.length <= SHORT;
-  return isSimple ? key as string | number : encode(key);
+  return isSimple ? (key as string | number) : encode(key);
 }
 
 /** The keys of an entry in one index, each turned into what `encodeKey` returns. */
-function indexKeys<K, V, T>({ name, key: compute, multi }: Declared<K, V>, key: K, value: V, encodeKey: (key: Key) => T): T[] {
-  if (compute === STORED) throw new KvError('KV_INDEX_MISMATCH', `the index ${JSON.stringify(name)} was opened as it is stored; open the collection with its function`);
+function indexKeys<K, V, T>(
+  { name, key: compute, multi }: Declared<K, V>,
+  key: K,
+  value: V,
+  encodeKey: (key: Key) => T,
+): T[] {
+  if (compute === STORED)
+    throw new KvError(
+      'KV_INDEX_MISMATCH',
+      `the index ${JSON.stringify(name)} was opened as it is stored; open the collection with its function`,
+    );
   let computed: Key | undefined;
   try {
     computed = compute(value, key);
@@ -230,9 +255,12 @@ function indexKeys<K, V, T>({ name, key: compute, multi }: Declared<K, V>, key: 
   }
   if (computed === undefined) return [];
   if (multi && !Array.isArray(computed)) {
-    throw new KvError('KV_INVALID_VALUE', `the function of the index ${JSON.stringify(name)} has to return an array of index keys, as it is multi`);
+    throw new KvError(
+      'KV_INVALID_VALUE',
+      `the function of the index ${JSON.stringify(name)} has to return an array of index keys, as it is multi`,
+    );
   }
-  const keys = multi ? computed as readonly Key[] : [computed];
+  const keys = multi ? (computed as readonly Key[]) : [computed];
   try {
     return keys.map((each) => encodeKey(each));
   } catch (cause) {

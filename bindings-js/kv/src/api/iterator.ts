@@ -64,7 +64,7 @@ export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
     return new WrappedIterator(this, async () => {
       for (;;) {
         const step = await this.next();
-        if (step.done || await fn(step.value, index++)) return step;
+        if (step.done || (await fn(step.value, index++))) return step;
       }
     });
   }
@@ -101,7 +101,11 @@ export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
       return undefined;
     }
     const inner = flatten();
-    return new WrappedIterator(this, () => inner.next(), () => inner.return(undefined));
+    return new WrappedIterator(
+      this,
+      () => inner.next(),
+      () => inner.return(undefined),
+    );
   }
 
   async reduce<A>(fn: (acc: A, item: T, index: number) => A | Promise<A>, initial: A): Promise<A> {
@@ -121,11 +125,11 @@ export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
   }
 
   async some(fn: Callback<T, unknown>): Promise<boolean> {
-    return await this.#until(fn, fn) !== undefined;
+    return (await this.#until(fn, fn)) !== undefined;
   }
 
   async every(fn: Callback<T, unknown>): Promise<boolean> {
-    return await this.#until(fn, async (item, index) => !await fn(item, index)) === undefined;
+    return (await this.#until(fn, async (item, index) => !(await fn(item, index)))) === undefined;
   }
 
   async find(fn: Callback<T, unknown>): Promise<T | undefined> {

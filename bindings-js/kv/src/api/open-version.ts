@@ -10,7 +10,11 @@ import type { DatabaseInfo } from './database.ts';
 type Settle = (make: () => Database) => Promise<(db: Database) => void>;
 
 /** The handle for an upgrade. Declaring an index would build it from data of the old version. */
-export function makeForUpgrade<K, V, I>(connection: Connection, info: DatabaseInfo, options: OpenOptions<K, V, I>): () => Database {
+export function makeForUpgrade<K, V, I>(
+  connection: Connection,
+  info: DatabaseInfo,
+  options: OpenOptions<K, V, I>,
+): () => Database {
   return () => new KvDatabase(connection, info, { ...options, indexes: undefined }) as unknown as Database;
 }
 

@@ -4,7 +4,17 @@ import { Tracer } from '../base/tracer.ts';
 import type { TraceEvent } from '../base/trace.ts';
 import type { Names } from '../base/names.ts';
 import { crypto } from '../base/platform.ts';
-import type { AdvancedOptions, CollectionOptions, CustomStorage, DestroyOptions, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types/index.ts';
+import type {
+  AdvancedOptions,
+  CollectionOptions,
+  CustomStorage,
+  DestroyOptions,
+  Durability,
+  OpenOptions,
+  PlaceOptions,
+  WasmSource,
+  WorkerSource,
+} from '../types/index.ts';
 import { isWasmSource } from '../engine/wasm.ts';
 import { checkBoolean, checkCount, checkFunction, checkLimit, checkOneOf, checkSignal } from '../base/async.ts';
 import { checkCodec } from '../wire/codecs.ts';
@@ -44,7 +54,10 @@ export interface CheckedOptions {
 export function checkStrict<K, V, I>({ strictValues, value }: CollectionOptions<K, V, I>, byDefault: boolean): boolean {
   const isStrict = checkBoolean('strictValues', strictValues ?? byDefault);
   if (strictValues !== true || value === undefined) return isStrict;
-  throw new KvError('KV_INVALID_ARGUMENT', 'strictValues applies to the default value codec only; leave out strictValues or value');
+  throw new KvError(
+    'KV_INVALID_ARGUMENT',
+    'strictValues applies to the default value codec only; leave out strictValues or value',
+  );
 }
 
 function checkSize(name: string, value: number | undefined): number | undefined {
@@ -52,9 +65,13 @@ function checkSize(name: string, value: number | undefined): number | undefined 
 }
 
 function checkAdvanced(advanced: AdvancedOptions = {}): Pick<EngineOptions, 'unitBytes' | 'nodeBytes'> {
-  if (typeof advanced !== 'object') throw new KvError('KV_INVALID_ARGUMENT', 'advanced has to be an object with unitBytes and nodeBytes');
+  if (typeof advanced !== 'object')
+    throw new KvError('KV_INVALID_ARGUMENT', 'advanced has to be an object with unitBytes and nodeBytes');
   checkNames('advanced', advanced, ADVANCED);
-  return { unitBytes: checkSize('unitBytes', advanced.unitBytes), nodeBytes: checkSize('nodeBytes', advanced.nodeBytes) };
+  return {
+    unitBytes: checkSize('unitBytes', advanced.unitBytes),
+    nodeBytes: checkSize('nodeBytes', advanced.nodeBytes),
+  };
 }
 
 const FEED = { retainCommits: 1 } as const;
@@ -85,14 +102,25 @@ function checkStorage(storage: OpenOptions['storage']): CheckedOptions['storage'
   );
 }
 
-function checkSchema<K, V, I>({ version, upgrade, onUpgrade, signal }: OpenOptions<K, V, I>): SchemaOptions | undefined {
+function checkSchema<K, V, I>({
+  version,
+  upgrade,
+  onUpgrade,
+  signal,
+}: OpenOptions<K, V, I>): SchemaOptions | undefined {
   if (onUpgrade !== undefined) checkFunction(onUpgrade);
   const isUpgrade = upgrade === undefined || typeof upgrade === 'function' || upgrade?.steps instanceof Map;
-  const isVersion = version === undefined ? upgrade === undefined : Number.isInteger(version) && version > 0 && version <= MAX_U32;
+  const isVersion =
+    version === undefined ? upgrade === undefined : Number.isInteger(version) && version > 0 && version <= MAX_U32;
   if (!isUpgrade || !isVersion) {
-    throw new KvError('KV_INVALID_ARGUMENT', 'version has to be a whole number from 1 on, upgrade a function or the result of migrations, given with a version');
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      'version has to be a whole number from 1 on, upgrade a function or the result of migrations, given with a version',
+    );
   }
-  return version === undefined ? undefined : { version, upgrade: upgrade as SchemaOptions['upgrade'], onUpgrade, signal };
+  return version === undefined
+    ? undefined
+    : { version, upgrade: upgrade as SchemaOptions['upgrade'], onUpgrade, signal };
 }
 
 export function checkWasm(wasm: unknown): WasmSource | undefined {
@@ -107,8 +135,28 @@ export function checkWorker(worker: WorkerSource | undefined): WorkerSource | un
 
 export const VERSIONS = { version: 1, upgrade: 1, onUpgrade: 1 } as const;
 const OPEN: Names<OpenOptions> = {
-  storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, takeOver: 1, onBlocked: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
-  advanced: 1, feed: 1, trace: 1, signal: 1, wasm: 1, worker: 1, encryption: 1, ...VERSIONS, ...COLLECTION,
+  storage: 1,
+  create: 1,
+  exclusive: 1,
+  readOnly: 1,
+  onUnavailable: 1,
+  lockTimeout: 1,
+  takeOver: 1,
+  onBlocked: 1,
+  idleTimeout: 1,
+  thread: 1,
+  durability: 1,
+  cacheBytes: 1,
+  compression: 1,
+  advanced: 1,
+  feed: 1,
+  trace: 1,
+  signal: 1,
+  wasm: 1,
+  worker: 1,
+  encryption: 1,
+  ...VERSIONS,
+  ...COLLECTION,
 };
 const ADVANCED: Names<AdvancedOptions> = { unitBytes: 1, nodeBytes: 1 };
 const PLACE: Names<PlaceOptions> = { storage: 1 };
@@ -130,10 +178,21 @@ export function checkPlaceStorage(storage: PlaceOptions['storage']): PlaceOption
 }
 
 /** `names` holds the options that the runtime's `open` accepts, and `lockTimeoutMs` is its default. */
-export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: object = OPEN, lockTimeoutMs = BROWSER_LOCK_TIMEOUT_MS): CheckedOptions {
+export function checkOptions<K, V, I>(
+  options: OpenOptions<K, V, I>,
+  names: object = OPEN,
+  lockTimeoutMs = BROWSER_LOCK_TIMEOUT_MS,
+): CheckedOptions {
   checkNames('open', options, names);
   const { create = true, exclusive = false, readOnly = false, durability = 'strict', compression } = options;
-  const { lockTimeout = lockTimeoutMs, idleTimeout = DEFAULT_IDLE_TIMEOUT_MS, onUnavailable = 'throw', thread = 'auto', trace = false, signal } = options;
+  const {
+    lockTimeout = lockTimeoutMs,
+    idleTimeout = DEFAULT_IDLE_TIMEOUT_MS,
+    onUnavailable = 'throw',
+    thread = 'auto',
+    trace = false,
+    signal,
+  } = options;
   checkSignal(signal);
   durabilityCode(durability);
   if (options.onBlocked !== undefined) checkFunction(options.onBlocked);
@@ -179,5 +238,8 @@ export function withTracer(options: CheckedOptions, name: string | URL): Checked
 }
 
 export function noStorageInWorker(): KvError {
-  return new KvError('KV_UNSUPPORTED', 'a custom storage cannot be passed to a worker; thread has to be "auto" or "same"');
+  return new KvError(
+    'KV_UNSUPPORTED',
+    'a custom storage cannot be passed to a worker; thread has to be "auto" or "same"',
+  );
 }

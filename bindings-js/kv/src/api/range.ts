@@ -137,6 +137,15 @@ export interface Scan<T, K> {
 }
 
 /** The fields between the scan's id and the limits of the chunk. */
-export function writeScan({ writeSource, content }: Pick<Scan<unknown, never>, 'writeSource' | 'content'>, { range, reverse, offset, limit }: Window, writer: RequestWriter, flags: number): void {
-  writeSource(writer).range(range).u8((reverse ? ScanFlag.reverse : 0) | content | flags).uv(offset).uv(limit === Infinity ? 0 : limit);
+export function writeScan(
+  { writeSource, content }: Pick<Scan<unknown, never>, 'writeSource' | 'content'>,
+  { range, reverse, offset, limit }: Window,
+  writer: RequestWriter,
+  flags: number,
+): void {
+  writeSource(writer)
+    .range(range)
+    .u8((reverse ? ScanFlag.reverse : 0) | content | flags)
+    .uv(offset)
+    .uv(limit === Infinity ? 0 : limit);
 }

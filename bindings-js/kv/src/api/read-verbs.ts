@@ -65,7 +65,11 @@ export class ReadVerbs<K, V> {
     const found = lookups ? lookups.get(this.target, this.view, key) : ASK;
     if (found !== ASK) return { found };
     const bytes = encodeKey(this.target, key);
-    return this.#call(Op.get, (writer) => writer.bytes(bytes), (reader) => this.#optional(reader.optional()));
+    return this.#call(
+      Op.get,
+      (writer) => writer.bytes(bytes),
+      (reader) => this.#optional(reader.optional()),
+    );
   }
 
   getMany(keys: Iterable<K>): Task<(V | undefined)[]> {
@@ -74,12 +78,16 @@ export class ReadVerbs<K, V> {
 
   getEntry(key: K): Task<Entry<K, V> | undefined> {
     const bytes = encodeKey(this.target, key);
-    return this.#call(Op.entry, (writer) => writer.bytes(bytes), (reader) => {
-      const value = reader.optional();
-      if (value === undefined) return undefined;
-      const known = readMeta(reader);
-      return { key: decodeKey(this.target.key, bytes), value: decodeValue(this.target.value, value), ...known };
-    });
+    return this.#call(
+      Op.entry,
+      (writer) => writer.bytes(bytes),
+      (reader) => {
+        const value = reader.optional();
+        if (value === undefined) return undefined;
+        const known = readMeta(reader);
+        return { key: decodeKey(this.target.key, bytes), value: decodeValue(this.target.value, value), ...known };
+      },
+    );
   }
 
   has(key: K): Task<boolean> {
@@ -91,7 +99,12 @@ export class ReadVerbs<K, V> {
 
   hasMany(keys: Iterable<K>): Task<boolean[]> {
     return this.#many('hasMany', keys, (encoded) =>
-      this.#call(Op.hasMany, (writer) => writeKeys(writer, encoded), (reader) => encoded.map(() => reader.u8() !== 0)));
+      this.#call(
+        Op.hasMany,
+        (writer) => writeKeys(writer, encoded),
+        (reader) => encoded.map(() => reader.u8() !== 0),
+      ),
+    );
   }
 
   entries(options?: ScanOptions<K>): Scan<unknown, K> {
@@ -107,7 +120,9 @@ export class ReadVerbs<K, V> {
   }
 
   prefix(prefix: KeyPrefix<K>, options?: ScanOptions<K>): Scan<unknown, K> {
-    return this.#entries('prefix', { ...options, prefix }, () => checkNames('prefix', options, this.canWait ? PREFIXED_UNTIL : PREFIXED));
+    return this.#entries('prefix', { ...options, prefix }, () =>
+      checkNames('prefix', options, this.canWait ? PREFIXED_UNTIL : PREFIXED),
+    );
   }
 
   /** For `forEach`, which is an iteration of its own name in errors. */
@@ -134,19 +149,30 @@ export class ReadVerbs<K, V> {
   rank(key: K, options?: Bounds<K>): Task<number> {
     const { range } = toWindow(this.target, 'rank', options, this.canWait ? FOLLOW : BOUNDS);
     const bytes = encodeKey(this.target, key);
-    return this.#call(Op.rank, (writer) => writer.range(range).bytes(bytes), (reader) => reader.uv());
+    return this.#call(
+      Op.rank,
+      (writer) => writer.range(range).bytes(bytes),
+      (reader) => reader.uv(),
+    );
   }
 
   nextExpiry(options?: Bounds<K>): Task<number | undefined> {
     const { range } = toWindow(this.target, 'nextExpiry', options, FOLLOW);
-    return this.#call(Op.nextExpiry, (writer) => writer.range(range), (reader) => reader.uv() || undefined);
+    return this.#call(
+      Op.nextExpiry,
+      (writer) => writer.range(range),
+      (reader) => reader.uv() || undefined,
+    );
   }
 
   /** Reads or writes a value in parts, by a file that is loaded then. */
   async inParts<T>(call: string, key: K, ...args: unknown[]): Promise<T> {
     const { target, view } = this;
     const place = { target, view, key: encodeKey(target, key) };
-    return (await this.#parts!() as unknown as Record<string, (...args: unknown[]) => Promise<T>>)[call]!(place, ...args);
+    return ((await this.#parts!()) as unknown as Record<string, (...args: unknown[]) => Promise<T>>)[call]!(
+      place,
+      ...args,
+    );
   }
 
   get #read(): object {
@@ -167,7 +193,13 @@ export class ReadVerbs<K, V> {
   }
 
   /** `content` decides what `T` is. */
-  #scan<T>(call: string, options: RangeOptions<K> | undefined, names: object, content: keyof typeof Content, check = ignore): Scan<T, K> {
+  #scan<T>(
+    call: string,
+    options: RangeOptions<K> | undefined,
+    names: object,
+    content: keyof typeof Content,
+    check = ignore,
+  ): Scan<T, K> {
     const { target, view } = this;
     return {
       connection: target.connection,
@@ -188,7 +220,12 @@ export class ReadVerbs<K, V> {
   }
 
   #count({ range, offset, limit }: Window, view?: number): Call<number> {
-    return this.#call(Op.count, (writer) => writer.range(range), (reader) => clip(reader.uv(), offset, limit), view);
+    return this.#call(
+      Op.count,
+      (writer) => writer.range(range),
+      (reader) => clip(reader.uv(), offset, limit),
+      view,
+    );
   }
 
   #at(call: string, index: number, options: RangeOptions<K> | undefined): Task<Pair<K, V>> {
@@ -196,13 +233,20 @@ export class ReadVerbs<K, V> {
     const window = toWindow(this.target, call, options, this.#read);
     const { range, reverse, offset, limit } = window;
     const isAll = offset === 0 && limit === Infinity;
-    const found = index >= 0 ? this.#from(window, index) : isAll ? this.#find(range, !reverse, -index - 1) : this.#fromEnd(window, index);
+    const found =
+      index >= 0
+        ? this.#from(window, index)
+        : isAll
+          ? this.#find(range, !reverse, -index - 1)
+          : this.#fromEnd(window, index);
     return index === 0 || index === -1 ? this.#unlessMisread(found, options) : found;
   }
 
   #from({ range, reverse, offset, limit }: Window, index: number, view?: number): Task<Pair<K, V>> {
     const position = offset + index;
-    return index < 0 || index >= limit || !Number.isSafeInteger(position) ? { found: undefined } : this.#find(range, reverse, position, view);
+    return index < 0 || index >= limit || !Number.isSafeInteger(position)
+      ? { found: undefined }
+      : this.#find(range, reverse, position, view);
   }
 
   #fromEnd(window: Window, index: number): Steps<Pair<K, V>> {
@@ -216,12 +260,17 @@ export class ReadVerbs<K, V> {
   #find(range: Window['range'], fromEnd: boolean, position: number, view?: number): Call<Pair<K, V>> {
     // `Op.edge` finds the first or last entry without counting.
     const write = (writer: RequestWriter): RequestWriter => writer.range(range).u8(fromEnd ? 1 : 0);
-    return this.#call(position === 0 ? Op.edge : Op.at, position === 0 ? write : (writer) => write(writer).uv(position), (reader) => {
-      if (reader.u8() === 0) return undefined;
-      const key = reader.bytes();
-      const value = reader.bytes();
-      return [decodeKey(this.target.key, key), decodeValue(this.target.value, value)];
-    }, view);
+    return this.#call(
+      position === 0 ? Op.edge : Op.at,
+      position === 0 ? write : (writer) => write(writer).uv(position),
+      (reader) => {
+        if (reader.u8() === 0) return undefined;
+        const key = reader.bytes();
+        const value = reader.bytes();
+        return [decodeKey(this.target.key, key), decodeValue(this.target.value, value)];
+      },
+      view,
+    );
   }
 
   /** If nothing was found, fails if `#misread` can explain that. */
@@ -236,13 +285,25 @@ export class ReadVerbs<K, V> {
    */
   #misread({ prefix, offset }: Range<K> = {}): Call<void> | undefined {
     if (typeof prefix !== 'string' || offset || this.target.key.id !== 'any') return undefined;
-    const { range } = toWindow(this.target as unknown as Target<Key, V>, 'prefix', { gte: [prefix], lt: [`${prefix}\uffff`] }, BOUNDS);
-    return this.#call(Op.edge, (writer) => writer.range(range).u8(0), (reader) => {
-      if (reader.u8() === 0) return;
-      reader.bytes();
-      reader.bytes();
-      throw new KvError('KV_INVALID_ARGUMENT', `the keys that begin with ${keyText(prefix)} are arrays, so their prefix has to be an array: ${keyText([prefix])}`);
-    });
+    const { range } = toWindow(
+      this.target as unknown as Target<Key, V>,
+      'prefix',
+      { gte: [prefix], lt: [`${prefix}\uffff`] },
+      BOUNDS,
+    );
+    return this.#call(
+      Op.edge,
+      (writer) => writer.range(range).u8(0),
+      (reader) => {
+        if (reader.u8() === 0) return;
+        reader.bytes();
+        reader.bytes();
+        throw new KvError(
+          'KV_INVALID_ARGUMENT',
+          `the keys that begin with ${keyText(prefix)} are arrays, so their prefix has to be an array: ${keyText([prefix])}`,
+        );
+      },
+    );
   }
 
   #optional(bytes: Uint8Array | undefined): V | undefined {
@@ -252,7 +313,16 @@ export class ReadVerbs<K, V> {
   /** A call whose request begins with opcode, view and collection. */
   #call<T>(op: number, write: Call<T>['write'], read: Call<T>['read'], view?: number): Call<T> {
     checkOpen(this.view);
-    return { write: (writer) => write(writer.u8(op).uv(view ?? this.view.id).uv(this.target.index)), read };
+    return {
+      write: (writer) =>
+        write(
+          writer
+            .u8(op)
+            .uv(view ?? this.view.id)
+            .uv(this.target.index),
+        ),
+      read,
+    };
   }
 
   #many<T>(name: 'getMany' | 'hasMany', keys: Iterable<K>, ask: (encoded: Uint8Array[]) => Task<T[]>): Task<T[]> {
@@ -276,11 +346,19 @@ export class ReadVerbs<K, V> {
     try {
       for (;;) {
         const left = encoded.slice(values.length);
-        yield* step(this.#call(Op.getMany, (writer) => writeKeys(writer.uv(id), left), (reader) => {
-          const found: (Uint8Array | undefined)[] = [];
-          for (let flag; found.length < left.length && (flag = reader.u8()) !== CUT;) found.push(flag ? reader.bytes() : undefined);
-          for (const bytes of found) values.push(this.#optional(bytes));
-        }, current));
+        yield* step(
+          this.#call(
+            Op.getMany,
+            (writer) => writeKeys(writer.uv(id), left),
+            (reader) => {
+              const found: (Uint8Array | undefined)[] = [];
+              for (let flag; found.length < left.length && (flag = reader.u8()) !== CUT; )
+                found.push(flag ? reader.bytes() : undefined);
+              for (const bytes of found) values.push(this.#optional(bytes));
+            },
+            current,
+          ),
+        );
         if (values.length === encoded.length) return values;
         current ||= id;
       }
@@ -315,10 +393,17 @@ function* explained<T>(task: Task<T>, misread: Call<void>): Steps<T> {
  * can come between.
  */
 export function* inOneState<R extends ReadSite, T>(verbs: R, steps: (this: R, view: number) => Steps<T>): Steps<T> {
-  const { target: { connection }, view, canWait } = verbs;
+  const {
+    target: { connection },
+    view,
+    canWait,
+  } = verbs;
   if (view.id !== 0 || !canWait) return yield* steps.call(verbs, view.id);
   const id = connection.newId();
-  connection.post((writer) => writer.u8(Op.snapshotOpen).uv(id), (reader) => reader.uv());
+  connection.post(
+    (writer) => writer.u8(Op.snapshotOpen).uv(id),
+    (reader) => reader.uv(),
+  );
   try {
     return yield* steps.call(verbs, id);
   } finally {
@@ -344,13 +429,21 @@ function itemDecoder<K, V>(target: Target<K, V>, content: keyof typeof Content):
   const key = (reader: ReplyReader): K => reader.decoded('key', target.key, target.fastKey);
   const value = (reader: ReplyReader): V => reader.decoded('value', target.value, target.fastValue);
   switch (content) {
-    case 'keys': return key;
-    case 'values': return value;
-    case 'entries': return (reader) => [key(reader), value(reader)];
-    case 'meta': return (reader) => {
-      const [bytes, valueBytes] = [reader.bytes(), reader.bytes()];
-      const known = readMeta(reader);
-      return { key: decodePart('key', target.key, target.fastKey, bytes, 0, bytes.length), value: decodePart('value', target.value, target.fastValue, valueBytes, 0, valueBytes.length), ...known };
-    };
+    case 'keys':
+      return key;
+    case 'values':
+      return value;
+    case 'entries':
+      return (reader) => [key(reader), value(reader)];
+    case 'meta':
+      return (reader) => {
+        const [bytes, valueBytes] = [reader.bytes(), reader.bytes()];
+        const known = readMeta(reader);
+        return {
+          key: decodePart('key', target.key, target.fastKey, bytes, 0, bytes.length),
+          value: decodePart('value', target.value, target.fastValue, valueBytes, 0, valueBytes.length),
+          ...known,
+        };
+      };
   }
 }

@@ -1,6 +1,16 @@
 // Reads one collection in one state: the newest version, a snapshot or a transaction.
 import type { KeyPrefix } from '../codec/keys.ts';
-import type { Bounds, Entry, IndexReadOptions, KvIterator, LiveIndex, RangeOptions, Reader, SignalOptions, WithMeta } from '../types/index.ts';
+import type {
+  Bounds,
+  Entry,
+  IndexReadOptions,
+  KvIterator,
+  LiveIndex,
+  RangeOptions,
+  Reader,
+  SignalOptions,
+  WithMeta,
+} from '../types/index.ts';
 import { LazyPromise, attempt, checkFunction, loadChunk } from '../base/async.ts';
 import { CursorIterator } from './cursor.ts';
 import { KvIndex } from './index-reader.ts';

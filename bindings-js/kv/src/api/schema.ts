@@ -21,7 +21,13 @@ export function toValidate<I, V>(schema: StandardSchema<I, V> | undefined): Vali
     } catch (error) {
       throw failed(error);
     }
-    return isPromise(result) ? Promise.resolve(result).catch((error) => { throw failed(error); }).then(toOutput) : toOutput(result);
+    return isPromise(result)
+      ? Promise.resolve(result)
+          .catch((error) => {
+            throw failed(error);
+          })
+          .then(toOutput)
+      : toOutput(result);
   };
 }
 

@@ -69,4 +69,7 @@ export class SyncScan<T> implements IterableIterator<T> {
 }
 
 // Inherits `[Symbol.iterator]` and, where the runtime has them, the iterator helpers.
-Object.setPrototypeOf(SyncScan.prototype, Object.getPrototypeOf(Object.getPrototypeOf([][Symbol.iterator]())) as object);
+Object.setPrototypeOf(
+  SyncScan.prototype,
+  Object.getPrototypeOf(Object.getPrototypeOf([][Symbol.iterator]())) as object,
+);

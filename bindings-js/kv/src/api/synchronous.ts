@@ -4,8 +4,22 @@ import { KvError } from '../base/errors.ts';
 import { isSuperseded } from '../base/superseded.ts';
 import type { Key, KeyPrefix } from '../codec/keys.ts';
 import type {
-  Bounds, Collection, Durability, Entry, Range, SetOptions, SyncCollection, SyncDatabase, SyncIndex, SyncReader, SyncSnapshot, SyncTransaction,
-  SyncUpdater, SyncView, WithMeta, WriteOptions,
+  Bounds,
+  Collection,
+  Durability,
+  Entry,
+  Range,
+  SetOptions,
+  SyncCollection,
+  SyncDatabase,
+  SyncIndex,
+  SyncReader,
+  SyncSnapshot,
+  SyncTransaction,
+  SyncUpdater,
+  SyncView,
+  WithMeta,
+  WriteOptions,
 } from '../types/index.ts';
 import type { IndexEntry, IndexEntryWithMeta, SyncIndexRange } from '../types/indexes.ts';
 import { checkFunction, checkSignal, dispose } from '../base/async.ts';
@@ -219,10 +233,15 @@ export type ResolveCollection = <K, V, I>(collection: Collection<K, V, I> | stri
 /** The same, for handles of this API, too. */
 type Resolve = <K, V, I>(collection: Reference<K, V, I>, options?: object) => Target<K, V>;
 
-const withOwn = (connection: Connection, resolve: ResolveCollection): Resolve => <K, V, I>(collection: Reference<K, V, I>, options?: object): Target<K, V> => {
-  const isOwn = collection instanceof KvSyncCollection && collection.verbs.target.connection === connection && options === undefined;
-  return isOwn ? collection.verbs.target : resolve(collection as Collection<K, V, I> | string, options);
-};
+const withOwn =
+  (connection: Connection, resolve: ResolveCollection): Resolve =>
+  <K, V, I>(collection: Reference<K, V, I>, options?: object): Target<K, V> => {
+    const isOwn =
+      collection instanceof KvSyncCollection &&
+      collection.verbs.target.connection === connection &&
+      options === undefined;
+    return isOwn ? collection.verbs.target : resolve(collection as Collection<K, V, I> | string, options);
+  };
 
 class KvSyncView<K, V> extends KvSyncReader<K, V> implements SyncView<K, V> {
   readonly #resolve: Resolve;
@@ -292,15 +311,20 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
   #run<T>(fn: (tx: SyncTransaction<K, V, I>) => T, durability: number): T {
     const { connection } = this.verbs.target;
     const view = { id: connection.newId(), isClosed: false };
-    connection.requestSync((writer) => writer.u8(Op.transactionOpen).uv(view.id).u8(0), (reader) => reader.uv());
+    connection.requestSync(
+      (writer) => writer.u8(Op.transactionOpen).uv(view.id).u8(0),
+      (reader) => reader.uv(),
+    );
     const checkWritable = (): void => {
       if (view.isClosed) throw new KvError('KV_CLOSED', 'the transaction has ended');
     };
     const scope = new TransactionScope({ id: view.id, checkWritable });
-    const within = <K2, V2, I2>(target: Target<K2, V2>): KvSyncCollection<K2, V2, I2> => new KvSyncCollection<K2, V2, I2>(target, view, scope);
+    const within = <K2, V2, I2>(target: Target<K2, V2>): KvSyncCollection<K2, V2, I2> =>
+      new KvSyncCollection<K2, V2, I2>(target, view, scope);
     try {
       const tx = Object.assign(within<K, V, I>(this.verbs.target), {
-        collection: <K2, V2, I2>(collection: Reference<K2, V2, I2>, given?: object) => within<K2, V2, I2>(this.#resolve(collection, given)),
+        collection: <K2, V2, I2>(collection: Reference<K2, V2, I2>, given?: object) =>
+          within<K2, V2, I2>(this.#resolve(collection, given)),
       });
       const result = connection.runCallback(() => fn(tx));
       if (typeof (result as { then?: unknown } | undefined)?.then === 'function') {
@@ -314,7 +338,10 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
     } finally {
       view.isClosed = true;
       if (connection.status === 'open') {
-        connection.requestSync((writer) => writer.u8(Op.transactionClose).uv(view.id), () => undefined);
+        connection.requestSync(
+          (writer) => writer.u8(Op.transactionClose).uv(view.id),
+          () => undefined,
+        );
       }
     }
   }
@@ -324,7 +351,10 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
   }
 
   flush(): void {
-    this.verbs.target.connection.requestSync((writer) => writer.u8(Op.flush), () => undefined);
+    this.verbs.target.connection.requestSync(
+      (writer) => writer.u8(Op.flush),
+      () => undefined,
+    );
   }
 
   close(): void {
@@ -338,9 +368,13 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
 
 /** See `SyncFaces`. */
 export const syncFaces = {
-  view: <K, V>(target: Target<K, V>, view: View, resolve: ResolveCollection): SyncView<K, V> => new KvSyncView(target, view, withOwn(target.connection, resolve)),
-  database: <K, V, I>(target: Target<K, V>, durability: Durability, resolve: ResolveCollection): SyncDatabase<K, V, I> =>
-    new KvSyncDatabase<K, V, I>(target, durability, withOwn(target.connection, resolve)),
+  view: <K, V>(target: Target<K, V>, view: View, resolve: ResolveCollection): SyncView<K, V> =>
+    new KvSyncView(target, view, withOwn(target.connection, resolve)),
+  database: <K, V, I>(
+    target: Target<K, V>,
+    durability: Durability,
+    resolve: ResolveCollection,
+  ): SyncDatabase<K, V, I> => new KvSyncDatabase<K, V, I>(target, durability, withOwn(target.connection, resolve)),
 };
 
 export type ApiSyncFaces = typeof syncFaces;

@@ -36,18 +36,19 @@ export function* step<T>(from: Call<T> | Promise<T>): Steps<T> {
 /** All steps of another task. */
 export function* within<T>(task: Task<T>): Steps<T> {
   if ('found' in task) return task.found;
-  return 'next' in task ? yield* task : (yield task) as T;
+  return 'next' in task ? yield* task : ((yield task) as T);
 }
 
 /** Carries a task out asynchronously. Its first request is sent before this returns. */
 export function promised<T>(connection: Connection, task: Task<T>): Promise<T> {
-  if ('write' in task) return task.loads ? connection.requestLoading(task.write, task.read) : connection.request(task.write, task.read);
+  if ('write' in task)
+    return task.loads ? connection.requestLoading(task.write, task.read) : connection.request(task.write, task.read);
   if ('found' in task) return Promise.resolve(task.found);
   return 'next' in task ? walk(connection, task) : task;
 }
 
 async function walk<T>(connection: Connection, steps: Steps<T>): Promise<T> {
-  for (let now = steps.next(); ;) {
+  for (let now = steps.next(); ; ) {
     if (now.done) return now.value;
     let reply;
     try {
@@ -65,7 +66,7 @@ export function immediate<T>(connection: Connection, task: Task<T>): T {
   if ('write' in task) return connection.requestSync(task.write, task.read);
   if ('found' in task) return task.found;
   const steps = task as Steps<T>;
-  for (let now = steps.next(); ;) {
+  for (let now = steps.next(); ; ) {
     if (now.done) return now.value;
     let reply;
     try {

@@ -3,9 +3,27 @@
 import { KvError } from '../base/errors.ts';
 import { isSuperseded } from '../base/superseded.ts';
 import type {
-  Collection, CommitInfo, Durability, Reader, Result, Savepoint, Transaction, TransactionOptions, WriteOptions, Writer,
+  Collection,
+  CommitInfo,
+  Durability,
+  Reader,
+  Result,
+  Savepoint,
+  Transaction,
+  TransactionOptions,
+  WriteOptions,
+  Writer,
 } from '../types/index.ts';
-import { LazyPromise, attempt, checkFunction, checkLimit, checkOneOf, checkSignal, dispose, ignore } from '../base/async.ts';
+import {
+  LazyPromise,
+  attempt,
+  checkFunction,
+  checkLimit,
+  checkOneOf,
+  checkSignal,
+  dispose,
+  ignore,
+} from '../base/async.ts';
 import { CollectionWriter, write } from './collection.ts';
 import type { Connection } from '../wire/connection.ts';
 import { Handle, weakly } from '../wire/handle.ts';
@@ -34,9 +52,18 @@ interface Checked {
   readonly signal: AbortSignal | undefined;
 }
 
-export function checkTransactionOptions(call: string, options: TransactionOptions = {}, durability: Durability): Checked {
+export function checkTransactionOptions(
+  call: string,
+  options: TransactionOptions = {},
+  durability: Durability,
+): Checked {
   checkNames(call, options, TRANSACTION);
-  const { mode = 'readwrite', isolation = 'serializable', maxRetries = DEFAULT_RETRIES, timeout = DEFAULT_TIMEOUT_MS } = options;
+  const {
+    mode = 'readwrite',
+    isolation = 'serializable',
+    maxRetries = DEFAULT_RETRIES,
+    timeout = DEFAULT_TIMEOUT_MS,
+  } = options;
   checkOneOf('mode', mode, ['readwrite', 'readonly']);
   checkOneOf('isolation', isolation, ['serializable', 'snapshot']);
   if (options.durability !== undefined) durabilityCode(options.durability);
@@ -85,7 +112,9 @@ class TransactionState implements View, OpenTransaction {
   failure: unknown;
   #give: (failure: unknown) => void = ignore;
   /** Rejects with `failure` when the transaction ends with one. */
-  readonly failed = new Promise<never>((_, reject) => { this.#give = reject; });
+  readonly failed = new Promise<never>((_, reject) => {
+    this.#give = reject;
+  });
   /** Failed writes, except those that a savepoint undid. */
   readonly failures: Failure[] = [];
   #pending = 0;
@@ -104,17 +133,27 @@ class TransactionState implements View, OpenTransaction {
     const isReading = options.mode === 'readonly';
     this.held = new Handle(connection, isReading ? Op.snapshotClose : Op.transactionClose);
     const { id } = this.held;
-    this.version = connection.request((writer) => {
-      if (isReading) writer.u8(Op.snapshotOpen).uv(id);
-      else writer.u8(Op.transactionOpen).uv(id).u8(options.isSnapshot ? 1 : 0);
-    }, (reader) => reader.uv());
+    this.version = connection.request(
+      (writer) => {
+        if (isReading) writer.u8(Op.snapshotOpen).uv(id);
+        else
+          writer
+            .u8(Op.transactionOpen)
+            .uv(id)
+            .u8(options.isSnapshot ? 1 : 0);
+      },
+      (reader) => reader.uv(),
+    );
     this.failed.catch(ignore);
     // Later calls on the transaction fail with the reason why it could not begin.
     this.version.catch((error: unknown) => this.end('rolled-back', error));
     const { signal, timeoutMs } = options;
     this.held.own(this, signal, abort, isInCallback);
     if (timeoutMs <= MAX_TIMEOUT_MS) {
-      const timer = this.held.timer = setTimeout(isInCallback ? () => expire(this) : weakly<TransactionState>(this, expire), timeoutMs);
+      const timer = (this.held.timer = setTimeout(
+        isInCallback ? () => expire(this) : weakly<TransactionState>(this, expire),
+        timeoutMs,
+      ));
       (timer as { unref?: () => void }).unref?.();
     }
   }
@@ -131,12 +170,16 @@ class TransactionState implements View, OpenTransaction {
   /** Throws if the transaction has ended. */
   check(): void {
     if (this.status === 'active') return;
-    throw this.failure ?? new KvError('KV_CLOSED', `the transaction is ${this.status.replace('-', ' ')}; await its calls before it ends`);
+    throw (
+      this.failure ??
+      new KvError('KV_CLOSED', `the transaction is ${this.status.replace('-', ' ')}; await its calls before it ends`)
+    );
   }
 
   checkWritable(): void {
     this.check();
-    if (this.options.mode === 'readonly') throw new KvError('KV_READ_ONLY', 'the transaction was begun with mode "readonly"');
+    if (this.options.mode === 'readonly')
+      throw new KvError('KV_READ_ONLY', 'the transaction was begun with mode "readonly"');
   }
 
   follow<T>(outcome: Promise<T> | Refused): Promise<T> {
@@ -169,7 +212,9 @@ class TransactionState implements View, OpenTransaction {
    */
   settle(): Promise<unknown> | undefined {
     if (this.#pending > 0) {
-      this.#settled ??= new Promise((resolve) => { this.#settle = resolve; });
+      this.#settled ??= new Promise((resolve) => {
+        this.#settle = resolve;
+      });
       return Promise.race([this.#settled, this.failed]);
     }
     const failure = this.failures.find(({ write }) => !write.isNoticed);
@@ -232,7 +277,10 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
     return new LazyPromise(() => this.#state.version);
   }
 
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string, options?: object): Reader<K2, V2> & Writer<K2, V2, I2> {
+  collection<K2, V2, I2>(
+    collection: Collection<K2, V2, I2> | string,
+    options?: object,
+  ): Reader<K2, V2> & Writer<K2, V2, I2> {
     const state = this.#state;
     return new CollectionWriter<K2, V2, I2>(this.#resolve(collection, options), state, new TransactionScope(state));
   }
@@ -249,7 +297,10 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
     const state = this.#state;
     state.checkWritable();
     const { connection, id } = state;
-    const number = connection.request((writer) => writer.u8(Op.savepoint).uv(id), (reader) => reader.uv());
+    const number = connection.request(
+      (writer) => writer.u8(Op.savepoint).uv(id),
+      (reader) => reader.uv(),
+    );
     number.catch(ignore);
     const failures = state.failures.length;
     return {
@@ -263,17 +314,25 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
   }
 
   commit(options?: WriteOptions): Promise<CommitInfo> {
-    return attempt(() => {
-      checkNames('commit', options, WRITE);
-      if (options?.durability !== undefined) durabilityCode(options.durability);
-      return this.#commit(options);
-    }, options?.signal === undefined ? this.#state.options.signal : options.signal);
+    return attempt(
+      () => {
+        checkNames('commit', options, WRITE);
+        if (options?.durability !== undefined) durabilityCode(options.durability);
+        return this.#commit(options);
+      },
+      options?.signal === undefined ? this.#state.options.signal : options.signal,
+    );
   }
 
   #commit(options: WriteOptions | undefined): Promise<CommitInfo> {
     const state = this.#state;
     state.check();
-    const { connection, id, version, options: { mode, durability } } = state;
+    const {
+      connection,
+      id,
+      version,
+      options: { mode, durability },
+    } = state;
     const code = durabilityCode(options?.durability ?? durability);
     const settled = state.settle();
     if (settled !== undefined) return settled.then(() => this.#commit(options));
@@ -319,14 +378,19 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
 
 /** Turns the failures that callers expect into results. */
 export function toResult<T>(outcome: Promise<{ readonly value: T; readonly version: number }>): Promise<Result<T>> {
-  return outcome.then(({ value, version }) => ({ ok: true, value, version }), (error: unknown) => {
-    const reasons: Record<string, 'conflict' | 'rollback' | 'timeout'> = {
-      KV_CONFLICT: 'conflict', KV_ROLLBACK: 'rollback', KV_TIMEOUT: 'timeout',
-    };
-    const reason = error instanceof KvError ? reasons[error.code] : undefined;
-    if (reason === undefined) throw error;
-    return { ok: false, reason, error: error as KvError };
-  });
+  return outcome.then(
+    ({ value, version }) => ({ ok: true, value, version }),
+    (error: unknown) => {
+      const reasons: Record<string, 'conflict' | 'rollback' | 'timeout'> = {
+        KV_CONFLICT: 'conflict',
+        KV_ROLLBACK: 'rollback',
+        KV_TIMEOUT: 'timeout',
+      };
+      const reason = error instanceof KvError ? reasons[error.code] : undefined;
+      if (reason === undefined) throw error;
+      return { ok: false, reason, error: error as KvError };
+    },
+  );
 }
 
 /** How often a transaction may lose before it takes turns with others that have. */
@@ -369,8 +433,10 @@ export async function runTransaction<K, V, I, T>(
   };
   const others = mode === 'readwrite' ? line.over(TURNS) : undefined;
   if (others !== undefined) await others;
-  return await run(TURN_AFTER, async (callback) => callback())
-    ?? line.join(TURNS, signal, (call) => run(Infinity, call) as Promise<{ value: T; version: number }>);
+  return (
+    (await run(TURN_AFTER, async (callback) => callback())) ??
+    line.join(TURNS, signal, (call) => run(Infinity, call) as Promise<{ value: T; version: number }>)
+  );
 }
 
 /** Backs off for up to 2^(attempts - 1) ms, at most 64; random, so that rivals do not collide again. */

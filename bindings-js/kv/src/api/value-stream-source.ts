@@ -67,7 +67,11 @@ export class PartSource {
     return new PartSource(head, ofBlob(blob, step), step);
   }
 
-  static ofStream(head: Uint8Array, stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>, step: number): PartSource {
+  static ofStream(
+    head: Uint8Array,
+    stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>,
+    step: number,
+  ): PartSource {
     return new PartSource(head, toBytes(stream), step);
   }
 

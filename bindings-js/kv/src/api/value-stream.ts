@@ -4,7 +4,16 @@ import { KvError } from '../base/errors.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
 import { abortable, checkSignal, ignore } from '../base/async.ts';
 import { ReadableStream } from '../base/platform.ts';
-import { ENCODED, MAX_HEAD_BYTES, MAX_WHOLE_BYTES, decodeHead, encodeHead, headOf, isBlob, toBlob } from '../codec/blob.ts';
+import {
+  ENCODED,
+  MAX_HEAD_BYTES,
+  MAX_WHOLE_BYTES,
+  decodeHead,
+  encodeHead,
+  headOf,
+  isBlob,
+  toBlob,
+} from '../codec/blob.ts';
 import type { BlobHead, Encoded } from '../codec/blob.ts';
 import type { SignalOptions, StreamOptions } from '../types/index.ts';
 import { Handle } from '../wire/handle.ts';
@@ -43,9 +52,14 @@ interface Part {
 function readPart({ target, view, key }: Place, start: number, end: number, id = view.id): Promise<Part | undefined> {
   checkOpen(view);
   return target.connection.requestLoading(
-    (writer) => writer.u8(Op.lazy).u8(0).bytes(bodyOf(LazyOp.read, (body) => body.uv(id).uv(target.index).bytes(key).uv(start).uv(end))),
+    (writer) =>
+      writer
+        .u8(Op.lazy)
+        .u8(0)
+        .bytes(bodyOf(LazyOp.read, (body) => body.uv(id).uv(target.index).bytes(key).uv(start).uv(end))),
     // The part outlives the reply's buffer.
-    (reader) => (reader.u8() === 0 ? undefined : { length: reader.uv(), version: reader.uv(), bytes: reader.bytes().slice() }),
+    (reader) =>
+      reader.u8() === 0 ? undefined : { length: reader.uv(), version: reader.uv(), bytes: reader.bytes().slice() },
   );
 }
 
@@ -54,7 +68,10 @@ async function inState<T>({ target: { connection }, view }: Place, work: (id: nu
   if (view.id !== 0) return work(view.id);
   for (let restarts = 0; ; restarts++) {
     const id = connection.newId();
-    connection.post((writer) => writer.u8(Op.snapshotOpen).uv(id), (reader) => reader.uv());
+    connection.post(
+      (writer) => writer.u8(Op.snapshotOpen).uv(id),
+      (reader) => reader.uv(),
+    );
     try {
       return await work(id);
     } catch (error) {
@@ -67,7 +84,9 @@ async function inState<T>({ target: { connection }, view }: Place, work: (id: nu
 
 /** The value changed between two reads, which only a write of the same transaction can do. */
 function changed(): KvError {
-  return new KvError('KV_CONFLICT', 'the value was written while it was read; await one call before the other', { retryable: true });
+  return new KvError('KV_CONFLICT', 'the value was written while it was read; await one call before the other', {
+    retryable: true,
+  });
 }
 
 /** Calls `take` with the bytes of a value from `start` to `end`, `STEP` at a time. */
@@ -112,7 +131,10 @@ function contentsAt({ target }: Place, part: Part): number {
 
 function checkContents(call: string, { target: { name, value } }: Place): void {
   if (value.isBlob || value.id === 'bytes') return;
-  throw new KvError('KV_INVALID_ARGUMENT', `${call} is for the value codecs bytes and blob; collection "${name}" has ${value.id}`);
+  throw new KvError(
+    'KV_INVALID_ARGUMENT',
+    `${call} is for the value codecs bytes and blob; collection "${name}" has ${value.id}`,
+  );
 }
 
 /** Turns an offset into one from 0 to `length`; a negative one counts from the end. */
@@ -130,7 +152,14 @@ export async function getRange(place: Place, start = 0, end = Infinity): Promise
   checkOffset(start);
   checkOffset(end);
   const isDirect = !place.target.value.isBlob && start >= 0 && end >= 0 && end - start <= STEP;
-  if (isDirect) return (await readPart(place, Math.min(start, Number.MAX_SAFE_INTEGER), Math.max(Math.min(end, Number.MAX_SAFE_INTEGER), 0)))?.bytes;
+  if (isDirect)
+    return (
+      await readPart(
+        place,
+        Math.min(start, Number.MAX_SAFE_INTEGER),
+        Math.max(Math.min(end, Number.MAX_SAFE_INTEGER), 0),
+      )
+    )?.bytes;
   return inState(place, async (id) => {
     const begun = await readPart(place, 0, MAX_HEAD_BYTES, id);
     if (begun === undefined) return undefined;
@@ -156,7 +185,10 @@ function abort(source: Source): void {
   source.abort?.();
 }
 
-export async function getStream(place: Place, options: SignalOptions | undefined): Promise<ReadableStream<Uint8Array<ArrayBuffer>> | undefined> {
+export async function getStream(
+  place: Place,
+  options: SignalOptions | undefined,
+): Promise<ReadableStream<Uint8Array<ArrayBuffer>> | undefined> {
   checkNames('getStream', options, SIGNAL);
   checkContents('getStream', place);
   const { signal } = options ?? {};
@@ -169,7 +201,11 @@ export async function getStream(place: Place, options: SignalOptions | undefined
   // Owned by the source: a browser may collect the stream's object while the stream is still read.
   held?.own(source, signal, abort);
   try {
-    if (held !== undefined) connection.post((writer) => writer.u8(Op.snapshotOpen).uv(id()), (reader) => reader.uv());
+    if (held !== undefined)
+      connection.post(
+        (writer) => writer.u8(Op.snapshotOpen).uv(id()),
+        (reader) => reader.uv(),
+      );
     const begun = await abortable(readPart(place, 0, MAX_HEAD_BYTES, id()), signal);
     if (begun === undefined) {
       release();
@@ -187,7 +223,10 @@ export async function getStream(place: Place, options: SignalOptions | undefined
       try {
         checkSignal(signal);
         const to = Math.min(at + STEP, begun.length);
-        await abortable(readParts(place, id(), begun, at, to, (bytes) => controller.enqueue(bytes)), signal);
+        await abortable(
+          readParts(place, id(), begun, at, to, (bytes) => controller.enqueue(bytes)),
+          signal,
+        );
         at = to;
         if (at < begun.length) return;
         release();
@@ -206,18 +245,26 @@ export async function getStream(place: Place, options: SignalOptions | undefined
 
 /** As `Writer.set`, for Blobs. */
 export function set(place: Place, value: unknown, goal: Goal): Promise<void> {
-  if (!isBlob(value)) throw new KvError('KV_INVALID_VALUE', `the value codec blob stores Blobs and Files, not a ${typeof value}`);
+  if (!isBlob(value))
+    throw new KvError('KV_INVALID_VALUE', `the value codec blob stores Blobs and Files, not a ${typeof value}`);
   const head = encodeHead(headOf(value));
   return write(place, goal, () => PartSource.ofBlob(head, value, STEP), MAX_RESTARTS);
 }
 
 /** As `Writer.setStream`. */
-export function setStream(place: Place, stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>, goal: Goal): Promise<void> {
+export function setStream(
+  place: Place,
+  stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>,
+  goal: Goal,
+): Promise<void> {
   checkContents('setStream', place);
   const { type, name, lastModified }: StreamOptions = goal.options ?? {};
   let head: Uint8Array = new Uint8Array(0);
   if (place.target.value.isBlob) {
-    const kept: BlobHead = { type: String(type ?? ''), ...(name === undefined ? {} : { name: String(name), lastModified: Number(lastModified ?? Date.now()) }) };
+    const kept: BlobHead = {
+      type: String(type ?? ''),
+      ...(name === undefined ? {} : { name: String(name), lastModified: Number(lastModified ?? Date.now()) }),
+    };
     head = encodeHead(kept);
   } else if (type !== undefined || name !== undefined || lastModified !== undefined) {
     throw new KvError('KV_INVALID_ARGUMENT', 'type, name and lastModified are for the value codec blob');
@@ -227,7 +274,10 @@ export function setStream(place: Place, stream: ReadableStream<Uint8Array> | Asy
 
 async function write(place: Place, goal: Goal, open: () => PartSource, restarts: number): Promise<void> {
   if (place.target.indexes !== undefined) {
-    throw new KvError('KV_INVALID_ARGUMENT', `collection "${place.target.name}" has indexes, so its values cannot be written in parts`);
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `collection "${place.target.name}" has indexes, so its values cannot be written in parts`,
+    );
   }
   for (let left = restarts; ; left--) {
     try {
@@ -235,13 +285,21 @@ async function write(place: Place, goal: Goal, open: () => PartSource, restarts:
     } catch (error) {
       if (!isSnapshotLost(error)) throw error;
       if (left === 0) {
-        throw new KvError('KV_SNAPSHOT_LOST', 'another tab took over the database while the value was written; nothing of it is stored, write it again', { cause: error, retryable: true });
+        throw new KvError(
+          'KV_SNAPSHOT_LOST',
+          'another tab took over the database while the value was written; nothing of it is stored, write it again',
+          { cause: error, retryable: true },
+        );
       }
     }
   }
 }
 
-async function writeOnce({ target, view, key }: Place, { scope, expiresAt, options, store }: Goal, source: PartSource): Promise<void> {
+async function writeOnce(
+  { target, view, key }: Place,
+  { scope, expiresAt, options, store }: Goal,
+  source: PartSource,
+): Promise<void> {
   const { connection, index, value } = target;
   const { signal } = options ?? {};
   const id = connection.newId();
@@ -266,7 +324,10 @@ async function writeOnce({ target, view, key }: Place, { scope, expiresAt, optio
     }
     checkSignal(signal);
     const body = bodyOf(LazyOp.store, (body) => body.uv(id).uv(index).bytes(key).uv(expiresAt));
-    const stored: unknown = await connection.request((writer) => scope.begin(writer, Op.lazy, options).bytes(body), (reader) => void reader.uv());
+    const stored: unknown = await connection.request(
+      (writer) => scope.begin(writer, Op.lazy, options).bytes(body),
+      (reader) => void reader.uv(),
+    );
     // An engine that has yet to load the code for it is another one than that of the parts.
     if (stored === ASK) throw new KvError('KV_SNAPSHOT_LOST', 'the parts of the value are lost', { retryable: true });
     isOver = true;
@@ -274,6 +335,14 @@ async function writeOnce({ target, view, key }: Place, { scope, expiresAt, optio
     source.end(error);
     throw error;
   } finally {
-    if (!isOver) connection.post((writer) => writer.u8(Op.lazy).u8(0).bytes(bodyOf(LazyOp.discard, (body) => body.uv(id))), ignore);
+    if (!isOver)
+      connection.post(
+        (writer) =>
+          writer
+            .u8(Op.lazy)
+            .u8(0)
+            .bytes(bodyOf(LazyOp.discard, (body) => body.uv(id))),
+        ignore,
+      );
   }
 }

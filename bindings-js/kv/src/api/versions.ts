@@ -65,7 +65,10 @@ const askEnd = (writer: RequestWriter): unknown => writer.u8(Op.schemaEnd);
 /** Throws if the standing does not allow to use the database, now or after an upgrade. */
 function checkStanding({ standing, version: stored }: Standing, wanted: number): void {
   if (standing === SchemaStanding.newer) {
-    throw new KvError('KV_VERSION_TOO_NEW', `the database has schema version ${stored}, this program is written for ${wanted}; load the newest program`);
+    throw new KvError(
+      'KV_VERSION_TOO_NEW',
+      `the database has schema version ${stored}, this program is written for ${wanted}; load the newest program`,
+    );
   }
   if (standing === SchemaStanding.interrupted) {
     const what = `an upgrade of the database from schema version ${stored} was interrupted`;
@@ -77,7 +80,11 @@ function checkStanding({ standing, version: stored }: Standing, wanted: number):
  * Joins the clients of the database's version, after upgrading the database if it is older.
  * `make` returns a handle with the options of `open` except its indexes.
  */
-export async function settle(connection: Connection, schema: SchemaOptions, make: () => Database): Promise<(db: Database) => void> {
+export async function settle(
+  connection: Connection,
+  schema: SchemaOptions,
+  make: () => Database,
+): Promise<(db: Database) => void> {
   const { version, signal, onUpgrade } = schema;
   for (;;) {
     checkSignal(signal);
@@ -100,7 +107,11 @@ export async function settle(connection: Connection, schema: SchemaOptions, make
 }
 
 /** As `settle`, synchronously: an upgrade that has anything to do is refused. */
-export function settleSync(connection: Connection, { version, upgrade }: SchemaOptions, make: () => Database): (db: Database) => void {
+export function settleSync(
+  connection: Connection,
+  { version, upgrade }: SchemaOptions,
+  make: () => Database,
+): (db: Database) => void {
   const now = connection.requestSync(askJoin(version), readStanding);
   checkStanding(now, version);
   if (now.standing !== SchemaStanding.current) {
@@ -158,7 +169,9 @@ class Upgrade {
 
   async run(): Promise<void> {
     const { upgrade, version } = this.#schema;
-    const [stored, state] = await this.#db.collection<string, unknown>(SCHEMA_COLLECTION).getMany(['version', 'upgrade']);
+    const [stored, state] = await this.#db
+      .collection<string, unknown>(SCHEMA_COLLECTION)
+      .getMany(['version', 'upgrade']);
     if ((stored ?? 0) !== this.#from) throw new Superseded();
     this.#stored = state as Stored | undefined;
     this.#progress(0, 0);
@@ -182,7 +195,8 @@ class Upgrade {
     const versions = [...steps.keys()].filter((each) => each > this.#from && each <= to).sort((a, b) => a - b);
     const list = versions.flatMap((version) => steps.get(version)!.map((step, index) => ({ version, index, step })));
     const [version, index] = this.#stored?.at ?? [0, 0];
-    const first = this.#stored === undefined ? 0 : list.findIndex((each) => each.version === version && each.index === index);
+    const first =
+      this.#stored === undefined ? 0 : list.findIndex((each) => each.version === version && each.index === index);
     if (first < 0) {
       const what = `an interrupted upgrade stopped at step ${index} of version ${version}, which the migrations lack`;
       throw new KvError('KV_INVALID_ARGUMENT', `${what}; open the database with the migrations that began it`);
@@ -192,10 +206,20 @@ class Upgrade {
       const next = list[at + 1];
       const cursor = at === first ? this.#stored?.cursor : undefined;
       const progress = (done: number, total: number): void => {
-        this.#progress((at + Math.min(total > 0 ? done / total : 0, 1)) * STEP_UNITS, list.length * STEP_UNITS, step.name);
+        this.#progress(
+          (at + Math.min(total > 0 ? done / total : 0, 1)) * STEP_UNITS,
+          list.length * STEP_UNITS,
+          step.name,
+        );
       };
       progress(0, 0);
-      await this.#step(step, cursor, progress, [version, index], next?.version === version ? [version, index + 1] : undefined);
+      await this.#step(
+        step,
+        cursor,
+        progress,
+        [version, index],
+        next?.version === version ? [version, index + 1] : undefined,
+      );
     }
     if (this.#version < to) await this.#commit(async () => ({ version: to, stored: undefined }), 'strict');
   }
@@ -211,9 +235,10 @@ class Upgrade {
     const { version: to, signal } = this.#schema;
     let isDone = false;
     // The version is reached with the last of its steps.
-    const done = next === undefined
-      ? { version: at[0], stored: undefined }
-      : { version: undefined, stored: { to, at: next, cursor: undefined } };
+    const done =
+      next === undefined
+        ? { version: at[0], stored: undefined }
+        : { version: undefined, stored: { to, at: next, cursor: undefined } };
     const slice = async (work: (tx: Transaction) => Promise<unknown>): Promise<unknown> => {
       let result: unknown;
       await this.#commit(async (tx) => {
@@ -238,7 +263,8 @@ class Upgrade {
       const schema = tx.collection<string, unknown, unknown>(SCHEMA_COLLECTION);
       const [version, state] = await schema.getMany(['version', 'upgrade']);
       // Serializable: another client's commit in between fails this one.
-      if ((version ?? 0) !== this.#version || (state as Stored | undefined)?.run !== this.#stored?.run) throw new Superseded();
+      if ((version ?? 0) !== this.#version || (state as Stored | undefined)?.run !== this.#stored?.run)
+        throw new Superseded();
       const next = await work(tx as unknown as Transaction);
       const stored = next.stored && { ...next.stored, run: this.#run };
       if (next.version !== undefined) await schema.set('version', next.version);

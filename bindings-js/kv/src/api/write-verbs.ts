@@ -4,12 +4,32 @@ import { KvError } from '../base/errors.ts';
 import type { Bound } from '../codec/keys.ts';
 import { performance } from '../base/platform.ts';
 import { DELETE, KEEP } from '../types/index.ts';
-import type { Durability, Entry, RangeOptions, SetOptions, StreamOptions, Updated, WriteOptions } from '../types/index.ts';
+import type {
+  Durability,
+  Entry,
+  RangeOptions,
+  SetOptions,
+  StreamOptions,
+  Updated,
+  WriteOptions,
+} from '../types/index.ts';
 import { checkFunction, checkSignal, ignore, turn } from '../base/async.ts';
 import { ChangeList } from './changes.ts';
 import type { Connection } from '../wire/connection.ts';
 import { decodeValue, encodeKey, encodeValue } from '../wire/codecs.ts';
-import { CLEAR, SET, SIGNAL, STREAM, WRITE, checkClear, checkIterable, checkPair, durabilityCode, toExpiry, toNewExpiry } from './arguments.ts';
+import {
+  CLEAR,
+  SET,
+  SIGNAL,
+  STREAM,
+  WRITE,
+  checkClear,
+  checkIterable,
+  checkPair,
+  durabilityCode,
+  toExpiry,
+  toNewExpiry,
+} from './arguments.ts';
 import { checkNames } from '../base/names.ts';
 import { forgetIndexes } from './indexes.ts';
 import { Op } from '../wire/opcodes.ts';
@@ -143,19 +163,27 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     const { target } = this;
     const expiresAt = toExpiry(options, target.expireIn);
     const keyBytes = encodeKey(target, key);
-    if (this.canWait && target.value.isBlob) return this.#validated(value, options, (valid) => this.#setInParts('set', key, valid, options));
+    if (this.canWait && target.value.isBlob)
+      return this.#validated(value, options, (valid) => this.#setInParts('set', key, valid, options));
     if (target.validate === undefined) return this.#put(key, keyBytes, value as unknown as V, expiresAt, options);
     return this.#validated(value, options, (valid) => this.#put(key, keyBytes, valid, expiresAt, options));
   }
 
-  setStream(key: K, stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>, options?: StreamOptions): Task<void> {
+  setStream(
+    key: K,
+    stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>,
+    options?: StreamOptions,
+  ): Task<void> {
     this.begin('setStream', options, STREAM);
     return this.#setInParts('setStream', key, stream, options);
   }
 
   setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): Task<void> {
     this.begin('setMany', options, SET);
-    const { target, scope: { hold } } = this;
+    const {
+      target,
+      scope: { hold },
+    } = this;
     const expiresAt = toExpiry(options, target.expireIn);
     const changes = new ChangeList();
     if (hold === undefined || !Array.isArray(entries) || target.validate !== undefined || target.value.isBlob) {
@@ -167,14 +195,19 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     if (at === list.length) return this.batch(changes, options, ignore);
     // The caller may change the array once this call has returned.
     const rest = list.slice(at);
-    return hold(this.#encodeRest(changes, rest, expiresAt, options?.signal), () => promised(target.connection, this.batch(changes, options, ignore)));
+    return hold(this.#encodeRest(changes, rest, expiresAt, options?.signal), () =>
+      promised(target.connection, this.batch(changes, options, ignore)),
+    );
   }
 
   delete(key: K, options?: WriteOptions): Task<boolean> {
     this.begin('delete', options, WRITE);
     const { target, scope } = this;
     const keyBytes = encodeKey(target, key);
-    return { write: (writer) => scope.begin(writer, Op.delete, options).uv(target.index).bytes(keyBytes), read: readExisted };
+    return {
+      write: (writer) => scope.begin(writer, Op.delete, options).uv(target.index).bytes(keyBytes),
+      read: readExisted,
+    };
   }
 
   deleteMany(keys: Iterable<K>, options?: WriteOptions): Task<number> {
@@ -206,11 +239,13 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     const expiresAt = toExpiry(options, target.expireIn);
     const keyBytes = encodeKey(target, key);
     // The engine's own request has no place for index keys.
-    if (target.indexes !== undefined) return this.update(key, (old) => (old === undefined ? value : KEEP), options) as Task<V>;
+    if (target.indexes !== undefined)
+      return this.update(key, (old) => (old === undefined ? value : KEEP), options) as Task<V>;
     return this.#validated(value, options, (valid) => {
       const valueBytes = encodeValue(target, valid);
       return {
-        write: (writer) => scope.begin(writer, Op.getOrInsert, options).uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt),
+        write: (writer) =>
+          scope.begin(writer, Op.getOrInsert, options).uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt),
         read: (reader) => {
           reader.uv();
           // An inserted value is returned as a copy, like one that was found.
@@ -232,20 +267,26 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     if (found !== undefined) return found;
     // `getOrInsert` checks the signal before it writes.
     const computed = compute(key);
-    const value = this.#waitsFor(computed) ? yield* step(Promise.resolve(computed)) : computed as I;
+    const value = this.#waitsFor(computed) ? yield* step(Promise.resolve(computed)) : (computed as I);
     return yield* within(this.getOrInsert(key, value, options));
   }
 
   update(key: K, fn: Update<K, V, I>, options?: SetOptions): Task<V | undefined> {
     this.begin('update', options, SET);
     checkFunction(fn);
-    const { target: { connection, index }, canWait } = this;
+    const {
+      target: { connection, index },
+      canWait,
+    } = this;
     // Synchronous, so only `fn` itself could write in between.
     if (!canWait) return this.#update(key, fn, options, false);
     const name = `${this.view.id} ${index} ${encodeKey(this.target, key).join()}`;
-    return connection.line.join(name, options?.signal, (call) => promised(connection, this.#update(
-      key, (...args) => call(() => fn(...args)), options, this.scope.detectsConflicts !== true,
-    )));
+    return connection.line.join(name, options?.signal, (call) =>
+      promised(
+        connection,
+        this.#update(key, (...args) => call(() => fn(...args)), options, this.scope.detectsConflicts !== true),
+      ),
+    );
   }
 
   /** Indexes go with a dropped collection, so a later write declares them again. */
@@ -271,7 +312,11 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
   }
 
   /** Writes several changes as one. `pick` takes what the result is made of from the reply. */
-  batch<T>(changes: ChangeList, options: WriteOptions | undefined, pick: (existed: number, version: number) => T): Task<T> {
+  batch<T>(
+    changes: ChangeList,
+    options: WriteOptions | undefined,
+    pick: (existed: number, version: number) => T,
+  ): Task<T> {
     const call: Call<T> = {
       write: (writer) => this.scope.begin(writer, Op.batch, options).uv(changes.length).raw(changes.bytes),
       read: (reader) => {
@@ -304,14 +349,22 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
       return this.batch(changes, options, ignore);
     }
     const valueBytes = encodeValue(target, value);
-    return { write: (writer) => scope.begin(writer, Op.set, options).uv(target.index).bytes(keyBytes).bytes(valueBytes), read: skipVersion };
+    return {
+      write: (writer) => scope.begin(writer, Op.set, options).uv(target.index).bytes(keyBytes).bytes(valueBytes),
+      read: skipVersion,
+    };
   }
 
   #setInParts(call: 'set' | 'setStream', key: K, value: unknown, options: SetOptions | undefined): Promise<void> {
     const { target, scope } = this;
     const expiresAt = toExpiry(options, target.expireIn);
     const keyBytes = encodeKey(target, key);
-    const goal: Goal<V> = { scope, expiresAt, options, store: (whole) => this.#put(key, keyBytes, whole, expiresAt, options) };
+    const goal: Goal<V> = {
+      scope,
+      expiresAt,
+      options,
+      store: (whole) => this.#put(key, keyBytes, whole, expiresAt, options),
+    };
     return this.inParts(call, key, value, goal);
   }
 
@@ -331,8 +384,13 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     return list.length;
   }
 
-  async #encodeRest(changes: ChangeList, rest: readonly (readonly [K, I])[], expiresAt: number, signal: AbortSignal | undefined): Promise<void> {
-    for (let at = 0; at < rest.length;) {
+  async #encodeRest(
+    changes: ChangeList,
+    rest: readonly (readonly [K, I])[],
+    expiresAt: number,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    for (let at = 0; at < rest.length; ) {
       await turn();
       checkSignal(signal);
       at = this.#encodeSome(changes, rest, at, expiresAt);
@@ -343,7 +401,8 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
   *#clearPart(range: RangeOptions<K>, limit: number, options: WriteOptions | undefined): Steps<void> {
     const first = yield* within(this.first(range));
     const last = limit === Infinity ? undefined : yield* within(this.at(limit - 1, range));
-    if (first !== undefined) yield* within(this.clear(boundsOf(range, first[0] as Bound<K>, last?.[0] as Bound<K> | undefined), options));
+    if (first !== undefined)
+      yield* within(this.clear(boundsOf(range, first[0] as Bound<K>, last?.[0] as Bound<K> | undefined), options));
   }
 
   /** With `guards`, writes only if the entry still has the version that `fn` was called with. */
@@ -354,7 +413,7 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
       const entry = (yield this.getEntry(key)) as Entry<K, V> | undefined;
       checkSignal(signal);
       const given = fn(entry?.value, key, entry);
-      const next = this.#waitsFor(given) ? (yield given) as Updated<I> : given as Updated<I>;
+      const next = this.#waitsFor(given) ? ((yield given) as Updated<I>) : (given as Updated<I>);
       if (next === KEEP) return entry?.value;
       const changes = new ChangeList();
       if (guards) changes.check(target, key, entry?.version ?? null);
@@ -381,7 +440,7 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     const { target, canWait } = this;
     if (!canWait) return store(validNow(target, value));
     const { validate } = target;
-    const valid = validate === undefined ? value as V : validate(value);
+    const valid = validate === undefined ? (value as V) : validate(value);
     if (validate === undefined || !isPromise(valid)) return store(valid as V);
     return (function* (): Steps<T> {
       const output = yield* step(valid);

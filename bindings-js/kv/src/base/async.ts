@@ -4,10 +4,10 @@ import { MessageChannel, setImmediate } from './platform.ts';
 
 // Older versions of Safari lack these symbols. The fallbacks are those that polyfills use.
 const symbols = Symbol as unknown as Record<'dispose' | 'asyncDispose', symbol | undefined>;
-export const dispose: typeof Symbol.dispose =
-  (symbols.dispose ?? Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
-export const asyncDispose: typeof Symbol.asyncDispose =
-  (symbols.asyncDispose ?? Symbol.for('Symbol.asyncDispose')) as typeof Symbol.asyncDispose;
+export const dispose: typeof Symbol.dispose = (symbols.dispose ??
+  Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
+export const asyncDispose: typeof Symbol.asyncDispose = (symbols.asyncDispose ??
+  Symbol.for('Symbol.asyncDispose')) as typeof Symbol.asyncDispose;
 
 /**
  * Calls `start` at once, unless the signal is already aborted, and waits like `abortable`. Rejects

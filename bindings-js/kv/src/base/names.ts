@@ -27,7 +27,10 @@ export function nearest(name: string, names: readonly string[]): string | undefi
     let [start, end] = [0, 0];
     while (start < longer && given[start] === word[start]) start++;
     while (end < longer - start && given.at(-1 - end) === word.at(-1 - end)) end++;
-    return longer - start - end <= Math.min(2, (longer + 1) >> 2) || (given.length > 2 && (given.startsWith(word) || word.endsWith(given)));
+    return (
+      longer - start - end <= Math.min(2, (longer + 1) >> 2) ||
+      (given.length > 2 && (given.startsWith(word) || word.endsWith(given)))
+    );
   });
 }
 
@@ -45,7 +48,8 @@ export function misnamed(call: string, options: unknown, names: object): string 
       isEmpty = false;
       const kind = (names as Record<string, unknown>)[name];
       if (kind === 2) {
-        if ((options as Record<string, unknown>)[name] === undefined) return `${name} of ${call} is undefined; leave it out or give a value`;
+        if ((options as Record<string, unknown>)[name] === undefined)
+          return `${name} of ${call} is undefined; leave it out or give a value`;
       } else if (kind !== 1) {
         return unknown(name, call, Object.keys(names));
       }

@@ -1,5 +1,16 @@
 // What `platform.ts` has, for pages: they have all of it. Captured at import, too.
-export const { AbortController, Event, EventTarget, MessageChannel, ReadableStream, TextDecoder, TextEncoder, crypto, performance, queueMicrotask } = globalThis;
+export const {
+  AbortController,
+  Event,
+  EventTarget,
+  MessageChannel,
+  ReadableStream,
+  TextDecoder,
+  TextEncoder,
+  crypto,
+  performance,
+  queueMicrotask,
+} = globalThis;
 
 export const soon = queueMicrotask;
 

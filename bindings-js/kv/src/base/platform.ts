@@ -1,7 +1,10 @@
 // Globals captured at import. Test environments such as jsdom later replace them with versions that
 // may not accept each other's objects, or lack some. Timers are not captured: a test that replaces
 // them means ours, too.
-type Platform = Pick<typeof globalThis, 'MessageChannel' | 'ReadableStream' | 'TextDecoder' | 'TextEncoder' | 'performance' | 'setImmediate'>;
+type Platform = Pick<
+  typeof globalThis,
+  'MessageChannel' | 'ReadableStream' | 'TextDecoder' | 'TextEncoder' | 'performance' | 'setImmediate'
+>;
 
 /** The part of `node:diagnostics_channel` that is used. */
 interface Diagnostics {
@@ -27,7 +30,8 @@ const { setImmediate: immediate = (globalThis as Partial<Platform>).setImmediate
 export const setImmediate = immediate !== undefined && 'clock' in immediate ? undefined : immediate;
 
 // The glue of the engine's module takes them from `globalThis` when it is imported, which is later.
-if ((globalThis as Partial<Platform>).TextDecoder === undefined) Object.assign(globalThis, { TextDecoder, TextEncoder });
+if ((globalThis as Partial<Platform>).TextDecoder === undefined)
+  Object.assign(globalThis, { TextDecoder, TextEncoder });
 
 /** Where Node, Deno and Bun publish traces. */
 export const diagnostics = builtin('diagnostics_channel').channel?.('mangrove-kv');

@@ -9,9 +9,18 @@ export interface TracedError {
 
 /** How an `open` ended. */
 export type OpenTrace =
-  | { readonly source: 'open'; readonly event: 'opened'; readonly persistence: 'opfs' | 'indexeddb' | 'fs' | 'memory' | 'custom' }
+  | {
+      readonly source: 'open';
+      readonly event: 'opened';
+      readonly persistence: 'opfs' | 'indexeddb' | 'fs' | 'memory' | 'custom';
+    }
   /** The wanted storage, or a worker for it, is not available. `storage` is used instead, in the same thread if there are no workers. */
-  | { readonly source: 'open'; readonly event: 'fallback'; readonly storage: 'indexeddb' | 'memory'; readonly error: TracedError }
+  | {
+      readonly source: 'open';
+      readonly event: 'fallback';
+      readonly storage: 'indexeddb' | 'memory';
+      readonly error: TracedError;
+    }
   | { readonly source: 'open'; readonly event: 'failed'; readonly error: TracedError };
 
 /** What this tab does among those that share the database. Each leader has a `term` of its own; later terms are larger. */
@@ -26,14 +35,23 @@ export type TabsTrace =
    * The leader, this tab or another one, leads no more. "gone": it ended without a word. "stolen":
    * another tab took over because it did not hear this one. "crashed": its engine stopped.
    */
-  | { readonly source: 'tabs'; readonly event: 'leader-lost'; readonly term: number; readonly reason: 'resigned' | 'gone' | 'stolen' | 'crashed' }
+  | {
+      readonly source: 'tabs';
+      readonly event: 'leader-lost';
+      readonly term: number;
+      readonly reason: 'resigned' | 'gone' | 'stolen' | 'crashed';
+    }
   /** The leader is silent, so this tab takes over. */
   | { readonly source: 'tabs'; readonly event: 'steals'; readonly term: number }
   /**
    * Somebody waits. "leader": this tab, for one that leads. "version": tabs with another version of
    * the package. "maintenance": a restore. "open": an `open` in this thread.
    */
-  | { readonly source: 'tabs'; readonly event: 'blocked'; readonly reason: 'leader' | 'version' | 'maintenance' | 'open' };
+  | {
+      readonly source: 'tabs';
+      readonly event: 'blocked';
+      readonly reason: 'leader' | 'version' | 'maintenance' | 'open';
+    };
 
 /** The connection of a handle to its engine. */
 export type ConnectionTrace =
@@ -50,14 +68,32 @@ export type ConnectionTrace =
 /** A merge of committed changes into the trees while nothing is committed. Only those that take more than one slice. */
 export type MergeTrace =
   | { readonly source: 'merge'; readonly event: 'started'; readonly version: number }
-  | { readonly source: 'merge'; readonly event: 'ended'; readonly version: number; readonly slices: number; readonly milliseconds: number };
+  | {
+      readonly source: 'merge';
+      readonly event: 'ended';
+      readonly version: number;
+      readonly slices: number;
+      readonly milliseconds: number;
+    };
 
 /** Replication, by `@mangrove-kv/replication`. */
 export type ReplicationTrace =
-  | { readonly source: 'replication'; readonly event: 'status'; readonly status: string; readonly pending: number; readonly position: number; readonly error?: TracedError | undefined }
+  | {
+      readonly source: 'replication';
+      readonly event: 'status';
+      readonly status: string;
+      readonly pending: number;
+      readonly position: number;
+      readonly error?: TracedError | undefined;
+    }
   | { readonly source: 'replication'; readonly event: 'conflict'; readonly collection: string }
   | { readonly source: 'replication'; readonly event: 'repair'; readonly records: number }
-  | { readonly source: 'replication'; readonly event: 'diverged'; readonly collection: string; readonly entries: number }
+  | {
+      readonly source: 'replication';
+      readonly event: 'diverged';
+      readonly collection: string;
+      readonly entries: number;
+    }
   | { readonly source: 'replication'; readonly event: 'error'; readonly error: TracedError };
 
 export type TraceDetail = OpenTrace | TabsTrace | ConnectionTrace | MergeTrace | ReplicationTrace;

@@ -18,10 +18,12 @@ export class Tracer {
       const event = { time: Date.now(), database, ...detail };
       if (this.#kept.push(event) > KEPT) this.#kept.shift();
       // Later, so that nobody's code runs in the middle of what is traced. If it fails, that does not matter here.
-      Promise.resolve(event).then((each) => {
-        diagnostics?.publish(each);
-        return callback?.(each);
-      }).catch(() => {});
+      Promise.resolve(event)
+        .then((each) => {
+          diagnostics?.publish(each);
+          return callback?.(each);
+        })
+        .catch(() => {});
     };
   }
 

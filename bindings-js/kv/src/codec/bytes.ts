@@ -7,7 +7,10 @@ export function isSame(a: Uint8Array | null | undefined, b: Uint8Array | null | 
 
 /** Whether it is a Uint8Array, of whichever realm: test environments such as Jest and jsdom have one of their own. */
 export function isBytes(value: unknown): value is Uint8Array {
-  return value instanceof Uint8Array || (ArrayBuffer.isView(value) && (value as Partial<Uint8Array>)[Symbol.toStringTag] === 'Uint8Array');
+  return (
+    value instanceof Uint8Array ||
+    (ArrayBuffer.isView(value) && (value as Partial<Uint8Array>)[Symbol.toStringTag] === 'Uint8Array')
+  );
 }
 
 /**
@@ -88,21 +91,32 @@ export function readAscii(bytes: Uint8Array, from: number, to: number): string |
   let text = '';
   let at = from;
   for (; at + 8 <= to; at += 8) {
-    const a = bytes[at]!, b = bytes[at + 1]!, c = bytes[at + 2]!, d = bytes[at + 3]!;
-    const e = bytes[at + 4]!, f = bytes[at + 5]!, g = bytes[at + 6]!, h = bytes[at + 7]!;
+    const a = bytes[at]!,
+      b = bytes[at + 1]!,
+      c = bytes[at + 2]!,
+      d = bytes[at + 3]!;
+    const e = bytes[at + 4]!,
+      f = bytes[at + 5]!,
+      g = bytes[at + 6]!,
+      h = bytes[at + 7]!;
     if ((a | b | c | d | e | f | g | h) >= 0x80) return undefined;
     text += fromCharCode(a, b, c, d, e, f, g, h);
   }
   // Each concatenation creates a string: the fewer the better.
   if (at + 4 <= to) {
-    const a = bytes[at]!, b = bytes[at + 1]!, c = bytes[at + 2]!, d = bytes[at + 3]!;
+    const a = bytes[at]!,
+      b = bytes[at + 1]!,
+      c = bytes[at + 2]!,
+      d = bytes[at + 3]!;
     if ((a | b | c | d) >= 0x80) return undefined;
     text += fromCharCode(a, b, c, d);
     at += 4;
   }
   const left = to - at;
   if (left === 0) return text;
-  const a = bytes[at]!, b = left > 1 ? bytes[at + 1]! : 0, c = left > 2 ? bytes[at + 2]! : 0;
+  const a = bytes[at]!,
+    b = left > 1 ? bytes[at + 1]! : 0,
+    c = left > 2 ? bytes[at + 2]! : 0;
   if ((a | b | c) >= 0x80) return undefined;
   return text + (left === 1 ? fromCharCode(a) : left === 2 ? fromCharCode(a, b) : fromCharCode(a, b, c));
 }

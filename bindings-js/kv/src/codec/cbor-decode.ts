@@ -2,20 +2,47 @@ import { TextDecoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import { readAscii } from './bytes.ts';
 import {
-  ERROR_NAMES, FALSE, FLOAT32, FLOAT64, HOLE, MAX_DEPTH, NULL, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
-  TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TRUE, TYPED_ARRAY_TAGS, UNDEFINED,
+  ERROR_NAMES,
+  FALSE,
+  FLOAT32,
+  FLOAT64,
+  HOLE,
+  MAX_DEPTH,
+  NULL,
+  TAG_DATE,
+  TAG_MAP,
+  TAG_NEGATIVE_BIGINT,
+  TAG_OBJECT,
+  TAG_POSITIVE_BIGINT,
+  TAG_REFERENCE,
+  TAG_REGEXP,
+  TAG_SET,
+  TAG_WTF8,
+  TRUE,
+  TYPED_ARRAY_TAGS,
+  UNDEFINED,
 } from './cbor-tags.ts';
 
 const textDecoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 type TypedArrayClass = new (buffer: ArrayBuffer) => ArrayBufferView;
-type SharingView = (new (buffer: ArrayBufferLike, start: number, count: number) => ArrayBufferView) & { readonly BYTES_PER_ELEMENT?: number };
+type SharingView = (new (
+  buffer: ArrayBufferLike,
+  start: number,
+  count: number,
+) => ArrayBufferView) & { readonly BYTES_PER_ELEMENT?: number };
 
 const { prototype } = Object;
 
 /** Defines a property with a descriptor that inherits nothing from `Object.prototype` either. */
 function define(into: object, key: string, value: unknown, enumerable = true): void {
-  Object.defineProperty(into, key, { __proto__: null, value, writable: true, enumerable, configurable: true } as PropertyDescriptor);
+  Object.defineProperty(into, key, {
+    __proto__: null,
+    value,
+    writable: true,
+    enumerable,
+    configurable: true,
+  } as PropertyDescriptor);
 }
 
 function corrupt(): KvError {
@@ -24,13 +51,15 @@ function corrupt(): KvError {
 
 function typedArrayClass(tag: number): TypedArrayClass | undefined {
   const name = Object.keys(TYPED_ARRAY_TAGS).find((candidate) => TYPED_ARRAY_TAGS[candidate] === tag);
-  return name === undefined ? undefined : (globalThis as Record<string, unknown>)[name] as TypedArrayClass | undefined;
+  return name === undefined
+    ? undefined
+    : ((globalThis as Record<string, unknown>)[name] as TypedArrayClass | undefined);
 }
 
 /** Decodes code points encoded as in UTF-8, including lone surrogates. */
 function readWtf8(bytes: Uint8Array): string {
   let text = '';
-  for (let at = 0; at < bytes.length;) {
+  for (let at = 0; at < bytes.length; ) {
     const first = bytes[at++]!;
     const more = first < 0x80 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
     let code = more === 0 ? first : first & (0x3f >> more);
@@ -110,7 +139,7 @@ class CborDecoder {
   private u32(): number {
     const { bytes, at } = this;
     this.skip(4);
-    return (bytes[at]! << 24 | bytes[at + 1]! << 16 | bytes[at + 2]! << 8 | bytes[at + 3]!) >>> 0;
+    return ((bytes[at]! << 24) | (bytes[at + 1]! << 16) | (bytes[at + 2]! << 8) | bytes[at + 3]!) >>> 0;
   }
 
   private skip(size: number): void {
@@ -134,15 +163,19 @@ class CborDecoder {
   private argument(info: number): number {
     if (info < 24) return info;
     switch (info) {
-      case 24: return this.byte();
-      case 25: return this.byte() * 0x100 + this.byte();
-      case 26: return this.u32();
+      case 24:
+        return this.byte();
+      case 25:
+        return this.byte() * 0x100 + this.byte();
+      case 26:
+        return this.u32();
       case 27: {
         const value = this.u32() * 0x1_0000_0000 + this.u32();
         if (!Number.isSafeInteger(value)) throw corrupt();
         return value;
       }
-      default: throw corrupt();
+      default:
+        throw corrupt();
     }
   }
 
@@ -165,12 +198,18 @@ class CborDecoder {
     const first = this.byte();
     const info = first & 0x1f;
     switch (first >> 5) {
-      case 0: return info < 24 ? info : this.argument(info);
-      case 1: return -1 - this.argument(info);
-      case 2: return this.begin(this.copy(info));
-      case 3: return this.string(info);
-      case 7: return this.simple(first);
-      default: return this.nested(first >> 5, info);
+      case 0:
+        return info < 24 ? info : this.argument(info);
+      case 1:
+        return -1 - this.argument(info);
+      case 2:
+        return this.begin(this.copy(info));
+      case 3:
+        return this.string(info);
+      case 7:
+        return this.simple(first);
+      default:
+        return this.nested(first >> 5, info);
     }
   }
 
@@ -182,22 +221,32 @@ class CborDecoder {
   private nested(major: number, info: number): unknown {
     // A tag and its content are two levels here but one for the encoder.
     if (++this.depth > 2 * MAX_DEPTH) throw corrupt();
-    const value = major === 4 ? this.array(this.begin([]), info)
-      : major === 5 ? this.properties(this.begin({}), info)
-        : this.tagged(this.argument(info));
+    const value =
+      major === 4
+        ? this.array(this.begin([]), info)
+        : major === 5
+          ? this.properties(this.begin({}), info)
+          : this.tagged(this.argument(info));
     this.depth--;
     return value;
   }
 
   private simple(first: number): unknown {
     switch (first) {
-      case FALSE: return false;
-      case TRUE: return true;
-      case NULL: return null;
-      case UNDEFINED: return undefined;
-      case FLOAT32: return this.fixed(4).getFloat32(0);
-      case FLOAT64: return this.fixed(8).getFloat64(0);
-      default: throw corrupt();
+      case FALSE:
+        return false;
+      case TRUE:
+        return true;
+      case NULL:
+        return null;
+      case UNDEFINED:
+        return undefined;
+      case FLOAT32:
+        return this.fixed(4).getFloat32(0);
+      case FLOAT64:
+        return this.fixed(8).getFloat64(0);
+      default:
+        throw corrupt();
     }
   }
 
@@ -295,16 +344,26 @@ class CborDecoder {
 
   private tagged(tag: number): unknown {
     switch (tag) {
-      case TAG_REFERENCE: return this.reference();
-      case TAG_POSITIVE_BIGINT: return this.bigint();
-      case TAG_NEGATIVE_BIGINT: return -1n - this.bigint();
-      case TAG_WTF8: return readWtf8(this.content());
-      case TAG_DATE: return this.date(1000);
-      case TAG_MAP: return this.map(this.begin(new Map<unknown, unknown>()));
-      case TAG_SET: return this.set(this.begin(new Set<unknown>()));
-      case TAG_REGEXP: return this.regExp();
-      case TAG_OBJECT: return this.named();
-      default: return this.typedArray(tag);
+      case TAG_REFERENCE:
+        return this.reference();
+      case TAG_POSITIVE_BIGINT:
+        return this.bigint();
+      case TAG_NEGATIVE_BIGINT:
+        return -1n - this.bigint();
+      case TAG_WTF8:
+        return readWtf8(this.content());
+      case TAG_DATE:
+        return this.date(1000);
+      case TAG_MAP:
+        return this.map(this.begin(new Map<unknown, unknown>()));
+      case TAG_SET:
+        return this.set(this.begin(new Set<unknown>()));
+      case TAG_REGEXP:
+        return this.regExp();
+      case TAG_OBJECT:
+        return this.named();
+      default:
+        return this.typedArray(tag);
     }
   }
 
@@ -372,9 +431,12 @@ class CborDecoder {
     if (length === 4) return this.sharing(name);
     if (length !== 2) throw corrupt();
     switch (name) {
-      case 'ArrayBuffer': return this.begin(this.buffer());
-      case 'Date': return this.date(1);
-      case 'DataView': return this.begin(new DataView(this.content().buffer));
+      case 'ArrayBuffer':
+        return this.begin(this.buffer());
+      case 'Date':
+        return this.date(1);
+      case 'DataView':
+        return this.begin(new DataView(this.content().buffer));
       case 'Number':
       case 'String':
       case 'Boolean':
@@ -383,7 +445,8 @@ class CborDecoder {
         if (typeof value !== name.toLowerCase()) throw corrupt();
         return this.begin(Object(value) as object);
       }
-      default: throw corrupt();
+      default:
+        throw corrupt();
     }
   }
 
@@ -422,7 +485,7 @@ class CborDecoder {
   /** A view of a part of a buffer. */
   private sharing(name: string): ArrayBufferView {
     const isKnown = name === 'Uint8Array' || name === 'DataView' || Object.hasOwn(TYPED_ARRAY_TAGS, name);
-    const View = isKnown ? (globalThis as Record<string, unknown>)[name] as SharingView | undefined : undefined;
+    const View = isKnown ? ((globalThis as Record<string, unknown>)[name] as SharingView | undefined) : undefined;
     const buffer = this.buffer();
     const start = this.argument(this.expect(0));
     const size = this.argument(this.expect(0));

@@ -2,8 +2,25 @@ import { TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import { ByteWriter, putAscii } from './bytes.ts';
 import {
-  ERROR_NAMES, FALSE, FLOAT32, FLOAT64, HOLE, MAX_DEPTH, NULL, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
-  TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TRUE, TYPED_ARRAY_TAGS, UNDEFINED,
+  ERROR_NAMES,
+  FALSE,
+  FLOAT32,
+  FLOAT64,
+  HOLE,
+  MAX_DEPTH,
+  NULL,
+  TAG_DATE,
+  TAG_MAP,
+  TAG_NEGATIVE_BIGINT,
+  TAG_OBJECT,
+  TAG_POSITIVE_BIGINT,
+  TAG_REFERENCE,
+  TAG_REGEXP,
+  TAG_SET,
+  TAG_WTF8,
+  TRUE,
+  TYPED_ARRAY_TAGS,
+  UNDEFINED,
 } from './cbor-tags.ts';
 import { findShared } from './cbor-views.ts';
 import type { SharedBytes, StoredView } from './cbor-views.ts';
@@ -51,7 +68,8 @@ function wtf8(text: string): Uint8Array {
   const bytes: number[] = [];
   for (const character of text) {
     const code = character.codePointAt(0)!;
-    if (code >= 0xd800 && code <= 0xdfff) bytes.push(0xe0 | (code >> 12), 0x80 | ((code >> 6) & 0x3f), 0x80 | (code & 0x3f));
+    if (code >= 0xd800 && code <= 0xdfff)
+      bytes.push(0xe0 | (code >> 12), 0x80 | ((code >> 6) & 0x3f), 0x80 | (code & 0x3f));
     else bytes.push(...textEncoder.encode(character));
   }
   return Uint8Array.from(bytes);
@@ -144,13 +162,20 @@ class CborEncoder {
 
   private value(value: unknown): void {
     switch (typeof value) {
-      case 'string': return this.string(value);
-      case 'number': return this.number(value);
-      case 'boolean': return this.out.byte(value ? TRUE : FALSE);
-      case 'undefined': return this.out.byte(UNDEFINED);
-      case 'bigint': return this.bigint(value);
-      case 'object': return value === null ? this.out.byte(NULL) : this.reference(value);
-      default: throw new Refusal(`a ${typeof value}`);
+      case 'string':
+        return this.string(value);
+      case 'number':
+        return this.number(value);
+      case 'boolean':
+        return this.out.byte(value ? TRUE : FALSE);
+      case 'undefined':
+        return this.out.byte(UNDEFINED);
+      case 'bigint':
+        return this.bigint(value);
+      case 'object':
+        return value === null ? this.out.byte(NULL) : this.reference(value);
+      default:
+        throw new Refusal(`a ${typeof value}`);
     }
   }
 
@@ -219,7 +244,8 @@ class CborEncoder {
     let digits = magnitude === 0n ? '' : magnitude.toString(16);
     if (digits.length % 2 === 1) digits = `0${digits}`;
     this.head(2, digits.length / 2);
-    for (let index = 0; index < digits.length; index += 2) this.out.byte(Number.parseInt(digits.slice(index, index + 2), 16));
+    for (let index = 0; index < digits.length; index += 2)
+      this.out.byte(Number.parseInt(digits.slice(index, index + 2), 16));
   }
 
   /** Writes an object once, and its ordinal from then on. */
@@ -258,7 +284,8 @@ class CborEncoder {
 
   private array(value: readonly unknown[]): void {
     const { length } = value;
-    if (!(Number.isInteger(length) && length >= 0 && length <= 0xffff_ffff)) throw new Refusal('an array with an invalid length');
+    if (!(Number.isInteger(length) && length >= 0 && length <= 0xffff_ffff))
+      throw new Refusal('an array with an invalid length');
     const { out, seen, views } = this;
     const before = [out.length, seen.length, views.length] as const;
     // Listing the names of the elements takes several times as long.
@@ -304,15 +331,18 @@ class CborEncoder {
     // The common case is decided without extracting the tag.
     if (tag === '[object Object]') return this.properties(value as Record<string, unknown>, Object.keys(value));
     switch (tag.slice(8, -1)) {
-      case 'Date': return this.date(byBrand(Date.prototype.getTime, value));
-      case 'Map': return this.map([...byBrand(Map.prototype.entries, value)]);
+      case 'Date':
+        return this.date(byBrand(Date.prototype.getTime, value));
+      case 'Map':
+        return this.map([...byBrand(Map.prototype.entries, value)]);
       case 'Set':
         return this.set([...byBrand(Set.prototype.values, value)]);
       case 'RegExp':
         // A copy has the flags with which the original was created, whatever its `flags` property
         // says.
         return this.regExp(byBrand(sourceOf, value), new RegExp(value as RegExp).flags);
-      case 'Error': return this.error(value as Error);
+      case 'Error':
+        return this.error(value as Error);
       case 'ArrayBuffer':
         byBrand(bufferLength, value);
         return this.buffer('ArrayBuffer', bytesOf(value as ArrayBuffer));
@@ -325,7 +355,8 @@ class CborEncoder {
         this.named(name, 1);
         return this.value(content);
       }
-      default: throw new Refusal(`an object of class ${tagOf(value)}`);
+      default:
+        throw new Refusal(`an object of class ${tagOf(value)}`);
     }
   }
 
@@ -360,7 +391,14 @@ class CborEncoder {
         this.value(value[name]);
       }
     } catch (error) {
-      throw within(isIndex(name) ? `[${name}]` : /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`, error);
+      throw within(
+        isIndex(name)
+          ? `[${name}]`
+          : /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u.test(name)
+            ? `.${name}`
+            : `[${JSON.stringify(name)}]`,
+        error,
+      );
     }
   }
 
@@ -421,7 +459,15 @@ class CborEncoder {
     else if (name !== 'Uint8Array') throw new Refusal(`an object of class ${name}`);
     this.bytes(bytes);
     const { buffer, byteOffset: start } = bytes;
-    this.views.push({ name, buffer, start, end: start + bytes.length, ordinal: this.seen.length - 1, from, to: out.length });
+    this.views.push({
+      name,
+      buffer,
+      start,
+      end: start + bytes.length,
+      ordinal: this.seen.length - 1,
+      from,
+      to: out.length,
+    });
   }
 
   /**

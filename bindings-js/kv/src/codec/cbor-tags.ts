@@ -44,7 +44,13 @@ export const FLOAT64 = 0xfb;
 
 /** Names of errors that keep their class; others become `Error`, as in structured clone. */
 export const ERROR_NAMES: readonly string[] = [
-  'Error', 'EvalError', 'RangeError', 'ReferenceError', 'SyntaxError', 'TypeError', 'URIError',
+  'Error',
+  'EvalError',
+  'RangeError',
+  'ReferenceError',
+  'SyntaxError',
+  'TypeError',
+  'URIError',
 ];
 
 /** Maximum nesting depth of a value. */

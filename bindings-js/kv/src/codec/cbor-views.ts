@@ -40,7 +40,7 @@ export function findShared(views: readonly StoredView[]): Map<StoredView, Shared
   const add = (group: StoredView[], end: number): void => {
     if (group.length < 2) return;
     const [{ start }] = group as [StoredView];
-    const bytes = { views: group.sort((a, b) => a.ordinal - b.ordinal), start: start - start % ALIGNMENT, end };
+    const bytes = { views: group.sort((a, b) => a.ordinal - b.ordinal), start: start - (start % ALIGNMENT), end };
     for (const view of group) shared.set(view, bytes);
   };
   for (const sharers of byBuffer.values()) {

@@ -18,12 +18,18 @@ export interface FastCodec<T> {
 const fastCodecs = new WeakMap<object, unknown>();
 
 /** Registers the codec's fast paths; returns the codec. */
-export function withFast<T, C extends { encode(value: T): Uint8Array; decode(bytes: Uint8Array): T }>(codec: C, fast: FastCodec<T>): C {
+export function withFast<T, C extends { encode(value: T): Uint8Array; decode(bytes: Uint8Array): T }>(
+  codec: C,
+  fast: FastCodec<T>,
+): C {
   fastCodecs.set(codec, fast);
   return codec;
 }
 
-export function fastOf<T>(codec: { encode(value: T): Uint8Array; decode(bytes: Uint8Array): T }): FastCodec<T> | undefined {
+export function fastOf<T>(codec: {
+  encode(value: T): Uint8Array;
+  decode(bytes: Uint8Array): T;
+}): FastCodec<T> | undefined {
   return fastCodecs.get(codec) as FastCodec<T> | undefined;
 }
 

@@ -27,9 +27,9 @@ export type KeyPrefix<K> = K | (K extends readonly [...infer Head, unknown] ? Ke
  * A key, a leading part of a tuple key, or either with {@link MAX_KEY}, which means "after all of
  * these".
  */
-export type Bound<K> = K | (K extends readonly [...infer Head, unknown]
-  ? readonly [...Head, typeof MAX_KEY] | Bound<Head>
-  : typeof MAX_KEY);
+export type Bound<K> =
+  | K
+  | (K extends readonly [...infer Head, unknown] ? readonly [...Head, typeof MAX_KEY] | Bound<Head> : typeof MAX_KEY);
 
 export const TAG_MAX = 0xfe;
 const TAG_NULL = 0x05;
@@ -117,7 +117,7 @@ export function readString(bytes: Uint8Array, from: number, to: number): string 
   const ascii = readAscii(bytes, from, to);
   if (ascii !== undefined) return ascii;
   let text = '';
-  for (let at = from; at < to;) {
+  for (let at = from; at < to; ) {
     const first = bytes[at++]!;
     if (first < 0x80) {
       text += String.fromCharCode(first);
@@ -150,7 +150,8 @@ function putBigint(out: ByteWriter, value: bigint): void {
     out.u32(isNegative ? ~count >>> 0 : count);
   }
   checkLength(count);
-  for (let index = 0; index < digits.length; index += 2) out.byte(Number.parseInt(digits.slice(index, index + 2), 16) ^ flip);
+  for (let index = 0; index < digits.length; index += 2)
+    out.byte(Number.parseInt(digits.slice(index, index + 2), 16) ^ flip);
 }
 
 function putBinary(out: ByteWriter, bytes: Uint8Array, escape: boolean): void {
@@ -301,7 +302,8 @@ const MAX_KNOWN = 24;
 function readElement(bytes: Uint8Array, from: number, to: number): string {
   const length = to - from;
   if (length === 0 || length > MAX_KNOWN) return readString(bytes, from, to);
-  const place = (length * 31 + bytes[from]! * 7 + bytes[to - 1]! * 3 + bytes[from + (length >> 1)]!) & (known.length - 1);
+  const place =
+    (length * 31 + bytes[from]! * 7 + bytes[to - 1]! * 3 + bytes[from + (length >> 1)]!) & (known.length - 1);
   const text = known[place]!;
   if (text.length === length) {
     let same = 0;
@@ -346,16 +348,26 @@ class KeyReader {
   private key(depth: number): Key {
     const tag = this.byte();
     switch (tag) {
-      case TAG_NULL: return null;
-      case TAG_FALSE: return false;
-      case TAG_TRUE: return true;
-      case TAG_NUMBER: return this.double();
-      case TAG_DATE: return new Date(this.double());
-      case TAG_BIGINT: return this.bigint();
-      case TAG_STRING: return this.content(depth, depth === 0 ? readString : readElement);
-      case TAG_BINARY: return this.content(depth, copyOf);
-      case TAG_ARRAY: return this.array(depth);
-      default: throw corrupt();
+      case TAG_NULL:
+        return null;
+      case TAG_FALSE:
+        return false;
+      case TAG_TRUE:
+        return true;
+      case TAG_NUMBER:
+        return this.double();
+      case TAG_DATE:
+        return new Date(this.double());
+      case TAG_BIGINT:
+        return this.bigint();
+      case TAG_STRING:
+        return this.content(depth, depth === 0 ? readString : readElement);
+      case TAG_BINARY:
+        return this.content(depth, copyOf);
+      case TAG_ARRAY:
+        return this.array(depth);
+      default:
+        throw corrupt();
     }
   }
 

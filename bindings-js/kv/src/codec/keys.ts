@@ -7,7 +7,20 @@ export type { Bound, Key, KeyPrefix } from './key-bytes.ts';
 import { bytesFast, withFast } from './fast.ts';
 import { isBytes, putAscii, readAscii } from './bytes.ts';
 import type { FastCodec } from './fast.ts';
-import { MAX_KEY, TAG_MAX, anyFast, checkLength, decodeAny, emptyWriter, encodeAny, encodeUpTo, putString, readString, refusedKey, toBytes } from './key-bytes.ts';
+import {
+  MAX_KEY,
+  TAG_MAX,
+  anyFast,
+  checkLength,
+  decodeAny,
+  emptyWriter,
+  encodeAny,
+  encodeUpTo,
+  putString,
+  readString,
+  refusedKey,
+  toBytes,
+} from './key-bytes.ts';
 import type { Bound, Key, KeyPrefix } from './key-bytes.ts';
 import { describe } from './refusal.ts';
 
@@ -70,24 +83,27 @@ function fixed<K>(id: string, length: number, what: string, { put, read }: FastC
   const check = (from: number, to: number): void => {
     if (to - from !== length) throw corruptKey(id);
   };
-  return withFast<K, KeyCodec<K>>({
-    id,
-    encode(key) {
-      const bytes = new Uint8Array(length);
-      if (put(key, bytes, 0, length) < 0) throw refuse(id, what, key);
-      return bytes;
+  return withFast<K, KeyCodec<K>>(
+    {
+      id,
+      encode(key) {
+        const bytes = new Uint8Array(length);
+        if (put(key, bytes, 0, length) < 0) throw refuse(id, what, key);
+        return bytes;
+      },
+      decode(bytes) {
+        check(0, bytes.length);
+        return read(bytes, 0, length);
+      },
     },
-    decode(bytes) {
-      check(0, bytes.length);
-      return read(bytes, 0, length);
+    {
+      put,
+      read(bytes, from, to) {
+        check(from, to);
+        return read(bytes, from, to);
+      },
     },
-  }, {
-    put,
-    read(bytes, from, to) {
-      check(from, to);
-      return read(bytes, from, to);
-    },
-  });
+  );
 }
 
 /**
@@ -99,43 +115,53 @@ export const keyCodecs = {
   any: withFast<Key, KeyCodec<Key>>({ id: 'any', encode: encodeAny, decode: decodeAny }, anyFast),
 
   /** Strings in UTF-16 code unit order, like JavaScript's `<`; accepts every string. */
-  string: withFast<string, KeyCodec<string>>({
-    id: 'string',
-    encode(key) {
-      const out = emptyWriter();
-      putString(out, checkText('string', key));
-      checkLength(out.length);
-      return out.copy();
+  string: withFast<string, KeyCodec<string>>(
+    {
+      id: 'string',
+      encode(key) {
+        const out = emptyWriter();
+        putString(out, checkText('string', key));
+        checkLength(out.length);
+        return out.copy();
+      },
+      decode: (bytes) => readString(bytes, 0, bytes.length),
     },
-    decode: (bytes) => readString(bytes, 0, bytes.length),
-  }, { put: putText, read: readString }),
+    { put: putText, read: readString },
+  ),
 
   /**
    * Strings as plain UTF-8, in code point order, as other databases store them; refuses lone
    * surrogates.
    */
-  utf8: withFast<string, KeyCodec<string>>({
-    id: 'utf8',
-    encode(key) {
-      if (!isWellFormed(checkText('utf8', key))) throw refusedKey('a string with lone surrogates cannot be a key of codec utf8', 'codec string takes them');
-      return utf8Encoder.encode(key);
+  utf8: withFast<string, KeyCodec<string>>(
+    {
+      id: 'utf8',
+      encode(key) {
+        if (!isWellFormed(checkText('utf8', key)))
+          throw refusedKey('a string with lone surrogates cannot be a key of codec utf8', 'codec string takes them');
+        return utf8Encoder.encode(key);
+      },
+      decode: (bytes) => utf8Decoder.decode(bytes),
     },
-    decode: (bytes) => utf8Decoder.decode(bytes),
-  }, {
-    put: putText,
-    read: (bytes, from, to) => readAscii(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
-  }),
+    {
+      put: putText,
+      read: (bytes, from, to) => readAscii(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
+    },
+  ),
 
   /** Bytes, unchanged. */
-  bytes: withFast<Uint8Array, KeyCodec<Uint8Array>>({
-    id: 'bytes',
-    encode(key) {
-      const bytes = toBytes(key);
-      if (bytes === undefined) throw refuse('bytes', 'binaries', key);
-      return bytes.slice();
+  bytes: withFast<Uint8Array, KeyCodec<Uint8Array>>(
+    {
+      id: 'bytes',
+      encode(key) {
+        const bytes = toBytes(key);
+        if (bytes === undefined) throw refuse('bytes', 'binaries', key);
+        return bytes.slice();
+      },
+      decode: (bytes) => bytes.slice(),
     },
-    decode: (bytes) => bytes.slice(),
-  }, bytesFast),
+    bytesFast,
+  ),
 
   /** Integers from 0 to 2^32 - 1, in 4 bytes. */
   uint32: fixed<number>('uint32', 4, 'integers from 0 to 2^32 - 1', {
@@ -180,17 +206,20 @@ export const keyCodecs = {
       if (!Array.isArray(key)) throw corruptKey('tuple');
       return key as readonly Key[] as T;
     };
-    return withFast<T, KeyCodec<T>>({
-      id: 'tuple',
-      encode(key) {
-        if (!Array.isArray(key)) throw refuse('tuple', 'arrays', key);
-        return encodeAny(key);
+    return withFast<T, KeyCodec<T>>(
+      {
+        id: 'tuple',
+        encode(key) {
+          if (!Array.isArray(key)) throw refuse('tuple', 'arrays', key);
+          return encodeAny(key);
+        },
+        decode: (bytes) => check(decodeAny(bytes)),
       },
-      decode: (bytes) => check(decodeAny(bytes)),
-    }, {
-      put: () => -1,
-      read: (bytes, from, to) => check(anyFast.read(bytes, from, to)),
-    });
+      {
+        put: () => -1,
+        read: (bytes, from, to) => check(anyFast.read(bytes, from, to)),
+      },
+    );
   },
 };
 
@@ -228,7 +257,10 @@ export function successor(bytes: Uint8Array): Uint8Array | undefined {
  * The range of keys that start with a string, with bytes or with the elements of a tuple:
  * `lower <= key < upper`.
  */
-export function prefixRange<K>(codec: KeyCodec<K>, prefix: KeyPrefix<K>): { lower: Uint8Array; upper: Uint8Array | undefined } {
+export function prefixRange<K>(
+  codec: KeyCodec<K>,
+  prefix: KeyPrefix<K>,
+): { lower: Uint8Array; upper: Uint8Array | undefined } {
   const canBegin = typeof prefix === 'string' || Array.isArray(prefix) || toBytes(prefix) !== undefined;
   if (!canBegin) throw new KvError('KV_INVALID_ARGUMENT', 'a prefix has to be a string, binary or an array');
   if (codec.id === 'tuple' && !Array.isArray(prefix)) {

@@ -31,7 +31,8 @@ export function within(step: string, error: unknown): unknown {
 /** Name of an object's class; empty if there is none. */
 export function classNameOf(value: object): string {
   const prototype = Object.getPrototypeOf(value) as object | null;
-  const made: unknown = prototype !== null && Object.hasOwn(prototype, 'constructor') ? prototype.constructor : undefined;
+  const made: unknown =
+    prototype !== null && Object.hasOwn(prototype, 'constructor') ? prototype.constructor : undefined;
   return typeof made === 'function' ? made.name : '';
 }
 

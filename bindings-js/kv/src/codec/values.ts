@@ -44,10 +44,17 @@ export const valueCodecs = {
    *   bytes are the same.
    */
   structured<V = unknown>({ strict = false }: { readonly strict?: boolean | undefined } = {}): ValueCodec<V> {
-    return withFast<V, ValueCodec<V>>({ id: 'structured', encode: strict ? encodeStrict : encodeStructured, decode: decodeStructured as (bytes: Uint8Array) => V }, {
-      put: putStructured,
-      read: readStructured as (bytes: Uint8Array, from: number, to: number) => V,
-    });
+    return withFast<V, ValueCodec<V>>(
+      {
+        id: 'structured',
+        encode: strict ? encodeStrict : encodeStructured,
+        decode: decodeStructured as (bytes: Uint8Array) => V,
+      },
+      {
+        put: putStructured,
+        read: readStructured as (bytes: Uint8Array, from: number, to: number) => V,
+      },
+    );
   },
 
   /** JSON text, with JSON's losses. */
@@ -64,32 +71,38 @@ export const valueCodecs = {
   },
 
   /** Strings as UTF-8; lone surrogates become U+FFFD. */
-  string: withFast<string, ValueCodec<string>>({
-    id: 'string',
-    encode(value) {
-      if (typeof value !== 'string') throw invalidValue('string', value);
-      return utf8Encoder.encode(value);
+  string: withFast<string, ValueCodec<string>>(
+    {
+      id: 'string',
+      encode(value) {
+        if (typeof value !== 'string') throw invalidValue('string', value);
+        return utf8Encoder.encode(value);
+      },
+      decode: (bytes) => utf8Decoder.decode(bytes),
     },
-    decode: (bytes) => utf8Decoder.decode(bytes),
-  }, {
-    put(value, out, at, end) {
-      if (typeof value !== 'string') return -1;
-      const short = putAscii(value, out, at, end);
-      // A UTF-16 code unit takes at most three bytes.
-      if (short >= 0 || value.length * 3 > end - at) return short;
-      return at + utf8Encoder.encodeInto(value, out.subarray(at, end)).written;
+    {
+      put(value, out, at, end) {
+        if (typeof value !== 'string') return -1;
+        const short = putAscii(value, out, at, end);
+        // A UTF-16 code unit takes at most three bytes.
+        if (short >= 0 || value.length * 3 > end - at) return short;
+        return at + utf8Encoder.encodeInto(value, out.subarray(at, end)).written;
+      },
+      read: (bytes, from, to) => readAscii(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
     },
-    read: (bytes, from, to) => readAscii(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
-  }),
+  ),
 
   /** Bytes, unchanged; reads return a copy. */
-  bytes: withFast<Uint8Array, ValueCodec<Uint8Array>>({
-    id: 'bytes',
-    encode(value) {
-      const bytes = toBytes(value);
-      if (bytes === undefined) throw invalidValue('bytes', value);
-      return bytes.slice();
+  bytes: withFast<Uint8Array, ValueCodec<Uint8Array>>(
+    {
+      id: 'bytes',
+      encode(value) {
+        const bytes = toBytes(value);
+        if (bytes === undefined) throw invalidValue('bytes', value);
+        return bytes.slice();
+      },
+      decode: (bytes) => bytes.slice(),
     },
-    decode: (bytes) => bytes.slice(),
-  }, bytesFast),
+    bytesFast,
+  ),
 };

@@ -147,7 +147,12 @@ export class EngineHost implements LookupEngine, Swept, Merged {
    */
   readonly ready: Promise<void> | undefined;
 
-  private constructor(instance: Instance, storage: TrackedStorage, options: EngineOptions, { onDisposed, lazy = noLazy, trace }: HostOptions) {
+  private constructor(
+    instance: Instance,
+    storage: TrackedStorage,
+    options: EngineOptions,
+    { onDisposed, lazy = noLazy, trace }: HostOptions,
+  ) {
     this.#onDisposed = onDisposed;
     this.#loadModule = typeof lazy === 'object' ? noLazy : lazy;
     this.#instance = instance;
@@ -167,7 +172,12 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     }
   }
 
-  static open(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions, hostOptions: HostOptions = {}): EngineHost {
+  static open(
+    module: WebAssembly.Module,
+    storage: CustomStorage,
+    options: EngineOptions,
+    hostOptions: HostOptions = {},
+  ): EngineHost {
     const tracked = new TrackedStorage(storage);
     const instance = toInstance(module);
     try {
@@ -183,12 +193,26 @@ export class EngineHost implements LookupEngine, Swept, Merged {
    * What is wrong with an opening's secret for a database that is open elsewhere, which has this
    * sealed key if it is encrypted.
    */
-  static refusal(module: WebAssembly.Module, { opening }: EngineOptions, sealedKey: Uint8Array | undefined): KvError | undefined {
+  static refusal(
+    module: WebAssembly.Module,
+    { opening }: EngineOptions,
+    sealedKey: Uint8Array | undefined,
+  ): KvError | undefined {
     const secret = opening.subarray(16);
-    if (secret.length === 0) return sealedKey && new KvError('KV_WRONG_KEY', 'the database is encrypted; open it with its key');
-    if (sealedKey === undefined) return new KvError('KV_NOT_ENCRYPTED', 'the database is not encrypted; open it without a key');
+    if (secret.length === 0)
+      return sealedKey && new KvError('KV_WRONG_KEY', 'the database is encrypted; open it with its key');
+    if (sealedKey === undefined)
+      return new KvError('KV_NOT_ENCRYPTED', 'the database is not encrypted; open it without a key');
     try {
-      toInstance(module).open(undefined as never, OpenFlag.check, 0, 0, 0, 0, Uint8Array.of(sealedKey.length, ...sealedKey, ...secret));
+      toInstance(module).open(
+        undefined as never,
+        OpenFlag.check,
+        0,
+        0,
+        0,
+        0,
+        Uint8Array.of(sealedKey.length, ...sealedKey, ...secret),
+      );
       return undefined;
     } catch (error) {
       return isPlain(error) ? fromPlain(error) : crashed(undefined, error);
@@ -235,7 +259,9 @@ export class EngineHost implements LookupEngine, Swept, Merged {
    * @throws KvError if the engine is gone.
    */
   execute(message: Uint8Array, client = 0, sequence = 0): Uint8Array<ArrayBuffer> {
-    return this.#call((engine) => this.#reply(this.#give(engine, message) ? engine.execute(client, sequence, message.length, 0) : 0));
+    return this.#call((engine) =>
+      this.#reply(this.#give(engine, message) ? engine.execute(client, sequence, message.length, 0) : 0),
+    );
   }
 
   /**
@@ -243,7 +269,9 @@ export class EngineHost implements LookupEngine, Swept, Merged {
    * then flushes and calls `resume` before anything else is executed.
    */
   start(message: Uint8Array): Uint8Array<ArrayBuffer> | undefined {
-    return this.#call((engine) => this.#replyIfAny(this.#give(engine, message) ? engine.execute(0, 0, message.length, 1) : 0));
+    return this.#call((engine) =>
+      this.#replyIfAny(this.#give(engine, message) ? engine.execute(0, 0, message.length, 1) : 0),
+    );
   }
 
   /** Continues the waiting message, like `start`. Flushes first, unless the caller has. */
@@ -341,7 +369,8 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   #reply(flags: number): Uint8Array<ArrayBuffer> {
     if (this.#flushTimer === undefined && (flags & ExecuteFlag.needsFlush) !== 0) this.#flushLater();
     if ((flags & ExecuteFlag.lacksLazy) !== 0) void this.#loadLazy();
-    if ((flags & ExecuteFlag.isCut) !== 0) this.cut = { at: this.#word(FramePart.cut), requests: this.#word(FramePart.cut + 1) };
+    if ((flags & ExecuteFlag.isCut) !== 0)
+      this.cut = { at: this.#word(FramePart.cut), requests: this.#word(FramePart.cut + 1) };
     this.#merge?.touched();
     return this.#part(FramePart.reply).slice();
   }
@@ -369,7 +398,9 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     }
     const table = exports[link] as WebAssembly.Table;
     // Functions are imported by their place in the core's table; the lazy part fills other places of it.
-    const given = imports.map(({ name, kind }) => [name, kind === 'function' ? table.get(Number(name)) as unknown : exports[name]] as const);
+    const given = imports.map(
+      ({ name, kind }) => [name, kind === 'function' ? (table.get(Number(name)) as unknown) : exports[name]] as const,
+    );
     new WebAssembly.Instance(module, { [link]: Object.fromEntries(given) as WebAssembly.ModuleImports });
     this.#engine?.end_loading(undefined);
   }
@@ -377,7 +408,8 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   /** Reads a 32-bit word of the engine's frame; see `FramePart`. */
   #word(index: number): number {
     const bytes = this.#bytes();
-    if (this.#words.buffer !== bytes.buffer) this.#words = new Uint32Array(bytes.buffer, this.#frameAt, 2 * Object.keys(FramePart).length);
+    if (this.#words.buffer !== bytes.buffer)
+      this.#words = new Uint32Array(bytes.buffer, this.#frameAt, 2 * Object.keys(FramePart).length);
     return this.#words[index]!;
   }
 
@@ -493,7 +525,9 @@ export class EngineHost implements LookupEngine, Swept, Merged {
 
   /** Names of the clients whose last answers are stored. */
   remembered(): string[] {
-    return this.#call((engine) => engine.remembered()).split('\n').filter((name) => name !== '');
+    return this.#call((engine) => engine.remembered())
+      .split('\n')
+      .filter((name) => name !== '');
   }
 
   forget(name: string): void {
@@ -561,7 +595,7 @@ const COMPRESSION: Readonly<Record<string, number>> = { lz4: 16, none: 32 };
 
 function openIn(instance: Instance, storage: TrackedStorage, options: EngineOptions): void {
   const { cacheBytes, unitBytes, nodeBytes, feedCommits, compression, opening } = options;
-  let flags = compression === undefined ? 0 : COMPRESSION[compression] ?? 0;
+  let flags = compression === undefined ? 0 : (COMPRESSION[compression] ?? 0);
   for (const [name, flag] of Object.entries(OpenFlag)) if (options[name as keyof EngineOptions] === true) flags |= flag;
   instance.open(storage as never, flags, cacheBytes, unitBytes, nodeBytes, feedCommits, opening);
 }
@@ -569,7 +603,11 @@ function openIn(instance: Instance, storage: TrackedStorage, options: EngineOpti
 /** The engine spells option names in snake_case. */
 function inJavaScript({ code, message, retryable }: PlainError): PlainError {
   const isAboutOption = code === 'KV_INVALID_ARGUMENT';
-  return { code, message: isAboutOption ? message.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()) : message, retryable };
+  return {
+    code,
+    message: isAboutOption ? message.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()) : message,
+    retryable,
+  };
 }
 
 /**
@@ -585,7 +623,10 @@ function toInstance(module: WebAssembly.Module): Instance {
     return instantiate(module);
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new KvError('KV_IO', `there is no room for the engine; close databases that are not needed (${reason})`, { cause, retryable: true });
+    throw new KvError('KV_IO', `there is no room for the engine; close databases that are not needed (${reason})`, {
+      cause,
+      retryable: true,
+    });
   }
 }
 

@@ -63,7 +63,14 @@ export class IdleMerge {
     if (hasMore && this.#slices === 1) this.#trace({ source: 'merge', event: 'started', version });
     if (hasMore) return true;
     // One slice is what each commit may leave behind.
-    if (this.#slices > 1) this.#trace({ source: 'merge', event: 'ended', version, slices: this.#slices, milliseconds: performance.now() - this.#startedAt });
+    if (this.#slices > 1)
+      this.#trace({
+        source: 'merge',
+        event: 'ended',
+        version,
+        slices: this.#slices,
+        milliseconds: performance.now() - this.#startedAt,
+      });
     this.#slices = 0;
     return false;
   }

@@ -60,7 +60,12 @@ export class InThreadTransport implements Transport {
    */
   #isFlushing = false;
 
-  constructor(module: WebAssembly.Module, storage: InThreadStorage, engine: EngineOptions, { release, lazy, syncFaces, takesTurns = true, trace }: InThreadOptions) {
+  constructor(
+    module: WebAssembly.Module,
+    storage: InThreadStorage,
+    engine: EngineOptions,
+    { release, lazy, syncFaces, takesTurns = true, trace }: InThreadOptions,
+  ) {
     this.#release = release;
     try {
       this.#host = EngineHost.open(module, storage, engine, { lazy, trace });
@@ -75,7 +80,10 @@ export class InThreadTransport implements Transport {
       this.syncFaces = syncFaces;
     } else {
       this.takesTurns = false;
-      const target = { reply: (bytes: Uint8Array, requests?: number) => this.#reply(bytes, requests), fail: (error: unknown) => this.events?.fail(error as KvError) };
+      const target = {
+        reply: (bytes: Uint8Array, requests?: number) => this.#reply(bytes, requests),
+        fail: (error: unknown) => this.events?.fail(error as KvError),
+      };
       this.#queue = new ReplyQueue(target, () => storage.settled?.());
     }
     this.#host.background = {

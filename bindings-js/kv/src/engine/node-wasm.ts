@@ -43,12 +43,20 @@ type OwnModule = () => WasmSource | Promise<WasmSource>;
 
 function loadSourceSync(source: WasmSource | Promise<WasmSource>): WebAssembly.Module {
   switch (classOf(source)) {
-    case 'Promise': throw new KvError('KV_UNSUPPORTED', 'openSync cannot wait for the inlined module with encryption; use open, or give the option wasm');
-    case 'WebAssembly.Module': return source as WebAssembly.Module;
-    case 'Response': throw new KvError('KV_UNSUPPORTED', 'openSync cannot wait for a Response; use open');
+    case 'Promise':
+      throw new KvError(
+        'KV_UNSUPPORTED',
+        'openSync cannot wait for the inlined module with encryption; use open, or give the option wasm',
+      );
+    case 'WebAssembly.Module':
+      return source as WebAssembly.Module;
+    case 'Response':
+      throw new KvError('KV_UNSUPPORTED', 'openSync cannot wait for a Response; use open');
     case 'String':
-    case 'URL': return readModuleSync(parseUrl(String(source), base()));
-    default: return compileBytesSync(source as ArrayBuffer | ArrayBufferView);
+    case 'URL':
+      return readModuleSync(parseUrl(String(source), base()));
+    default:
+      return compileBytesSync(source as ArrayBuffer | ArrayBufferView);
   }
 }
 
@@ -62,7 +70,7 @@ export function createModuleLoader(ownModule: OwnModule): Omit<NodeLoader, 'work
   let own: WebAssembly.Module | undefined;
 
   function loadSync(source: WasmSource | undefined): WebAssembly.Module {
-    if (source === undefined) return own ??= loadSourceSync(findOwn(ownModule));
+    if (source === undefined) return (own ??= loadSourceSync(findOwn(ownModule)));
     if (typeof source === 'string' || classOf(source) === 'URL') {
       const { href } = parseUrl(String(source), base());
       const module = byAddress.get(href) ?? loadSourceSync(href);

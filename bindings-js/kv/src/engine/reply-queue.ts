@@ -39,7 +39,9 @@ export class ReplyQueue {
   #append(settled: Promise<void> | undefined, done: () => void): void {
     // Prevents an unhandled rejection: it is awaited only after the earlier replies.
     settled?.catch(() => undefined);
-    const turn = Promise.resolve(this.#last).then(() => settled).then(done, (error: unknown) => this.#fail(error));
+    const turn = Promise.resolve(this.#last)
+      .then(() => settled)
+      .then(done, (error: unknown) => this.#fail(error));
     this.#last = turn;
     void turn.then(() => {
       if (this.#last === turn) this.#last = undefined;

@@ -10,7 +10,11 @@ import { KvError } from '../base/errors.ts';
  * @throws NoWorkerError if it cannot be started; KvError KV_INVALID_ARGUMENT if the caller's
  * function does not return a worker.
  */
-export function startWorker(kind: 'opfs' | 'indexeddb' | 'memory', source: WorkerSource | undefined, own: () => Worker): WorkerPort {
+export function startWorker(
+  kind: 'opfs' | 'indexeddb' | 'memory',
+  source: WorkerSource | undefined,
+  own: () => Worker,
+): WorkerPort {
   let worker: Worker;
   try {
     if (typeof source === 'function') worker = source(kind);

@@ -79,8 +79,11 @@ export function classOf(value: unknown): string {
 }
 
 export function isWasmSource(value: unknown): value is WasmSource {
-  return typeof value === 'string' || ArrayBuffer.isView(value)
-    || ['ArrayBuffer', 'URL', 'Response', 'WebAssembly.Module'].includes(classOf(value));
+  return (
+    typeof value === 'string' ||
+    ArrayBuffer.isView(value) ||
+    ['ArrayBuffer', 'URL', 'Response', 'WebAssembly.Module'].includes(classOf(value))
+  );
 }
 
 /** What differs between entries. */
@@ -124,9 +127,11 @@ export function createLoader({ ownModule, base, fromUrl }: ModuleHost): LoadModu
     if (classOf(source) === 'WebAssembly.Module') return Promise.resolve(source as WebAssembly.Module);
     let loader = byObject.get(source as object);
     if (loader === undefined) {
-      loader = loadOnce(() => classOf(source) === 'Response'
-        ? compileResponse(source as Response)
-        : compileBytes(source as ArrayBuffer | ArrayBufferView));
+      loader = loadOnce(() =>
+        classOf(source) === 'Response'
+          ? compileResponse(source as Response)
+          : compileBytes(source as ArrayBuffer | ArrayBufferView),
+      );
       byObject.set(source as object, loader);
     }
     return loader();
@@ -142,7 +147,7 @@ export function createLoader({ ownModule, base, fromUrl }: ModuleHost): LoadModu
     return loader();
   }
 
-  return async (source) => source === undefined ? own() : load(source);
+  return async (source) => (source === undefined ? own() : load(source));
 }
 
 export function parseUrl(address: string, base: string | undefined): URL {

@@ -26,16 +26,20 @@ export interface WorkerStorage extends CustomStorage {
 
 /** How the worker loads the lazy part of a split module. */
 export function lazyOf({ lazy }: OpenRequest): LazyPart | undefined {
-  return lazy === undefined ? undefined : async () => {
-    const response = await fetch(lazy);
-    if (!response.ok) throw new Error(`${lazy}: HTTP status ${response.status}`);
-    return WebAssembly.compile(await response.arrayBuffer());
-  };
+  return lazy === undefined
+    ? undefined
+    : async () => {
+        const response = await fetch(lazy);
+        if (!response.ok) throw new Error(`${lazy}: HTTP status ${response.status}`);
+        return WebAssembly.compile(await response.arrayBuffer());
+      };
 }
 
 /** What takes the traces to the page, if that wants them. */
 export function traceOf({ isTraced }: OpenRequest, scope: Scope): Trace | undefined {
-  return isTraced ? (detail) => scope.postMessage({ type: 'trace', detail: { ...detail, time: Date.now() } }) : undefined;
+  return isTraced
+    ? (detail) => scope.postMessage({ type: 'trace', detail: { ...detail, time: Date.now() } })
+    : undefined;
 }
 
 /** Where replies and the final error go. */
@@ -82,7 +86,10 @@ export function serve<S extends WorkerStorage>(
   const open = async (request: OpenRequest): Promise<void> => {
     const storage = await openStorage(request);
     try {
-      host = EngineHost.open(request.module, storage, request.engine, { lazy: lazyOf(request), trace: traceOf(request, scope) });
+      host = EngineHost.open(request.module, storage, request.engine, {
+        lazy: lazyOf(request),
+        trace: traceOf(request, scope),
+      });
       await host.ready;
       replies = repliesOf(storage);
       storage.onLost = fail;
@@ -102,7 +109,7 @@ export function serve<S extends WorkerStorage>(
     if (host === undefined || replies === undefined) return;
     try {
       let hasWakes = false;
-      for (let left = message; ;) {
+      for (let left = message; ; ) {
         const reply = host.execute(left);
         const { cut } = host;
         replies.push(reply, cut?.requests);
@@ -123,7 +130,11 @@ export function serve<S extends WorkerStorage>(
       if (data.type === 'leave') scope.postMessage({ type: 'left', error: undefined });
       return;
     }
-    if (!shared?.(data, openStorage, scope)) open(data).then(() => scope.postMessage({ type: 'opened' }), (error: unknown) => postFailure(error, scope));
+    if (!shared?.(data, openStorage, scope))
+      open(data).then(
+        () => scope.postMessage({ type: 'opened' }),
+        (error: unknown) => postFailure(error, scope),
+      );
   };
   scope.onmessageerror = () => postFailure(new Error('a message could not be read'), scope);
   scope.postMessage({ type: 'started' });

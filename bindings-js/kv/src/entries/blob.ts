@@ -35,16 +35,20 @@ export function blob(): ValueCodec<Blob> {
     encode(value) {
       const bytes = (value as unknown as Partial<Encoded> | null)?.[ENCODED];
       if (bytes !== undefined) return bytes;
-      throw new KvError('KV_INVALID_VALUE', isBlob(value)
-        ? 'a Blob cannot be read synchronously; store it with set()'
-        : refusal(value));
+      throw new KvError(
+        'KV_INVALID_VALUE',
+        isBlob(value) ? 'a Blob cannot be read synchronously; store it with set()' : refusal(value),
+      );
     },
     whole(value) {
       if (!isBlob(value)) throw new KvError('KV_INVALID_VALUE', refusal(value));
       const head = encodeHead(headOf(value));
       const { size } = value;
       if (head.length + size > MAX_WHOLE_BYTES) {
-        throw new KvError('KV_INVALID_VALUE', `a Blob of ${size} bytes is too long for setMany and batches, which take up to ${MAX_WHOLE_BYTES} with name and type; store it with set()`);
+        throw new KvError(
+          'KV_INVALID_VALUE',
+          `a Blob of ${size} bytes is too long for setMany and batches, which take up to ${MAX_WHOLE_BYTES} with name and type; store it with set()`,
+        );
       }
       return value.arrayBuffer().then((contents) => {
         const bytes = new Uint8Array(head.length + contents.byteLength);

@@ -27,7 +27,11 @@ export { DurableObjectStorage } from '../storage/durable-object.ts';
 export type { DurableObjectStorageLike, SqlStorageLike, SqlValue } from '../storage/durable-object.ts';
 
 /** Options of `open` in a Durable Object. */
-export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<OpenOptions<K, V, I>, 'storage' | 'onUnavailable' | 'lockTimeout' | 'takeOver' | 'onBlocked' | 'idleTimeout' | 'wasm' | 'worker'> {
+export interface DurableObjectOptions<K = Key, V = unknown, I = V>
+  extends Omit<
+    OpenOptions<K, V, I>,
+    'storage' | 'onUnavailable' | 'lockTimeout' | 'takeOver' | 'onBlocked' | 'idleTimeout' | 'wasm' | 'worker'
+  > {
   /**
    * The engine's module: `import wasm from 'mangrove-kv/assets/mangrove_bg.wasm'`, which Workers compile
    * ahead of time.
@@ -38,7 +42,22 @@ export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<
 }
 
 const NAMES: Names<DurableObjectOptions> = {
-  create: 1, exclusive: 1, readOnly: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, advanced: 1, feed: 1, trace: 1, signal: 1, wasm: 1, encryption: 1, name: 1, ...VERSIONS, ...COLLECTION,
+  create: 1,
+  exclusive: 1,
+  readOnly: 1,
+  thread: 1,
+  durability: 1,
+  cacheBytes: 1,
+  compression: 1,
+  advanced: 1,
+  feed: 1,
+  trace: 1,
+  signal: 1,
+  wasm: 1,
+  encryption: 1,
+  name: 1,
+  ...VERSIONS,
+  ...COLLECTION,
 };
 
 /** Names of open databases: two engines over the same files would destroy them. */
@@ -48,7 +67,8 @@ const openNames = new WeakMap<object, Set<string>>();
 function lock(storage: DurableObjectStorageLike, name: string): () => void {
   const names = openNames.get(storage) ?? new Set();
   openNames.set(storage, names);
-  if (names.has(name)) throw new KvError('KV_LOCKED', `${name} is open in this object; close it first`, { retryable: true });
+  if (names.has(name))
+    throw new KvError('KV_LOCKED', `${name} is open in this object; close it first`, { retryable: true });
   names.add(name);
   return () => names.delete(name);
 }
@@ -65,20 +85,31 @@ export async function open<K = Key, V = unknown, I = V>(
   storage: DurableObjectStorageLike,
   options: DurableObjectOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
-  if (typeof storage?.sql?.exec !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'storage has to be the storage of a Durable Object with SQLite, ctx.storage');
+  if (typeof storage?.sql?.exec !== 'function')
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      'storage has to be the storage of a Durable Object with SQLite, ctx.storage',
+    );
   const checked = withTracer(checkOptions(options === undefined ? {} : options, NAMES), options?.name ?? 'main');
   const opening = openChecked(storage, options, checked);
   return checked.tracer?.opening(opening) ?? opening;
 }
 
-async function openChecked<K, V, I>(storage: DurableObjectStorageLike, options: DurableObjectOptions<K, V, I>, checked: CheckedOptions): Promise<Database<K, V, I>> {
+async function openChecked<K, V, I>(
+  storage: DurableObjectStorageLike,
+  options: DurableObjectOptions<K, V, I>,
+  checked: CheckedOptions,
+): Promise<Database<K, V, I>> {
   checked.signal?.throwIfAborted();
   const { wasm, name = 'main' } = options;
   if (!(wasm instanceof WebAssembly.Module)) {
     throw new KvError('KV_INVALID_ARGUMENT', 'wasm has to be the compiled module mangrove-kv/assets/mangrove_bg.wasm');
   }
   if (typeof name !== 'string' || name === '' || /[/\p{Surrogate}]/u.test(name)) {
-    throw new KvError('KV_INVALID_ARGUMENT', 'the name of a database has to be a well-formed, non-empty string without a slash');
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      'the name of a database has to be a well-formed, non-empty string without a slash',
+    );
   }
   if (options.encryption !== undefined) {
     checkModule(wasm);
@@ -96,10 +127,20 @@ async function openChecked<K, V, I>(storage: DurableObjectStorageLike, options: 
   const engine = { ...checked.engine, worksInBackground: false };
   // All databases of the isolate await the same turn, and the platform does not let an object await
   // a promise of another object.
-  const transport = new InThreadTransport(wasm, new WatchedStorage(files), engine, { release, syncFaces, takesTurns: false, trace: checked.tracer?.record });
+  const transport = new InThreadTransport(wasm, new WatchedStorage(files), engine, {
+    release,
+    syncFaces,
+    takesTurns: false,
+    trace: checked.tracer?.record,
+  });
   const connection = new Connection(transport, undefined, checked.tracer);
   const info = { path: name, persistence: 'custom', durability: checked.durability } as const;
   const { schema } = checked;
   if (schema === undefined) return new KvDatabase(connection, info, options);
-  return openAtVersion(connection, info, options, Promise.resolve((make) => settle(connection, schema, make)));
+  return openAtVersion(
+    connection,
+    info,
+    options,
+    Promise.resolve((make) => settle(connection, schema, make)),
+  );
 }

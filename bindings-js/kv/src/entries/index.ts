@@ -45,11 +45,7 @@ export async function open<K = Key, V = unknown, I = V>(
  * `RestoreOptions.force`); KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED and KV_IO; KV_UNSUPPORTED if
  * databases cannot be kept here; KV_INVALID_ARGUMENT for an incremental backup, and for a path.
  */
-export async function restore(
-  name: string | URL,
-  backup: BackupSource,
-  options: RestoreOptions = {},
-): Promise<void> {
+export async function restore(name: string | URL, backup: BackupSource, options: RestoreOptions = {}): Promise<void> {
   return (await loadChunk(import('./maintenance.ts'))).restore(name, backup, options);
 }
 
@@ -63,6 +59,10 @@ export async function restore(
  * one of the two is open; KV_CORRUPT if nothing in it is a database; KV_VERSION_UNSUPPORTED,
  * KV_QUOTA_EXCEEDED, KV_IO and KV_UNSUPPORTED. Damage is not an error; the report describes it.
  */
-export async function recover(name: string | URL, into: string | URL, options: RecoverOptions = {}): Promise<RecoverReport> {
+export async function recover(
+  name: string | URL,
+  into: string | URL,
+  options: RecoverOptions = {},
+): Promise<RecoverReport> {
   return (await loadChunk(import('./maintenance.ts'))).recover(name, into, options);
 }

@@ -14,7 +14,8 @@ if (port !== null) {
     postMessage: (message, transfer = []) => port.postMessage(message, transfer as ArrayBuffer[]),
   };
   serve(
-    async ({ storage, name, engine }) => (storage === 'fs' ? new NodeStorage(name, engine.readOnly) : new MemoryStorage()),
+    async ({ storage, name, engine }) =>
+      storage === 'fs' ? new NodeStorage(name, engine.readOnly) : new MemoryStorage(),
     () => ({ push: (bytes, requests) => postReply(bytes, requests, scope), end: (error) => postFailure(error, scope) }),
     { scope },
   );

@@ -59,11 +59,7 @@ export function openSync<K = Key, V = unknown, I = V>(
  * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED and KV_IO; KV_UNSUPPORTED if databases cannot be kept
  * here; KV_INVALID_ARGUMENT for an incremental backup.
  */
-export async function restore(
-  name: string | URL,
-  backup: BackupSource,
-  options: RestoreOptions = {},
-): Promise<void> {
+export async function restore(name: string | URL, backup: BackupSource, options: RestoreOptions = {}): Promise<void> {
   toPath(name);
   return (await import('./node-maintenance.ts')).restore(name, backup, options);
 }
@@ -81,7 +77,11 @@ export async function restore(
  * one of the two is open; KV_CORRUPT if nothing in it is a database; KV_VERSION_UNSUPPORTED,
  * KV_QUOTA_EXCEEDED, KV_IO and KV_UNSUPPORTED. Damage is not an error; the report describes it.
  */
-export async function recover(name: string | URL, into: string | URL, options: RecoverOptions = {}): Promise<RecoverReport> {
+export async function recover(
+  name: string | URL,
+  into: string | URL,
+  options: RecoverOptions = {},
+): Promise<RecoverReport> {
   for (const each of [name, into]) toPath(each);
   return (await import('./node-maintenance.ts')).recover(name, into, options);
 }

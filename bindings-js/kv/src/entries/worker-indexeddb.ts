@@ -6,6 +6,10 @@ import { postFailure, postReply, serve } from '../engine/worker-server.ts';
 
 serve(
   ({ name, engine, lockTimeoutMs }) => IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs),
-  (storage) => new ReplyQueue({ reply: (bytes, requests) => postReply(bytes, requests), fail: (error) => postFailure(error) }, () => storage.settled()),
+  (storage) =>
+    new ReplyQueue(
+      { reply: (bytes, requests) => postReply(bytes, requests), fail: (error) => postFailure(error) },
+      () => storage.settled(),
+    ),
   { shared: serveTabs },
 );

@@ -85,15 +85,30 @@ async function work({ maker, storage, lockTimeoutMs, job }: MaintenanceRequest):
   let report;
   if (job.kind === 'restore') {
     const { name, backup } = job;
-    const open = async (target: Target): Promise<StorageFile> => backup === undefined ? spool(target) : blobFile(backup);
-    report = await restoreInto(maker, await acquire(`${storage}:${name}`, lockTimeoutMs, (): Promise<Target> => Place.open(name, job, true)), open, watch, neverEnded);
+    const open = async (target: Target): Promise<StorageFile> =>
+      backup === undefined ? spool(target) : blobFile(backup);
+    report = await restoreInto(
+      maker,
+      await acquire(`${storage}:${name}`, lockTimeoutMs, (): Promise<Target> => Place.open(name, job, true)),
+      open,
+      watch,
+      neverEnded,
+    );
   } else {
     const { name, into } = job;
-    report = await recoverInto(maker, await acquire(`${storage}:${name}`, lockTimeoutMs, () => openSource(name)), () => Place.open(into, {}, false), watch, neverEnded);
+    report = await recoverInto(
+      maker,
+      await acquire(`${storage}:${name}`, lockTimeoutMs, () => openSource(name)),
+      () => Place.open(into, {}, false),
+      watch,
+      neverEnded,
+    );
   }
   scope.postMessage({ type: 'done', report });
 }
 
 scope.onmessage = ({ data }) => {
-  work(data as MaintenanceRequest).catch((error: unknown) => scope.postMessage({ type: 'failed', error: toPlain(error) }));
+  work(data as MaintenanceRequest).catch((error: unknown) =>
+    scope.postMessage({ type: 'failed', error: toPlain(error) }),
+  );
 };

@@ -36,7 +36,13 @@ export interface Asked {
 const ignore = (): void => undefined;
 
 /** The result as long as there is no source, and before the first read. */
-export const LOADING: LiveResult<never, never> = { status: 'loading', entries: [], range: {}, isStale: false, error: undefined };
+export const LOADING: LiveResult<never, never> = {
+  status: 'loading',
+  entries: [],
+  range: {},
+  isStale: false,
+  error: undefined,
+};
 
 function constant<K, V>(result: LiveResult<K, V>): LiveWindow<K, V> {
   return { subscribe: () => ignore, getSnapshot: () => result, move: ignore };
@@ -48,10 +54,14 @@ function namedIndex(source: unknown, name: string, options: IndexReadOptions): u
   throw new KvError('KV_INVALID_ARGUMENT', 'a range with the name of an index needs a collection or a database');
 }
 
-function made<K, V, Q>(make: (source: LiveSource<K, V>, range: object) => Q, { source, range }: Asked): Q | LiveWindow<K, V> {
+function made<K, V, Q>(
+  make: (source: LiveSource<K, V>, range: object) => Q,
+  { source, range }: Asked,
+): Q | LiveWindow<K, V> {
   if (source === undefined || source === null) return constant<K, V>(LOADING);
   try {
-    if (typeof range !== 'object' || range === null || !('index' in range)) return make(source as LiveSource<K, V>, range as object);
+    if (typeof range !== 'object' || range === null || !('index' in range))
+      return make(source as LiveSource<K, V>, range as object);
     const { index, whenIncomplete, ...bounds } = range as NamedIndexRange;
     return make(namedIndex(source, index, { whenIncomplete }) as LiveSource<K, V>, bounds);
   } catch (error) {
@@ -76,11 +86,21 @@ export interface Earlier<K, V> {
 }
 
 /** Makes a query that shows what an earlier one has shown until it has read something, if the range says so. */
-export function keeping<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, { source, range }: Asked, earlier: Earlier<K, V> | undefined): Q {
+export function keeping<K, V, Q extends LiveQuery<K, V>>(
+  make: (asked: Asked) => Q,
+  { source, range }: Asked,
+  earlier: Earlier<K, V> | undefined,
+): Q {
   if (typeof range !== 'object' || range === null || !('keepPrevious' in range)) return make({ source, range });
   const { keepPrevious, ...rest } = range as KeepPrevious;
   const query = make({ source, range: rest });
-  if (keepPrevious !== true || earlier === undefined || earlier.asked.source !== source || earlier.result.status !== 'ready') return query;
+  if (
+    keepPrevious !== true ||
+    earlier === undefined ||
+    earlier.asked.source !== source ||
+    earlier.result.status !== 'ready'
+  )
+    return query;
   const kept: LiveResult<K, V> = { ...earlier.result, isStale: true };
   const getSnapshot = (): LiveResult<K, V> => {
     const result = query.getSnapshot();
@@ -106,8 +126,13 @@ function isEqual(a: unknown, b: unknown): boolean {
   if (a instanceof Date) return Object.is(a.getTime(), (b as Date).getTime());
   if (a instanceof ArrayBuffer || ArrayBuffer.isView(a)) return compareKeys(a as Key, b as Key) === 0;
   const names = Object.keys(a);
-  return names.length === Object.keys(b).length
-    && names.every((name) => Object.hasOwn(b, name) && isEqual((a as Record<string, unknown>)[name], (b as Record<string, unknown>)[name]));
+  return (
+    names.length === Object.keys(b).length &&
+    names.every(
+      (name) =>
+        Object.hasOwn(b, name) && isEqual((a as Record<string, unknown>)[name], (b as Record<string, unknown>)[name]),
+    )
+  );
 }
 
 /** Whether both ask for the same entries of the same source. */

@@ -10,7 +10,17 @@ import { KvError } from '../base/errors.ts';
 import { AbortController, queueMicrotask } from '../base/platform.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
 import type { CommitIterator, WatchOptions } from '../types/feed.ts';
-import type { Bounds, Entry, IndexRange, KvIterator, LiveIndex, Range, RangeOptions, SignalOptions, WithMeta } from '../types/index.ts';
+import type {
+  Bounds,
+  Entry,
+  IndexRange,
+  KvIterator,
+  LiveIndex,
+  Range,
+  RangeOptions,
+  SignalOptions,
+  WithMeta,
+} from '../types/index.ts';
 
 /** The range of a result: `offset` is the position of its first entry. */
 export interface LiveRange {
@@ -142,9 +152,12 @@ function wake(call: () => void, at: number): ReturnType<typeof setTimeout> {
  * When a result that depends on entries which are not read has to be read again. No commit reports that one has
  * expired. To be asked before the read: of entries that expire meanwhile, the time has passed then.
  */
-async function skippedExpiry(source: { nextExpiry?(options?: SignalOptions): Promise<number | undefined> }, options: SignalOptions): Promise<number> {
+async function skippedExpiry(
+  source: { nextExpiry?(options?: SignalOptions): Promise<number | undefined> },
+  options: SignalOptions,
+): Promise<number> {
   if (source.nextExpiry === undefined) return Date.now() + RECHECK_MS;
-  return Math.max(await source.nextExpiry(options) ?? Infinity, Date.now() + SKIPPED_MS);
+  return Math.max((await source.nextExpiry(options)) ?? Infinity, Date.now() + SKIPPED_MS);
 }
 
 /** Identifies a key by its value; undefined if it contains bytes, or is an object of a custom codec. */
@@ -197,8 +210,12 @@ class Live<K, V, R> {
   readonly getSnapshot = (): LiveResult<K, V> => this.#result;
 
   readonly move = (offset: number, limit: number): void => {
-    for (const [name, given] of [['offset', offset], ['limit', limit]] as const) {
-      if (!Number.isSafeInteger(given) || given < 0) throw new KvError('KV_INVALID_ARGUMENT', `move: ${name} has to be a whole number from 0 on`);
+    for (const [name, given] of [
+      ['offset', offset],
+      ['limit', limit],
+    ] as const) {
+      if (!Number.isSafeInteger(given) || given < 0)
+        throw new KvError('KV_INVALID_ARGUMENT', `move: ${name} has to be a whole number from 0 on`);
     }
     if (this.#range.offset === offset && this.#range.limit === limit) return;
     this.#range = { ...this.#range, offset, limit };
@@ -240,7 +257,8 @@ class Live<K, V, R> {
           isStale = false;
           const range = this.#range;
           // Entries move up when one that `offset` skips expires.
-          let next = (range.offset ?? 0) > 0 ? await skippedExpiry(this.#source, { ...onlyBounds(range), signal }) : Infinity;
+          let next =
+            (range.offset ?? 0) > 0 ? await skippedExpiry(this.#source, { ...onlyBounds(range), signal }) : Infinity;
           const entries = await this.#source.entries({ ...range, meta: true, signal }).toArray();
           signal.throwIfAborted();
           this.#failures = 0;
@@ -274,14 +292,27 @@ class Live<K, V, R> {
     const rows = entries.map(({ key, value, version }) => {
       const name = nameOf(key);
       const last = name === undefined ? undefined : this.#rows.get(name);
-      const row = last?.version === version ? last.row : [key, value] as const;
+      const row = last?.version === version ? last.row : ([key, value] as const);
       if (name !== undefined) known.set(name, { version, row });
       return row;
     });
     this.#rows = known;
     const { status, isStale, entries: shown, range: shownRange } = this.#result;
-    if (status === 'ready' && !isStale && range === shownRange && rows.length === shown.length && rows.every((row, at) => row === shown[at])) return;
-    this.#publish({ status: 'ready', entries: rows, range: range as LiveRange, isStale: range !== this.#range, error: undefined });
+    if (
+      status === 'ready' &&
+      !isStale &&
+      range === shownRange &&
+      rows.length === shown.length &&
+      rows.every((row, at) => row === shown[at])
+    )
+      return;
+    this.#publish({
+      status: 'ready',
+      entries: rows,
+      range: range as LiveRange,
+      isStale: range !== this.#range,
+      error: undefined,
+    });
   }
 
   #publish(result: LiveResult<K, V>): void {
@@ -290,7 +321,9 @@ class Live<K, V, R> {
       try {
         call();
       } catch (error) {
-        queueMicrotask(() => { throw error; });
+        queueMicrotask(() => {
+          throw error;
+        });
       }
     }
   }
@@ -326,7 +359,10 @@ export function liveQuery<K, V>(index: LiveIndex<K, V>, range?: Omit<IndexRange,
  * invalid keys and later failures.
  */
 export function liveQuery<K, V>(collection: LiveSource<K, V>, range?: Range<K>): LiveQuery<K, V>;
-export function liveQuery<K, V>(collection: LiveSource<K, V> | LiveIndex<K, V>, range: Range<K> | Range<Key> = {}): LiveQuery<K, V> {
+export function liveQuery<K, V>(
+  collection: LiveSource<K, V> | LiveIndex<K, V>,
+  range: Range<K> | Range<Key> = {},
+): LiveQuery<K, V> {
   const { subscribe, getSnapshot } = liveOf('liveQuery', collection, range);
   return { subscribe, getSnapshot } as LiveQuery<K, V>;
 }
@@ -340,7 +376,10 @@ export function liveWindow<K, V>(index: LiveIndex<K, V>, range?: Omit<IndexRange
  * @throws KvError KV_INVALID_ARGUMENT if `collection` or `range` is invalid.
  */
 export function liveWindow<K, V>(collection: LiveSource<K, V>, range?: Range<K>): LiveWindow<K, V>;
-export function liveWindow<K, V>(collection: LiveSource<K, V> | LiveIndex<K, V>, range: Range<K> | Range<Key> = {}): LiveWindow<K, V> {
+export function liveWindow<K, V>(
+  collection: LiveSource<K, V> | LiveIndex<K, V>,
+  range: Range<K> | Range<Key> = {},
+): LiveWindow<K, V> {
   const { subscribe, getSnapshot, move } = liveOf('liveWindow', collection, range);
   return { subscribe, getSnapshot, move } as LiveWindow<K, V>;
 }
@@ -353,7 +392,8 @@ export function liveWindow<K, V>(collection: LiveSource<K, V> | LiveIndex<K, V>,
  * @throws KvError KV_INVALID_ARGUMENT if `collection` or `read` is invalid.
  */
 export function liveValue<S extends Followed, T>(collection: S, read: (collection: S) => T | Promise<T>): LiveValue<T> {
-  if (typeof collection?.watch !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'a live value needs a collection, an index or a database');
+  if (typeof collection?.watch !== 'function')
+    throw new KvError('KV_INVALID_ARGUMENT', 'a live value needs a collection, an index or a database');
   if (typeof read !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'read of liveValue has to be a function');
   let last: T | undefined;
   let version = 0;
@@ -373,7 +413,7 @@ export function liveValue<S extends Followed, T>(collection: S, read: (collectio
     getSnapshot: () => {
       const next = live.getSnapshot();
       if (next !== shown) {
-        const { status, isStale, error, entries } = shown = next;
+        const { status, isStale, error, entries } = (shown = next);
         result = { status, value: entries[0]?.[1], isStale, error };
       }
       return result;

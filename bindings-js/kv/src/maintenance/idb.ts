@@ -1,6 +1,6 @@
 // Restores and recovers in IndexedDB, in a worker. The files are in memory; one transaction stores
 // the result.
-import { KvError } from '../base/errors.ts';
+import type { KvError } from '../base/errors.ts';
 import { deleteIdb } from '../storage/idb.ts';
 import { IndexedDbStorage } from '../storage/indexeddb.ts';
 import { MemoryStorage } from '../storage/memory.ts';
@@ -26,7 +26,11 @@ export class IdbTarget implements Target {
     this.#isNew = isNew;
   }
 
-  static async open(name: string, { overwrite = false, force = false }: RestoreOptions, canOverwrite: boolean): Promise<IdbTarget> {
+  static async open(
+    name: string,
+    { overwrite = false, force = false }: RestoreOptions,
+    canOverwrite: boolean,
+  ): Promise<IdbTarget> {
     let isNew = false;
     const storage = await IndexedDbStorage.open(name, false, LOCK_WAIT_MS).catch((error: KvError) => {
       if (error.code !== 'KV_NOT_FOUND') throw error;
@@ -35,7 +39,8 @@ export class IdbTarget implements Target {
     });
     try {
       const files = storage.list();
-      if (!overwrite && files.includes(DATA_FILE) && storage.open(DATA_FILE).size() > 0) throw alreadyExists(name, canOverwrite);
+      if (!overwrite && files.includes(DATA_FILE) && storage.open(DATA_FILE).size() > 0)
+        throw alreadyExists(name, canOverwrite);
       for (const file of force ? [] : files) checkOurs(name, file, storage.open(file));
     } catch (error) {
       storage.close();

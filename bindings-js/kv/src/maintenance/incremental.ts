@@ -14,7 +14,14 @@ export interface IncrementalReport {
 }
 
 /** Passes the commits after a version to `take`, whose exceptions it throws. `isBesideWriter`: another process may write to `source` meanwhile. */
-export function backupSince(maker: Maker, source: CustomStorage, isBesideWriter: boolean, version: number, take: (bytes: Uint8Array) => void, watch: Watch): IncrementalReport {
+export function backupSince(
+  maker: Maker,
+  source: CustomStorage,
+  isBesideWriter: boolean,
+  version: number,
+  take: (bytes: Uint8Array) => void,
+  watch: Watch,
+): IncrementalReport {
   let thrown: { readonly error: unknown } | undefined;
   const sink = {
     write: (bytes: Uint8Array) => {
@@ -27,13 +34,22 @@ export function backupSince(maker: Maker, source: CustomStorage, isBesideWriter:
     },
   };
   try {
-    return runMaintenance<IncrementalReport>(maker, watch, (instance, opening, watcher) => instance.backupSince(source, isBesideWriter, version, sink, opening, watcher)) as IncrementalReport;
+    return runMaintenance<IncrementalReport>(maker, watch, (instance, opening, watcher) =>
+      instance.backupSince(source, isBesideWriter, version, sink, opening, watcher),
+    ) as IncrementalReport;
   } catch (error) {
     throw thrown === undefined ? error : thrown.error;
   }
 }
 
 /** Adds the commits of such a backup to a database: all of them or none. */
-export function restoreCommits(maker: Maker, backup: StorageFile, target: CustomStorage, watch: Watch): Omit<IncrementalReport, 'base'> {
-  return runMaintenance<IncrementalReport>(maker, watch, (instance, opening, watcher) => instance.restoreCommits(backup, target, opening, watcher)) as IncrementalReport;
+export function restoreCommits(
+  maker: Maker,
+  backup: StorageFile,
+  target: CustomStorage,
+  watch: Watch,
+): Omit<IncrementalReport, 'base'> {
+  return runMaintenance<IncrementalReport>(maker, watch, (instance, opening, watcher) =>
+    instance.restoreCommits(backup, target, opening, watcher),
+  ) as IncrementalReport;
 }

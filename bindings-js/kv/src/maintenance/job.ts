@@ -25,25 +25,46 @@ export interface Maker {
 }
 
 /** Runs work in an instance of its own; `undefined` if `watch` ended it. */
-export function runMaintenance<R>({ module, secret }: Maker, watch: Watch, work: (instance: Instance, opening: Uint8Array, watcher: { progress: Watch }) => unknown): R | undefined {
+export function runMaintenance<R>(
+  { module, secret }: Maker,
+  watch: Watch,
+  work: (instance: Instance, opening: Uint8Array, watcher: { progress: Watch }) => unknown,
+): R | undefined {
   const instance = instantiate(module);
   let report;
   try {
-    report = work(instance, withSecret(crypto.getRandomValues(new Uint8Array(16)), secret), { progress: watch }) as string | undefined;
+    report = work(instance, withSecret(crypto.getRandomValues(new Uint8Array(16)), secret), { progress: watch }) as
+      | string
+      | undefined;
   } catch (error) {
-    if (typeof error === 'object' && error !== null && 'code' in error && 'retryable' in error) throw fromPlain(error as PlainError);
+    if (typeof error === 'object' && error !== null && 'code' in error && 'retryable' in error)
+      throw fromPlain(error as PlainError);
     const reason = instance.panic_message() ?? (error instanceof Error ? error.message : String(error));
     throw new KvError('KV_IO', `the engine stopped (${reason})`, { cause: error });
   }
-  return report === undefined ? undefined : JSON.parse(report) as R;
+  return report === undefined ? undefined : (JSON.parse(report) as R);
 }
 
 /** Builds a database in an empty storage; `undefined` if `watch` ended it. */
-export function runRestore(maker: Maker, backup: StorageFile, target: CustomStorage, watch: Watch): RestoreReport | undefined {
-  return runMaintenance(maker, watch, (instance, opening, watcher) => instance.restore(backup, target, opening, watcher));
+export function runRestore(
+  maker: Maker,
+  backup: StorageFile,
+  target: CustomStorage,
+  watch: Watch,
+): RestoreReport | undefined {
+  return runMaintenance(maker, watch, (instance, opening, watcher) =>
+    instance.restore(backup, target, opening, watcher),
+  );
 }
 
 /** Builds a database from everything readable in `source`; `undefined` if `watch` ended it. */
-export function runRecover(maker: Maker, source: CustomStorage, target: CustomStorage, watch: Watch): FullRecoverReport | undefined {
-  return runMaintenance(maker, watch, (instance, opening, watcher) => instance.recover(source, target, opening, watcher));
+export function runRecover(
+  maker: Maker,
+  source: CustomStorage,
+  target: CustomStorage,
+  watch: Watch,
+): FullRecoverReport | undefined {
+  return runMaintenance(maker, watch, (instance, opening, watcher) =>
+    instance.recover(source, target, opening, watcher),
+  );
 }

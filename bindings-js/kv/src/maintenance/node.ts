@@ -5,14 +5,32 @@ import { toBytes } from '../codec/key-bytes.ts';
 import { KvError } from '../base/errors.ts';
 import { MemoryStorage } from '../storage/memory.ts';
 import { checkFilesOurs, prepareDirectory, toPath } from '../storage/node-directory.ts';
-import { DATA_FILE, LOG_FILE, NodeStorage, attemptTo, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
+import {
+  DATA_FILE,
+  LOG_FILE,
+  NodeStorage,
+  attemptTo,
+  isMissing,
+  syncDirectory,
+  toKvError,
+} from '../storage/node-fs.ts';
 import { lockDirectory, lockReplacement } from '../storage/node-lock.ts';
 import type { StorageFile } from '../types/index.ts';
 import type { LoadModule } from '../engine/wasm.ts';
 import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/maintenance.ts';
 import type { Maker } from './job.ts';
 import { RenamedStorage, UnchangedStorage } from './files.ts';
-import { Watcher, alreadyExists, appendTo, checkMaintenanceOptions, isBlob, pour, readerOf, toMaker, watchRestore } from './options.ts';
+import {
+  Watcher,
+  alreadyExists,
+  appendTo,
+  checkMaintenanceOptions,
+  isBlob,
+  pour,
+  readerOf,
+  toMaker,
+  watchRestore,
+} from './options.ts';
 import type { PieceReader } from './options.ts';
 import { toRecoverReport } from './report.ts';
 import { RESTORING_SUFFIX, SPOOL_FILE, recoverInto, restoreInto } from './run.ts';
@@ -52,7 +70,11 @@ export class Directory implements Target {
   }
 
   /** `canOverwrite`: whether the caller could have set `overwrite`. */
-  static async open(path: string, { overwrite = false, force = false, lockTimeout = 0, signal }: RestoreOptions, canOverwrite: boolean): Promise<Directory> {
+  static async open(
+    path: string,
+    { overwrite = false, force = false, lockTimeout = 0, signal }: RestoreOptions,
+    canOverwrite: boolean,
+  ): Promise<Directory> {
     const check = (): void => {
       // A file is either a database exported by a browser, or not a Mangrove database.
       if (isFile(path) || (!overwrite && exists(path))) throw alreadyExists(path, canOverwrite);
@@ -75,7 +97,7 @@ export class Directory implements Target {
   }
 
   async spool(): Promise<StorageFile> {
-    return this.#spool = new NodeStorage(this.#path).open(SPOOL_FILE);
+    return (this.#spool = new NodeStorage(this.#path).open(SPOOL_FILE));
   }
 
   async install(): Promise<void> {
@@ -161,7 +183,9 @@ function singleFile(path: string): RenamedStorage {
   const at = Math.max(path.lastIndexOf('/'), path.lastIndexOf('\\')) + 1;
   const [directory, name] = [path.slice(0, at), path.slice(at)];
   const isOwn = name === DATA_FILE;
-  return new RenamedStorage(new NodeStorage(directory, true), (file) => isOwn ? file : file === DATA_FILE ? name : `${name}.${file}`);
+  return new RenamedStorage(new NodeStorage(directory, true), (file) =>
+    isOwn ? file : file === DATA_FILE ? name : `${name}.${file}`,
+  );
 }
 
 /**
@@ -186,7 +210,12 @@ function checkStorage({ storage }: RecoverOptions): void {
   if (storage !== undefined) throw new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
 }
 
-export async function restoreWith(load: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
+export async function restoreWith(
+  load: LoadModule,
+  name: string | URL,
+  backup: BackupSource,
+  options: RestoreOptions,
+): Promise<void> {
   const watcher = watchRestore(options, backup);
   checkStorage(options);
   const path = toPath(name);
@@ -219,7 +248,12 @@ export async function restoreWith(load: LoadModule, name: string | URL, backup: 
   }
 }
 
-export async function recoverWith(load: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
+export async function recoverWith(
+  load: LoadModule,
+  name: string | URL,
+  into: string | URL,
+  options: RecoverOptions,
+): Promise<RecoverReport> {
   checkMaintenanceOptions('recover', options);
   checkStorage(options);
   const watcher = new Watcher(options);
@@ -228,7 +262,9 @@ export async function recoverWith(load: LoadModule, name: string | URL, into: st
   watcher.signal?.throwIfAborted();
   if (isFile(to) || exists(to)) throw alreadyExists(to, false);
   const source = await openSource(from, options);
-  const report = toRecoverReport(await recoverInto(maker, source, () => Directory.open(to, {}, false), watcher.watch, watcher.reason));
+  const report = toRecoverReport(
+    await recoverInto(maker, source, () => Directory.open(to, {}, false), watcher.watch, watcher.reason),
+  );
   watcher.done(report.entries);
   return report;
 }

@@ -1,7 +1,19 @@
 // Restores and recovers in the origin private file system, in a worker.
 import { KvError } from '../base/errors.ts';
 import {
-  DATA_FILE, HELD, LOG_FILE, OpfsFile, RESTORED_FILE, acquire, acquireData, directoryName, finishRestore, hasFile, nameOf, rootDirectory, toKvError,
+  DATA_FILE,
+  HELD,
+  LOG_FILE,
+  OpfsFile,
+  RESTORED_FILE,
+  acquire,
+  acquireData,
+  directoryName,
+  finishRestore,
+  hasFile,
+  nameOf,
+  rootDirectory,
+  toKvError,
 } from '../storage/opfs.ts';
 import type { FileHandle } from '../storage/opfs.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
@@ -45,7 +57,12 @@ async function openData(parent: FileSystemDirectoryHandle, database: string, cre
   return new OpfsFile(await acquireData(database, parent, create, LOCK_WAIT_MS));
 }
 
-async function openFile(parent: FileSystemDirectoryHandle, name: string, database: string, create: boolean): Promise<OpfsFile> {
+async function openFile(
+  parent: FileSystemDirectoryHandle,
+  name: string,
+  database: string,
+  create: boolean,
+): Promise<OpfsFile> {
   const handle = await parent.getFileHandle(name, { create });
   return new OpfsFile(await acquire(database, handle as FileHandle, LOCK_WAIT_MS));
 }
@@ -57,7 +74,12 @@ export class OpfsTarget implements Target {
   readonly #isNew: boolean;
   readonly #files: ReadonlyMap<string, OpfsFile>;
 
-  private constructor(parent: FileSystemDirectoryHandle, name: string, isNew: boolean, files: ReadonlyMap<string, OpfsFile>) {
+  private constructor(
+    parent: FileSystemDirectoryHandle,
+    name: string,
+    isNew: boolean,
+    files: ReadonlyMap<string, OpfsFile>,
+  ) {
     this.#parent = parent;
     this.#name = name;
     this.#isNew = isNew;
@@ -66,11 +88,15 @@ export class OpfsTarget implements Target {
     this.storage = new OpenedFiles(new Map(made));
   }
 
-  static async open(name: string, { overwrite = false, force = false }: RestoreOptions, canOverwrite: boolean): Promise<OpfsTarget> {
+  static async open(
+    name: string,
+    { overwrite = false, force = false }: RestoreOptions,
+    canOverwrite: boolean,
+  ): Promise<OpfsTarget> {
     const files = new Map<string, OpfsFile>();
     let target: OpfsTarget | undefined;
     try {
-      const root = await rootDirectory(true) as FileSystemDirectoryHandle;
+      const root = (await rootDirectory(true)) as FileSystemDirectoryHandle;
       const parent = await root.getDirectoryHandle(directoryName(name), { create: true });
       // Checked before anything is created there, since the log is removed in the end.
       if (!force) await checkOpfsFile(parent, name, LOG_FILE);
@@ -81,14 +107,14 @@ export class OpfsTarget implements Target {
       if (!overwrite && data.size() > 0) throw alreadyExists(name, canOverwrite);
       if (!force) checkOurs(name, DATA_FILE, data);
       // Left by a restore that never replaced the data.
-      if (data.size() > 0 && await hasFile(parent, RESTORED_FILE)) await parent.removeEntry(RESTORED_FILE);
+      if (data.size() > 0 && (await hasFile(parent, RESTORED_FILE))) await parent.removeEntry(RESTORED_FILE);
       for (const file of MADE_FILES) {
         const opened = await openFile(parent, file, name, true);
         files.set(file, opened);
         opened.truncate(0);
       }
       target = new OpfsTarget(parent, name, !hadData && data.size() === 0, files);
-      if (typeof (await parent.getFileHandle(MADE_FILES[0]) as FileHandle).move !== 'function') {
+      if (typeof ((await parent.getFileHandle(MADE_FILES[0])) as FileHandle).move !== 'function') {
         throw new KvError('KV_UNSUPPORTED', 'this browser cannot replace a file atomically');
       }
       return target;
@@ -105,23 +131,28 @@ export class OpfsTarget implements Target {
 
   async install(): Promise<void> {
     try {
-      const made = await this.#parent.getFileHandle(MADE_FILES[0]) as FileHandle;
+      const made = (await this.#parent.getFileHandle(MADE_FILES[0])) as FileHandle;
       this.#files.get(MADE_FILES[0])?.close();
       // From here on it replaces a database that is missing, so a crash while the old one is being
       // removed loses nothing.
       await made.move?.(RESTORED_FILE);
-      const restored = await this.#parent.getFileHandle(RESTORED_FILE) as FileHandle;
+      const restored = (await this.#parent.getFileHandle(RESTORED_FILE)) as FileHandle;
       const isEmpty = this.#isEmpty;
       this.#close();
       // The step from the old database to the new one. It fails if somebody has just opened the old
       // one.
       if (!isEmpty) await restored.move?.(DATA_FILE);
       // Opening an empty database completes this step too.
-      else while (!await finishRestore(this.#parent)) await new Promise((resolve) => setTimeout(resolve, FINISH_PAUSE_MS));
+      else
+        while (!(await finishRestore(this.#parent)))
+          await new Promise((resolve) => setTimeout(resolve, FINISH_PAUSE_MS));
     } catch (error) {
       await this.abandon();
       if (HELD.includes(nameOf(error))) {
-        throw new KvError('KV_LOCKED', `${this.#name} was opened in the meantime; close it first`, { cause: error, retryable: true });
+        throw new KvError('KV_LOCKED', `${this.#name} was opened in the meantime; close it first`, {
+          cause: error,
+          retryable: true,
+        });
       }
       throw toKvError(error, `put the new database in the place of ${this.#name}`);
     }
@@ -135,7 +166,10 @@ export class OpfsTarget implements Target {
     this.#close();
     await this.#remove(MADE_FILES);
     // The restored database stays if the old one is gone.
-    const left = await this.#parent.getFileHandle(DATA_FILE).then((handle) => handle.getFile(), () => undefined);
+    const left = await this.#parent.getFileHandle(DATA_FILE).then(
+      (handle) => handle.getFile(),
+      () => undefined,
+    );
     if (isEmpty || (left?.size ?? 0) > 0) await this.#remove([RESTORED_FILE]);
     if (!this.#isNew) return;
     await this.#remove([DATA_FILE]);
@@ -170,7 +204,8 @@ export async function openOpfsSource(name: string): Promise<Source> {
     if (await hasFile(parent, LOG_FILE)) files.set(LOG_FILE, await openFile(parent, LOG_FILE, name, false));
   } catch (error) {
     close();
-    if (nameOf(error) === 'NotFoundError') throw new KvError('KV_NOT_FOUND', `the database ${name} does not exist`, { cause: error });
+    if (nameOf(error) === 'NotFoundError')
+      throw new KvError('KV_NOT_FOUND', `the database ${name} does not exist`, { cause: error });
     throw toKvError(error, `open ${name}`);
   }
   const all = { ...methodsOf(new OpenedFiles(files)), list: () => [...files.keys()] };

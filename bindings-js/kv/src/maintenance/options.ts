@@ -39,7 +39,7 @@ export class Watcher {
     }
   };
 
-  readonly reason = (): unknown => this.#thrown === undefined ? this.signal?.reason : this.#thrown.error;
+  readonly reason = (): unknown => (this.#thrown === undefined ? this.signal?.reason : this.#thrown.error);
 
   /** The last report. The work is done, so it can no longer be ended. */
   done(entries: number): void {
@@ -47,7 +47,14 @@ export class Watcher {
   }
 }
 
-const RECOVER: Names<RecoverOptions> = { encryption: 1, storage: 1, lockTimeout: 1, wasm: 1, worker: 1, ...MAINTENANCE };
+const RECOVER: Names<RecoverOptions> = {
+  encryption: 1,
+  storage: 1,
+  lockTimeout: 1,
+  wasm: 1,
+  worker: 1,
+  ...MAINTENANCE,
+};
 const RESTORE: Names<RestoreOptions> = { overwrite: 1, force: 1, ...RECOVER };
 
 export function checkMaintenanceOptions(call: 'restore' | 'recover', options: RestoreOptions): void {
@@ -69,8 +76,10 @@ export async function toMaker(load: LoadModule, { encryption, wasm }: RecoverOpt
 }
 
 export function isBlob(backup: unknown): backup is Blob {
-  return typeof (backup as Partial<Blob> | null | undefined)?.arrayBuffer === 'function'
-    && typeof (backup as Partial<Blob>).stream === 'function';
+  return (
+    typeof (backup as Partial<Blob> | null | undefined)?.arrayBuffer === 'function' &&
+    typeof (backup as Partial<Blob>).stream === 'function'
+  );
 }
 
 /** The parts of a stream reader that are used here. */
@@ -81,10 +90,15 @@ export interface PieceReader {
 
 /** Returns a reader for a backup that arrives in pieces. */
 export function readerOf(backup: unknown): PieceReader {
-  const { getReader, [Symbol.asyncIterator]: iterate } = (backup ?? {}) as Partial<ReadableStream & AsyncIterable<unknown>>;
+  const { getReader, [Symbol.asyncIterator]: iterate } = (backup ?? {}) as Partial<
+    ReadableStream & AsyncIterable<unknown>
+  >;
   if (typeof getReader === 'function') return (backup as ReadableStream).getReader();
   if (typeof iterate !== 'function') {
-    throw new KvError('KV_INVALID_ARGUMENT', 'the backup has to be a stream of bytes, a Blob, bytes, or in Node, Deno and Bun the path of a file');
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      'the backup has to be a stream of bytes, a Blob, bytes, or in Node, Deno and Bun the path of a file',
+    );
   }
   const iterator = (backup as AsyncIterable<unknown>)[Symbol.asyncIterator]();
   return {
@@ -108,10 +122,14 @@ export function watchRestore(options: RestoreOptions, backup: unknown): Watcher 
   } catch (error) {
     const { signal } = ((options as unknown) ?? {}) as RestoreOptions;
     if (signal?.aborted !== true) throw error;
-    const { getReader, [Symbol.asyncIterator]: iterate } = (backup ?? {}) as Partial<ReadableStream & AsyncIterable<unknown>>;
+    const { getReader, [Symbol.asyncIterator]: iterate } = (backup ?? {}) as Partial<
+      ReadableStream & AsyncIterable<unknown>
+    >;
     const isLocked = (backup as Partial<ReadableStream> | undefined)?.locked === true;
     if (!isLocked && (typeof getReader === 'function' || typeof iterate === 'function')) {
-      readerOf(backup).cancel(error).catch(() => undefined);
+      readerOf(backup)
+        .cancel(error)
+        .catch(() => undefined);
     }
     throw error;
   }
@@ -150,5 +168,8 @@ export function appendTo(file: StorageFile): (piece: Uint8Array) => void {
 }
 
 export function alreadyExists(name: string, canOverwrite: boolean): KvError {
-  return new KvError('KV_EXISTS', `the database ${name} already exists${canOverwrite ? '; overwrite: true replaces it' : ''}`);
+  return new KvError(
+    'KV_EXISTS',
+    `the database ${name} already exists${canOverwrite ? '; overwrite: true replaces it' : ''}`,
+  );
 }

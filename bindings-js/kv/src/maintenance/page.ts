@@ -54,7 +54,9 @@ function runInWorker(worker: Worker, request: MaintenanceRequest, watcher: Watch
     };
     worker.onerror = (event) => {
       event.preventDefault();
-      reject(new KvError('KV_UNSUPPORTED', `the worker could not be started or failed (no-worker): ${event.message ?? ''}`));
+      reject(
+        new KvError('KV_UNSUPPORTED', `the worker could not be started or failed (no-worker): ${event.message ?? ''}`),
+      );
     };
     worker.onmessageerror = () => reject(new KvError('KV_IO', 'a message of the worker could not be read'));
     if (signal?.aborted) abort();
@@ -72,7 +74,10 @@ async function clean(name: string): Promise<void> {
   const parent = await root?.getDirectoryHandle(directoryName(name));
   for (const file of MADE_FILES) {
     for (let attempt = 0; attempt < CLEAN_ATTEMPTS; attempt++) {
-      const isLeft = await parent?.removeEntry(file).then(() => false, (error: DOMException) => error.name !== 'NotFoundError');
+      const isLeft = await parent?.removeEntry(file).then(
+        () => false,
+        (error: DOMException) => error.name !== 'NotFoundError',
+      );
       if (!isLeft) break;
       await new Promise((resolve) => setTimeout(resolve, CLEAN_PAUSE_MS));
     }
@@ -80,17 +85,31 @@ async function clean(name: string): Promise<void> {
 }
 
 async function maintenance(
-  load: LoadModule, name: string, job: MaintenanceJob, options: RecoverOptions, watcher: Watcher, next: NextPiece,
+  load: LoadModule,
+  name: string,
+  job: MaintenanceJob,
+  options: RecoverOptions,
+  watcher: Watcher,
+  next: NextPiece,
 ): Promise<unknown> {
   const maker = await abortable(prepare(name, options, load), watcher.signal);
   // In a browser it is a real `Worker`.
   const worker = startWorker(
     options.storage ?? 'opfs',
     options.worker,
-    () => new Worker(new URL('./worker-maintenance.js', import.meta.url), { type: 'module', name: 'mangrove-kv-maintenance' }),
+    () =>
+      new Worker(new URL('./worker-maintenance.js', import.meta.url), {
+        type: 'module',
+        name: 'mangrove-kv-maintenance',
+      }),
   ) as unknown as Worker;
   try {
-    return await runInWorker(worker, { maker, storage: options.storage ?? 'opfs', lockTimeoutMs: options.lockTimeout ?? LOCK_MS, job }, watcher, next);
+    return await runInWorker(
+      worker,
+      { maker, storage: options.storage ?? 'opfs', lockTimeoutMs: options.lockTimeout ?? LOCK_MS, job },
+      watcher,
+      next,
+    );
   } catch (error) {
     // A worker that failed by itself has cleaned up.
     const isEnded = watcher.signal?.aborted || error === watcher.reason();
@@ -99,7 +118,12 @@ async function maintenance(
   }
 }
 
-export async function restoreIn(load: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
+export async function restoreIn(
+  load: LoadModule,
+  name: string | URL,
+  backup: BackupSource,
+  options: RestoreOptions,
+): Promise<void> {
   const watcher = watchRestore(options, backup);
   const path = String(name);
   const bytes = toBytes(backup);
@@ -110,7 +134,13 @@ export async function restoreIn(load: LoadModule, name: string | URL, backup: Ba
     const result = await reader?.read();
     return result === undefined || result.done ? 'end' : checkPiece(result.value);
   };
-  const job: MaintenanceJob = { kind: 'restore', name: path, overwrite: options.overwrite ?? false, force: options.force ?? false, backup: blob };
+  const job: MaintenanceJob = {
+    kind: 'restore',
+    name: path,
+    overwrite: options.overwrite ?? false,
+    force: options.force ?? false,
+    backup: blob,
+  };
   try {
     await maintenance(load, path, job, options, watcher, next);
   } catch (error) {
@@ -119,13 +149,20 @@ export async function restoreIn(load: LoadModule, name: string | URL, backup: Ba
   }
 }
 
-export async function recoverIn(load: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
+export async function recoverIn(
+  load: LoadModule,
+  name: string | URL,
+  into: string | URL,
+  options: RecoverOptions,
+): Promise<RecoverReport> {
   checkMaintenanceOptions('recover', options);
   const watcher = new Watcher(options);
   directoryName(String(name));
   const job: MaintenanceJob = { kind: 'recover', name: String(name), into: String(into) };
   const none = async (): Promise<MaintenancePiece> => 'end';
-  const report = toRecoverReport(await maintenance(load, String(into), job, options, watcher, none) as FullRecoverReport);
+  const report = toRecoverReport(
+    (await maintenance(load, String(into), job, options, watcher, none)) as FullRecoverReport,
+  );
   watcher.done(report.entries);
   return report;
 }

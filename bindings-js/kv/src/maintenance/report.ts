@@ -13,9 +13,18 @@ export interface RestoreReport {
 
 export interface FullRecoverReport {
   readonly completeness: 'exact' | 'reconstructed' | 'salvage';
-  readonly log: { readonly state: 'absent' | 'missing' | 'intact' | 'damaged'; readonly appliedRecords: number; readonly lostCommits: number };
+  readonly log: {
+    readonly state: 'absent' | 'missing' | 'intact' | 'damaged';
+    readonly appliedRecords: number;
+    readonly lostCommits: number;
+  };
   readonly entries: number;
-  readonly collections: readonly { readonly name: string; readonly id: number; readonly named: boolean; readonly count: number }[];
+  readonly collections: readonly {
+    readonly name: string;
+    readonly id: number;
+    readonly named: boolean;
+    readonly count: number;
+  }[];
   /** Keys are in base64. `collection: null` stands for the list of collections itself. */
   readonly damagedRanges: readonly {
     readonly collection: string | null;
@@ -41,12 +50,17 @@ export function toRecoverReport(report: FullRecoverReport): RecoverReport {
   for (const { collection, expected, recovered } of report.damagedRanges) {
     if (expected !== null && collection !== null) lost += Math.max(expected - recovered, 0);
     const found = expected === null ? `${recovered} entries` : `${recovered} of ${expected} entries`;
-    problems.push(`a part of ${quoted(collection)} was put together from single blocks: ${found}, perhaps as they were earlier`);
+    problems.push(
+      `a part of ${quoted(collection)} was put together from single blocks: ${found}, perhaps as they were earlier`,
+    );
   }
   if (report.damagedRangeCount > report.damagedRanges.length) {
-    problems.push(`${report.damagedRangeCount - report.damagedRanges.length} more parts were put together from single blocks`);
+    problems.push(
+      `${report.damagedRangeCount - report.damagedRanges.length} more parts were put together from single blocks`,
+    );
   }
-  if (report.lostRecordCount > 0) problems.push(`the values of up to ${report.lostRecordCount} entries could not be read`);
+  if (report.lostRecordCount > 0)
+    problems.push(`the values of up to ${report.lostRecordCount} entries could not be read`);
   for (const { name, named } of report.collections) {
     if (!named) problems.push(`a collection has lost its name and codecs; it is now called ${JSON.stringify(name)}`);
   }

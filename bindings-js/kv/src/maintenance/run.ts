@@ -36,7 +36,11 @@ export interface Source {
 /** Returns why the work ended, if not by an error of its own. */
 export type Reason = () => unknown;
 
-async function into<R>(target: Target, make: (target: Target) => Promise<R | undefined> | R | undefined, reason: Reason): Promise<R> {
+async function into<R>(
+  target: Target,
+  make: (target: Target) => Promise<R | undefined> | R | undefined,
+  reason: Reason,
+): Promise<R> {
   let made;
   try {
     made = make(target);

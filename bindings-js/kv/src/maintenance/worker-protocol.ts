@@ -4,7 +4,13 @@ import type { Maker, Phase } from './job.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 
 export type MaintenanceJob =
-  | { readonly kind: 'restore'; readonly name: string; readonly overwrite: boolean; readonly force: boolean; /** Undefined if the backup arrives in pieces. */ readonly backup: Blob | undefined }
+  | {
+      readonly kind: 'restore';
+      readonly name: string;
+      readonly overwrite: boolean;
+      readonly force: boolean /** Undefined if the backup arrives in pieces. */;
+      readonly backup: Blob | undefined;
+    }
   | { readonly kind: 'recover'; readonly name: string; readonly into: string };
 
 /** The first message to the worker. */

@@ -40,7 +40,10 @@ export function migrations(steps: { readonly [version: number]: readonly Migrati
   const list = Object.entries(steps ?? {}).map(([text, each]) => {
     const version = Number(text);
     if (!Number.isInteger(version) || version < 1 || version > MAX_VERSION) {
-      throw new KvError('KV_INVALID_ARGUMENT', `migrations: ${JSON.stringify(text)} is not a version, a whole number from 1 to ${MAX_VERSION}`);
+      throw new KvError(
+        'KV_INVALID_ARGUMENT',
+        `migrations: ${JSON.stringify(text)} is not a version, a whole number from 1 to ${MAX_VERSION}`,
+      );
     }
     if (!Array.isArray(each) || each.some((step) => typeof step?.apply !== 'function')) {
       throw new KvError('KV_INVALID_ARGUMENT', `migrations: version ${version} has to have an array of steps`);
@@ -52,7 +55,8 @@ export function migrations(steps: { readonly [version: number]: readonly Migrati
 
 function checkText(call: string, ...names: unknown[]): void {
   for (const name of names) {
-    if (typeof name !== 'string' || name === '') throw new KvError('KV_INVALID_ARGUMENT', `${call} needs the name of a collection`);
+    if (typeof name !== 'string' || name === '')
+      throw new KvError('KV_INVALID_ARGUMENT', `${call} needs the name of a collection`);
   }
 }
 
@@ -64,10 +68,11 @@ function checkCall(call: string, fn: unknown): void {
 function once(name: string, work: (tx: Transaction) => Promise<unknown>): MigrationStep {
   return {
     name,
-    apply: (run) => run.slice(async (tx) => {
-      await work(tx);
-      return STEP_DONE;
-    }),
+    apply: (run) =>
+      run.slice(async (tx) => {
+        await work(tx);
+        return STEP_DONE;
+      }),
   };
 }
 
@@ -97,10 +102,11 @@ export function buildIndexes<K, V>(collection: string, options: CollectionOption
   checkText('buildIndexes', collection);
   return {
     name: `buildIndexes of ${JSON.stringify(collection)}`,
-    apply: (run) => run.db.collection<K, V>(collection, options).buildIndexes({
-      onProgress: ({ done, total }) => run.progress(done, total),
-      ...(run.signal && { signal: run.signal }),
-    }),
+    apply: (run) =>
+      run.db.collection<K, V>(collection, options).buildIndexes({
+        onProgress: ({ done, total }) => run.progress(done, total),
+        ...(run.signal && { signal: run.signal }),
+      }),
   };
 }
 
@@ -191,7 +197,7 @@ export function updateEntries<K, V, W = V>(
       const handle = run.db.collection<K, W>(collection, options);
       const total = await handle.size;
       let { after, done } = (run.cursor ?? { after: undefined, done: 0 }) as EntryCursor;
-      for (let isAll = false; !isAll;) {
+      for (let isAll = false; !isAll; ) {
         checkSignal(run.signal);
         run.progress(done, total);
         const next = await run.slice(async (tx) => {
@@ -208,7 +214,9 @@ export function updateEntries<K, V, W = V>(
           isAll = slice.isAll;
           const last = slice.list.at(-1);
           // A copy: codecs may return a part of a buffer that they use again.
-          return isAll ? STEP_DONE : { after: last && codec.encode(last.key).slice(), done: done + slice.list.length } satisfies EntryCursor;
+          return isAll
+            ? STEP_DONE
+            : ({ after: last && codec.encode(last.key).slice(), done: done + slice.list.length } satisfies EntryCursor);
         });
         if (next !== STEP_DONE) ({ after, done } = next as EntryCursor);
       }
@@ -236,7 +244,8 @@ export function moveEntries<K, V, K2 = K, V2 = V>(
 ): MigrationStep {
   checkText('moveEntries', from, to);
   checkCall('moveEntries', fn);
-  if (from === to) throw new KvError('KV_INVALID_ARGUMENT', 'moveEntries needs two collections; updateEntries changes one');
+  if (from === to)
+    throw new KvError('KV_INVALID_ARGUMENT', 'moveEntries needs two collections; updateEntries changes one');
   return {
     name: `moveEntries of ${JSON.stringify(from)}`,
     async apply(run: StepRun) {
@@ -244,7 +253,7 @@ export function moveEntries<K, V, K2 = K, V2 = V>(
       const left = await source.size;
       let { done } = (run.cursor ?? { done: 0 }) as EntryCursor;
       const total = done + left;
-      for (let isAll = false; !isAll;) {
+      for (let isAll = false; !isAll; ) {
         checkSignal(run.signal);
         run.progress(done, total);
         const next = await run.slice(async (tx) => {
@@ -259,7 +268,7 @@ export function moveEntries<K, V, K2 = K, V2 = V>(
           await old.deleteMany(slice.list.map(({ key }) => key));
           isAll = slice.isAll;
           if (isAll) await tx.dropCollection(from);
-          return isAll ? STEP_DONE : { after: undefined, done: done + slice.list.length } satisfies EntryCursor;
+          return isAll ? STEP_DONE : ({ after: undefined, done: done + slice.list.length } satisfies EntryCursor);
         });
         if (next !== STEP_DONE) ({ done } = next as EntryCursor);
       }

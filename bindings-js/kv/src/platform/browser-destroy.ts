@@ -1,7 +1,16 @@
 // Removes and lists databases in OPFS. The browser entry loads this module only when it is needed.
 import { KvError } from '../base/errors.ts';
 import { checkOpfsFile } from '../storage/opfs-files.ts';
-import { DATA_FILE, HELD, LOG_FILE, RESTORED_FILE, directoryName, nameOf, rootDirectory, toKvError } from '../storage/opfs.ts';
+import {
+  DATA_FILE,
+  HELD,
+  LOG_FILE,
+  RESTORED_FILE,
+  directoryName,
+  nameOf,
+  rootDirectory,
+  toKvError,
+} from '../storage/opfs.ts';
 import { checkForce } from '../storage/recognize.ts';
 import type { DestroyOptions } from '../types/index.ts';
 
@@ -34,7 +43,10 @@ export async function destroy(name: string, options: DestroyOptions): Promise<bo
     let wasThere = false;
     for (const file of [...FILES, ...LEFT_BY_RESTORE]) if (await remove(parent, file)) wasThere = true;
     // Fails if the directory contains other files; it then stays.
-    return await root.removeEntry(directory).then(() => true, () => wasThere);
+    return await root.removeEntry(directory).then(
+      () => true,
+      () => wasThere,
+    );
   } catch (error) {
     if (nameOf(error) === 'NotFoundError') return false;
     if (HELD.includes(nameOf(error))) {
@@ -67,7 +79,9 @@ export async function list(): Promise<{ name: string; size: number }[]> {
 
 async function sizeOf(directory: FileSystemDirectoryHandle): Promise<number | undefined> {
   // After a restore that was interrupted at its last step, the restored file is the data.
-  const size = await fileSize(directory, DATA_FILE).catch(ignoreMissing) || await fileSize(directory, RESTORED_FILE).catch(ignoreMissing);
+  const size =
+    (await fileSize(directory, DATA_FILE).catch(ignoreMissing)) ||
+    (await fileSize(directory, RESTORED_FILE).catch(ignoreMissing));
   return size === undefined ? undefined : size + (await fileSize(directory, LOG_FILE).catch(() => 0));
 }
 

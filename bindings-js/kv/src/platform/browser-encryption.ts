@@ -13,5 +13,8 @@ const checking: Modules = { load: async (source) => checkModule(await modules.lo
 
 /** Returns the modules that know encryption, and the options with the secret of the database. */
 export async function encrypt(options: CheckedOptions, encryption: Encryption): Promise<[Modules, CheckedOptions]> {
-  return [options.wasm === undefined ? modules : checking, withKey(options, await abortable(toSecret(encryption), options.signal))];
+  return [
+    options.wasm === undefined ? modules : checking,
+    withKey(options, await abortable(toSecret(encryption), options.signal)),
+  ];
 }

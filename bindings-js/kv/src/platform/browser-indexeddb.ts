@@ -28,7 +28,11 @@ export async function openHere(
     storage.close();
     throw signal.reason;
   }
-  return new InThreadTransport(module, storage, engine, { release: () => storage.close(), lazy, trace: tracer?.record });
+  return new InThreadTransport(module, storage, engine, {
+    release: () => storage.close(),
+    lazy,
+    trace: tracer?.record,
+  });
 }
 
 export async function destroy(name: string, options: DestroyOptions): Promise<boolean> {
@@ -57,15 +61,21 @@ export async function destroy(name: string, options: DestroyOptions): Promise<bo
 /** @throws KvError KV_CORRUPT if the database contains a file that is not Mangrove's. */
 async function checkIdb(db: IDBDatabase, name: string): Promise<void> {
   for (const [file, size] of await sizesOf(db)) {
-    const block = await result(db.transaction(BLOCKS).objectStore(BLOCKS).get([file, 0]) as IDBRequest<Uint8Array | undefined>);
+    const block = await result(
+      db.transaction(BLOCKS).objectStore(BLOCKS).get([file, 0]) as IDBRequest<Uint8Array | undefined>,
+    );
     // Blocks that were never written are zeros.
-    if (!isOurs(file, block?.subarray(0, Math.min(size, FRONT_BYTES)) ?? new Uint8Array(), size)) throw notOurs(name, file);
+    if (!isOurs(file, block?.subarray(0, Math.min(size, FRONT_BYTES)) ?? new Uint8Array(), size))
+      throw notOurs(name, file);
   }
 }
 
 async function sizesOf(db: IDBDatabase): Promise<Map<string, number>> {
   const sizes = db.transaction(SIZES).objectStore(SIZES);
-  const [names, values] = await Promise.all([result(sizes.getAllKeys()), result(sizes.getAll() as IDBRequest<number[]>)]);
+  const [names, values] = await Promise.all([
+    result(sizes.getAllKeys()),
+    result(sizes.getAll() as IDBRequest<number[]>),
+  ]);
   return new Map(names.map((name, at) => [String(name), values[at] as number]));
 }
 

@@ -19,7 +19,10 @@ export async function openHere(
   if (typeof kind === 'object') return new InThreadTransport(module, new WatchedStorage(kind), engine, options);
   if (kind === 'memory') return new InThreadTransport(module, new MemoryStorage(), engine, options);
   if (!('createSyncAccessHandle' in FileSystemFileHandle.prototype)) {
-    throw new KvError('KV_UNSUPPORTED', 'files of the origin private file system can be used in the same thread in dedicated workers only');
+    throw new KvError(
+      'KV_UNSUPPORTED',
+      'files of the origin private file system can be used in the same thread in dedicated workers only',
+    );
   }
   const storage = await OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs);
   if (signal?.aborted) {

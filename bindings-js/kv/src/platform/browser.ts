@@ -18,7 +18,15 @@ import { KvError } from '../base/errors.ts';
 import { toPlain } from '../base/plain-error.ts';
 import { BROWSER_MS, checkSupport, isPrerendered, whenShown, within } from '../storage/support.ts';
 import { directoryName, toKvError } from '../storage/opfs.ts';
-import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, SyncDatabase, WasmSource } from '../types/index.ts';
+import type {
+  CustomStorage,
+  Database,
+  DestroyOptions,
+  OpenOptions,
+  PlaceOptions,
+  SyncDatabase,
+  WasmSource,
+} from '../types/index.ts';
 import { startWorker } from '../engine/start-worker.ts';
 import type { LoadModule } from '../engine/wasm.ts';
 
@@ -38,11 +46,19 @@ function lazyOf({ ownLazy }: Modules, wasm: WasmSource | undefined): URL | undef
  * Opens in the calling thread, which OPFS requires to be a dedicated worker. All of the engine and
  * the code for that are loaded at once.
  */
-async function openHere(modules: Modules, name: string, options: CheckedOptions, storage: 'opfs' | 'indexeddb' | 'memory' | CustomStorage): Promise<Transport> {
+async function openHere(
+  modules: Modules,
+  name: string,
+  options: CheckedOptions,
+  storage: 'opfs' | 'indexeddb' | 'memory' | CustomStorage,
+): Promise<Transport> {
   const { wasm, signal, lockTimeoutMs } = options;
   const address = lazyOf(modules, wasm);
   const local = loadChunk(storage === 'indexeddb' ? import('./browser-indexeddb.ts') : import('./browser-local.ts'));
-  const [{ openHere }, module, lazy] = await abortable(Promise.all([local, modules.load(wasm), address && modules.load(address)]), signal);
+  const [{ openHere }, module, lazy] = await abortable(
+    Promise.all([local, modules.load(wasm), address && modules.load(address)]),
+    signal,
+  );
   if (lockTimeoutMs > 0 && (storage === 'opfs' || storage === 'indexeddb')) reportBlocked(storage, name);
   return openHere(module, lazy, name, { ...options, storage });
 }
@@ -58,16 +74,30 @@ export async function openIn<K = Key, V = unknown, I = V>(
   return checked.tracer?.opening(opening) ?? opening;
 }
 
-async function openChecked<K, V, I>(modules: Modules, name: string | URL, options: OpenOptions<K, V, I>, checked: CheckedOptions): Promise<Database<K, V, I>> {
+async function openChecked<K, V, I>(
+  modules: Modules,
+  name: string | URL,
+  options: OpenOptions<K, V, I>,
+  checked: CheckedOptions,
+): Promise<Database<K, V, I>> {
   checked.signal?.throwIfAborted();
   if (isPrerendered()) await abortable(new Promise<void>(whenShown), checked.signal);
-  if (options.encryption !== undefined) [modules, checked] = await (await loadChunk(import('./browser-encryption.ts'))).encrypt(checked, options.encryption);
+  if (options.encryption !== undefined)
+    [modules, checked] = await (await loadChunk(import('./browser-encryption.ts'))).encrypt(
+      checked,
+      options.encryption,
+    );
   const path = String(name);
   const { storage, durability, idleTimeoutMs, tracer } = checked;
   if (typeof storage === 'object') {
     if (checked.thread === 'worker') throw noStorageInWorker();
     const transport = await openHere(modules, path, checked, storage);
-    return toDatabase(new Connection(transport, idleTimeoutMs, tracer), { path, persistence: 'custom', durability }, options, checked);
+    return toDatabase(
+      new Connection(transport, idleTimeoutMs, tracer),
+      { path, persistence: 'custom', durability },
+      options,
+      checked,
+    );
   }
   const { transport, persistence } = await openWhere(modules, path, checked);
   const info: DatabaseInfo = { path, persistence, durability, isLocked: persistence !== 'memory' };
@@ -81,7 +111,16 @@ function toDatabase<K, V, I>(
   { schema }: CheckedOptions,
 ): Database<K, V, I> | Promise<Database<K, V, I>> {
   if (schema === undefined) return new KvDatabase(connection, info, options);
-  return openAtVersion(connection, info, options, loadChunk(import('./browser-versions.ts')).then(({ settle }) => (make) => settle(connection, schema, make)));
+  return openAtVersion(
+    connection,
+    info,
+    options,
+    loadChunk(import('./browser-versions.ts')).then(
+      ({ settle }) =>
+        (make) =>
+          settle(connection, schema, make),
+    ),
+  );
 }
 
 interface Opened {
@@ -95,7 +134,8 @@ async function openWhere(modules: Modules, path: string, options: CheckedOptions
   if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no file system for "fs"; use "opfs"');
   if (storage === 'memory' || storage === 'indexeddb') {
     if (storage === 'indexeddb') directoryName(path);
-    const isHere = thread === 'same' || (typeof Worker !== 'function' && (storage === 'indexeddb' || thread === 'auto'));
+    const isHere =
+      thread === 'same' || (typeof Worker !== 'function' && (storage === 'indexeddb' || thread === 'auto'));
     const opening = (isHere ? openHere : openInWorker)(modules, path, options, storage);
     const transport = await opening.catch((error: unknown) => {
       // Sandboxed frames and `data:` pages start no worker, and memory needs none.
@@ -116,12 +156,17 @@ async function openWhere(modules: Modules, path: string, options: CheckedOptions
   supported.catch(ignore);
   try {
     // The worker starts, and the module loads, while the browser is asked.
-    const opening = isHere ? supported.then(() => openHere(modules, path, options, 'opfs')) : openInWorker(modules, path, options, 'opfs', supported);
+    const opening = isHere
+      ? supported.then(() => openHere(modules, path, options, 'opfs'))
+      : openInWorker(modules, path, options, 'opfs', supported);
     return { transport: await opening, persistence: 'opfs' };
   } catch (reason) {
     if (options.signal?.aborted) throw reason;
     // What the browser lacks says more than what failed without it.
-    const error: unknown = await supported.then(() => reason, (unsupported: unknown) => unsupported);
+    const error: unknown = await supported.then(
+      () => reason,
+      (unsupported: unknown) => unsupported,
+    );
     if (onUnavailable === 'throw' || (isSupported && (isHere || !isUnavailable(error)))) throw error;
     traceFallback(options, onUnavailable, error);
     return openWhere(modules, path, { ...options, storage: onUnavailable });
@@ -145,8 +190,14 @@ function isUnavailable(error: unknown): boolean {
  *
  * @throws KvError KV_UNSUPPORTED always: a page cannot open files synchronously.
  */
-export function openSync<K = Key, V = unknown, I = V>(_name: string | URL, _options?: OpenOptions<K, V, I>): SyncDatabase<K, V, I> {
-  throw new KvError('KV_UNSUPPORTED', 'openSync needs files that open synchronously, as in Node, Deno and Bun; use open');
+export function openSync<K = Key, V = unknown, I = V>(
+  _name: string | URL,
+  _options?: OpenOptions<K, V, I>,
+): SyncDatabase<K, V, I> {
+  throw new KvError(
+    'KV_UNSUPPORTED',
+    'openSync needs files that open synchronously, as in Node, Deno and Bun; use open',
+  );
 }
 
 async function openInWorker(
@@ -158,8 +209,17 @@ async function openInWorker(
   supported?: Promise<void>,
 ): Promise<Transport> {
   signal?.throwIfAborted();
-  const start = (): WorkerPort => startWorker(storage, worker, storage === 'indexeddb' ? ownIndexedDbWorker : ownWorker);
-  const request = Promise.all([modules.load(wasm), supported]).then(([module]) => ({ module, lazy: lazyOf(modules, wasm)?.href, storage, name, lockTimeoutMs, engine, isTraced: tracer !== undefined }));
+  const start = (): WorkerPort =>
+    startWorker(storage, worker, storage === 'indexeddb' ? ownIndexedDbWorker : ownWorker);
+  const request = Promise.all([modules.load(wasm), supported]).then(([module]) => ({
+    module,
+    lazy: lazyOf(modules, wasm)?.href,
+    storage,
+    name,
+    lockTimeoutMs,
+    engine,
+    isTraced: tracer !== undefined,
+  }));
   // Prevents an unhandled rejection: it may fail before anybody awaits it.
   request.catch(() => undefined);
   if (storage === 'memory') return WorkerTransport.open(start(), request, signal, tracer?.record);
@@ -167,8 +227,10 @@ async function openInWorker(
 }
 
 // Bundlers recognize this form. webpack names the file after `name`, so each worker has its own.
-const ownWorker = (): Worker => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
-const ownIndexedDbWorker = (): Worker => new Worker(new URL('./worker-indexeddb.js', import.meta.url), { type: 'module', name: 'mangrove-kv-indexeddb' });
+const ownWorker = (): Worker =>
+  new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
+const ownIndexedDbWorker = (): Worker =>
+  new Worker(new URL('./worker-indexeddb.js', import.meta.url), { type: 'module', name: 'mangrove-kv-indexeddb' });
 
 /**
  * Removes a database; returns whether there was one. Other files in its directory stay.
@@ -178,7 +240,9 @@ const ownIndexedDbWorker = (): Worker => new Worker(new URL('./worker-indexeddb.
  */
 export async function destroy(name: string | URL, options: DestroyOptions = {}): Promise<boolean> {
   const storage = checkDestroy(options);
-  const { destroy } = await loadChunk(storage === undefined ? import('./browser-destroy.ts') : import('./browser-indexeddb.ts'));
+  const { destroy } = await loadChunk(
+    storage === undefined ? import('./browser-destroy.ts') : import('./browser-indexeddb.ts'),
+  );
   return destroy(String(name), options);
 }
 
@@ -205,8 +269,11 @@ export async function persist(): Promise<boolean> {
  */
 export async function estimate(): Promise<{ usage: number; quota: number }> {
   const asked = globalThis.navigator?.storage?.estimate?.();
-  const { usage = 0, quota = 0 } = asked === undefined ? {} : await within(asked, BROWSER_MS, 'estimate').catch((error: unknown) => {
-    throw toKvError(error, 'estimate');
-  });
+  const { usage = 0, quota = 0 } =
+    asked === undefined
+      ? {}
+      : await within(asked, BROWSER_MS, 'estimate').catch((error: unknown) => {
+          throw toKvError(error, 'estimate');
+        });
   return { usage, quota };
 }

@@ -23,10 +23,27 @@ import { KvError } from '../base/errors.ts';
 import { WatchedStorage } from '../storage/custom.ts';
 import { MemoryStorage } from '../storage/memory.ts';
 import { checkFilesOurs, hasDatabase, prepareDirectory, toPath } from '../storage/node-directory.ts';
-import { DATA_FILE, LOG_FILE, NodeStorage, adviceFor, attemptTo, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
+import {
+  DATA_FILE,
+  LOG_FILE,
+  NodeStorage,
+  adviceFor,
+  attemptTo,
+  isMissing,
+  syncDirectory,
+  toKvError,
+} from '../storage/node-fs.ts';
 import { lockDirectory, lockDirectorySync } from '../storage/node-lock.ts';
 import { FRONT_BYTES, checkForce, hasMagic } from '../storage/recognize.ts';
-import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, Support, SyncDatabase } from '../types/index.ts';
+import type {
+  CustomStorage,
+  Database,
+  DestroyOptions,
+  OpenOptions,
+  PlaceOptions,
+  Support,
+  SyncDatabase,
+} from '../types/index.ts';
 import type { NodeLoader } from '../engine/node-wasm.ts';
 import { NodeWorkerPort } from '../engine/node-worker-port.ts';
 
@@ -42,7 +59,11 @@ interface Place {
 
 /** The loader with a check of modules that the caller gives: one without encryption would make a plain database. */
 function onlyEncrypted({ load, loadSync, worker }: NodeLoader): NodeLoader {
-  return { load: async (source) => checkModule(await load(source)), loadSync: (source) => checkModule(loadSync(source)), worker };
+  return {
+    load: async (source) => checkModule(await load(source)),
+    loadSync: (source) => checkModule(loadSync(source)),
+    worker,
+  };
 }
 
 /** @internal */
@@ -56,7 +77,12 @@ export async function openIn<K = Key, V = unknown, I = V>(
   return checked.tracer?.opening(opening) ?? opening;
 }
 
-async function openChecked<K, V, I>(own: NodeLoader, name: string | URL, options: OpenOptions<K, V, I>, checked: CheckedOptions): Promise<Database<K, V, I>> {
+async function openChecked<K, V, I>(
+  own: NodeLoader,
+  name: string | URL,
+  options: OpenOptions<K, V, I>,
+  checked: CheckedOptions,
+): Promise<Database<K, V, I>> {
   const { signal, tracer } = checked;
   const { encryption } = options;
   signal?.throwIfAborted();
@@ -67,14 +93,20 @@ async function openChecked<K, V, I>(own: NodeLoader, name: string | URL, options
   const { module, place } = await prepare(loader, name, checked);
   const isLocked = isExclusive(place, checked);
   const engine = toEngine(place, checked);
-  const transport = checked.thread === 'worker'
-    ? await openInWorker(loader, module, place, engine, checked)
-    : newTransport(module, place, engine, place.release, tracer);
+  const transport =
+    checked.thread === 'worker'
+      ? await openInWorker(loader, module, place, engine, checked)
+      : newTransport(module, place, engine, place.release, tracer);
   const connection = new Connection(transport, checked.idleTimeoutMs, tracer);
   const info = { ...place, isLocked, durability: checked.durability };
   const { schema } = checked;
   if (schema === undefined) return new KvDatabase(connection, info, options);
-  return openAtVersion(connection, info, options, Promise.resolve((make) => settle(connection, schema, make)));
+  return openAtVersion(
+    connection,
+    info,
+    options,
+    Promise.resolve((make) => settle(connection, schema, make)),
+  );
 }
 
 /**
@@ -82,7 +114,11 @@ async function openChecked<K, V, I>(own: NodeLoader, name: string | URL, options
  * may start a program, while other threads compile. A module that cannot be loaded leaves no
  * directory behind.
  */
-async function prepare(loader: NodeLoader, name: string | URL, options: CheckedOptions): Promise<{ module: WebAssembly.Module; place: Place }> {
+async function prepare(
+  loader: NodeLoader,
+  name: string | URL,
+  options: CheckedOptions,
+): Promise<{ module: WebAssembly.Module; place: Place }> {
   const { signal, storage, wasm } = options;
   const loading = abortable(loader.load(wasm), signal);
   // The place may be refused first.
@@ -116,11 +152,17 @@ export function openSyncIn<K = Key, V = unknown, I = V>(
   }
 }
 
-function openSyncChecked<K, V, I>(own: NodeLoader, name: string | URL, options: OpenOptions<K, V, I>, checked: CheckedOptions): KvDatabase<K, V, I> {
+function openSyncChecked<K, V, I>(
+  own: NodeLoader,
+  name: string | URL,
+  options: OpenOptions<K, V, I>,
+  checked: CheckedOptions,
+): KvDatabase<K, V, I> {
   const { tracer } = checked;
   const { encryption } = options;
   checked.signal?.throwIfAborted();
-  if (checked.thread === 'worker') throw new KvError('KV_INVALID_ARGUMENT', 'openSync needs the engine in this thread; use open');
+  if (checked.thread === 'worker')
+    throw new KvError('KV_INVALID_ARGUMENT', 'openSync needs the engine in this thread; use open');
   if (encryption !== undefined) checked = withKey(checked, toSecretSync(encryption));
   const { loadSync } = encryption === undefined ? own : onlyEncrypted(own);
   const module = loadSync(checked.wasm);
@@ -143,7 +185,13 @@ function openSyncChecked<K, V, I>(own: NodeLoader, name: string | URL, options: 
   }
 }
 
-function newTransport(module: WebAssembly.Module, place: Place, engine: EngineOptions, release: () => void, tracer: Tracer | undefined): Transport {
+function newTransport(
+  module: WebAssembly.Module,
+  place: Place,
+  engine: EngineOptions,
+  release: () => void,
+  tracer: Tracer | undefined,
+): Transport {
   return new InThreadTransport(module, place.storage, engine, { release, syncFaces, trace: tracer?.record });
 }
 
@@ -169,10 +217,19 @@ async function openInWorker(
     port = new NodeWorkerPort(new Worker(script, NodeWorkerPort.options), place.release);
   } catch (error) {
     place.release();
-    throw error instanceof KvError ? error : new NoWorkerError(`${error instanceof Error ? error.message : String(error)}${adviceFor(error)}`, { cause: error });
+    throw error instanceof KvError
+      ? error
+      : new NoWorkerError(`${error instanceof Error ? error.message : String(error)}${adviceFor(error)}`, {
+          cause: error,
+        });
   }
   const storage = persistence === 'memory' ? 'memory' : 'fs';
-  return WorkerTransport.open(port, Promise.resolve({ module, storage, name: path, lockTimeoutMs, engine, isTraced: tracer !== undefined }), signal, tracer?.record);
+  return WorkerTransport.open(
+    port,
+    Promise.resolve({ module, storage, name: path, lockTimeoutMs, engine, isTraced: tracer !== undefined }),
+    signal,
+    tracer?.record,
+  );
 }
 
 /** Whether a handle locks out others; a read-only one does not. */
@@ -226,7 +283,7 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
   const path = toPath(name);
   if (!hasDatabase(path)) return false;
   const data = join(path, DATA_FILE);
-  const check = (): void => force ? undefined : checkFilesOurs(path, [DATA_FILE, LOG_FILE]);
+  const check = (): void => (force ? undefined : checkFilesOurs(path, [DATA_FILE, LOG_FILE]));
   // Checked before locking, which may create files, and again when nobody else can write.
   check();
   const release = await lockDirectory(path, { lockTimeoutMs: 0 });
@@ -235,7 +292,8 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
     // Once the data is gone, the log and the leftovers of an interrupted restore mean nothing. The
     // data file goes last, as it may carry the lock.
     fs.truncateSync(data, 0);
-    for (const name of [LOG_FILE, 'data.restoring', 'log.restoring', 'backup.restoring']) fs.rmSync(join(path, name), { force: true });
+    for (const name of [LOG_FILE, 'data.restoring', 'log.restoring', 'backup.restoring'])
+      fs.rmSync(join(path, name), { force: true });
     fs.rmSync(data);
     syncDirectory(path);
   } catch (error) {

@@ -30,17 +30,21 @@ export interface StoredCollection {
   readonly valueCodec: string;
 }
 
-const connectionOf = (db: Database): Connection => (db as unknown as { readonly target: { readonly connection: Connection } }).target.connection;
+const connectionOf = (db: Database): Connection =>
+  (db as unknown as { readonly target: { readonly connection: Connection } }).target.connection;
 
 /** All collections, in the order of their names: `Database.collections` leaves out the default one and what is stored with each. */
 export function storedCollections(db: Database): Promise<StoredCollection[]> {
-  return connectionOf(db).request((writer) => writer.u8(Op.collections), (reader) => {
-    const found: StoredCollection[] = [];
-    for (let left = reader.uv(); left > 0; left--) {
-      found.push({ name: reader.str(), count: reader.uv(), keyCodec: reader.str(), valueCodec: reader.str() });
-    }
-    return found;
-  });
+  return connectionOf(db).request(
+    (writer) => writer.u8(Op.collections),
+    (reader) => {
+      const found: StoredCollection[] = [];
+      for (let left = reader.uv(); left > 0; left--) {
+        found.push({ name: reader.str(), count: reader.uv(), keyCodec: reader.str(), valueCodec: reader.str() });
+      }
+      return found;
+    },
+  );
 }
 
 /**
@@ -69,13 +73,24 @@ export interface CompactReport {
 const SLICES = 4;
 
 /** `Database.compact` with a threshold, and with all that the engine reports. */
-export async function compactTo(db: Database, thresholdBytes: number, onProgress: (moved: number, size: number, used: number) => void): Promise<CompactReport> {
+export async function compactTo(
+  db: Database,
+  thresholdBytes: number,
+  onProgress: (moved: number, size: number, used: number) => void,
+): Promise<CompactReport> {
   let first: number | undefined;
   let movedSize = 0;
-  for (let slices = SLICES; ;) {
+  for (let slices = SLICES; ; ) {
     const { isAll, before, after, used, isFull, moved } = await connectionOf(db).requestLoading(
       (writer) => writer.u8(Op.compact).uv(slices).uv(thresholdBytes),
-      (reader) => ({ isAll: reader.u8() !== 0, before: reader.uv(), after: reader.uv(), used: reader.uv(), isFull: reader.u8() !== 0, moved: reader.uv() }),
+      (reader) => ({
+        isAll: reader.u8() !== 0,
+        before: reader.uv(),
+        after: reader.uv(),
+        used: reader.uv(),
+        isFull: reader.u8() !== 0,
+        moved: reader.uv(),
+      }),
     );
     first ??= before;
     movedSize += moved;
@@ -96,24 +111,40 @@ export interface RestoreSettings {
 }
 
 /** `restore`, with its report. */
-export async function restoreReported(path: string, backup: string | AsyncIterable<Uint8Array>, { encryption, overwrite, force }: RestoreSettings, watch: Watch): Promise<RestoreReport> {
+export async function restoreReported(
+  path: string,
+  backup: string | AsyncIterable<Uint8Array>,
+  { encryption, overwrite, force }: RestoreSettings,
+  watch: Watch,
+): Promise<RestoreReport> {
   const [file, reader] = openBackup(backup);
   try {
     const maker = await toMaker(load, { encryption });
     const target = await Directory.open(path, { overwrite, force }, true);
-    return await restoreInto(maker, target, async () => {
-      if (file !== undefined) return file;
-      const made = await target.spool();
-      await pour(reader, undefined, appendTo(made));
-      return made;
-    }, watch, reason);
+    return await restoreInto(
+      maker,
+      target,
+      async () => {
+        if (file !== undefined) return file;
+        const made = await target.spool();
+        await pour(reader, undefined, appendTo(made));
+        return made;
+      },
+      watch,
+      reason,
+    );
   } finally {
     file?.close();
   }
 }
 
 /** `recover`, with its full report and its phases. */
-export async function recoverReported(path: string, into: string, encryption: Encryption | undefined, watch: Watch): Promise<FullRecoverReport> {
+export async function recoverReported(
+  path: string,
+  into: string,
+  encryption: Encryption | undefined,
+  watch: Watch,
+): Promise<FullRecoverReport> {
   const maker = await toMaker(load, { encryption });
   const source = await openSource(path, {});
   return recoverInto(maker, source, () => Directory.open(into, {}, false), watch, reason);
@@ -131,17 +162,35 @@ export function isHeldElsewhere(file: string): boolean {
 export type Files = { readonly directory: string } | { readonly storage: CustomStorage };
 
 /** Passes the commits after a version to `take`; `Database.backup` has the whole state only. */
-export async function backupCommits(files: Files, version: number, encryption: Encryption | undefined, take: (bytes: Uint8Array) => void, watch: Watch): Promise<IncrementalReport> {
+export async function backupCommits(
+  files: Files,
+  version: number,
+  encryption: Encryption | undefined,
+  take: (bytes: Uint8Array) => void,
+  watch: Watch,
+): Promise<IncrementalReport> {
   const maker = await toMaker(load, { encryption });
   const isDirectory = 'directory' in files;
-  return backupSince(maker, isDirectory ? new NodeStorage(files.directory, true) : files.storage, isDirectory, version, take, watch);
+  return backupSince(
+    maker,
+    isDirectory ? new NodeStorage(files.directory, true) : files.storage,
+    isDirectory,
+    version,
+    take,
+    watch,
+  );
 }
 
 /** Where a backup is kept that arrives as a stream. */
 const SPOOL_FILE = 'backup.restoring';
 
 /** Adds the commits of an incremental backup; `restore` refuses those. */
-export async function addCommits(files: Files, backup: string | AsyncIterable<Uint8Array>, encryption: Encryption | undefined, watch: Watch): Promise<Omit<IncrementalReport, 'base'>> {
+export async function addCommits(
+  files: Files,
+  backup: string | AsyncIterable<Uint8Array>,
+  encryption: Encryption | undefined,
+  watch: Watch,
+): Promise<Omit<IncrementalReport, 'base'>> {
   const maker = await toMaker(load, { encryption });
   const storage = 'directory' in files ? new NodeStorage(files.directory) : files.storage;
   const release = 'directory' in files ? await lockDirectory(files.directory, { lockTimeoutMs: 0 }) : () => {};

@@ -53,7 +53,7 @@ export class BlockFile implements StorageFile {
     this.#onChange();
     pass(at, from.length, (index, start, done, length) => {
       let block = this.#blocks.get(index);
-      if (block === undefined) this.#blocks.set(index, block = new Uint8Array(BLOCK_BYTES));
+      if (block === undefined) this.#blocks.set(index, (block = new Uint8Array(BLOCK_BYTES)));
       block.set(from.subarray(done, done + length), start);
       this.#changed.add(index);
     });
@@ -101,8 +101,12 @@ export class BlockFile implements StorageFile {
   }
 }
 
-function pass(at: number, total: number, each: (index: number, start: number, done: number, length: number) => void): void {
-  for (let done = 0; done < total;) {
+function pass(
+  at: number,
+  total: number,
+  each: (index: number, start: number, done: number, length: number) => void,
+): void {
+  for (let done = 0; done < total; ) {
     const start = (at + done) % BLOCK_BYTES;
     const length = Math.min(BLOCK_BYTES - start, total - done);
     each(Math.floor((at + done) / BLOCK_BYTES), start, done, length);

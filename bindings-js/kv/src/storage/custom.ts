@@ -6,7 +6,10 @@ function sync<T>(method: string, result: T): T {
   if (typeof (result as { then?: unknown } | null | undefined)?.then === 'function') {
     // The promise's outcome no longer matters, not even a rejection.
     Promise.resolve(result).catch(() => undefined);
-    throw new KvError('KV_INVALID_ARGUMENT', `the storage's method ${method} has to be synchronous, but returned a promise`);
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `the storage's method ${method} has to be synchronous, but returned a promise`,
+    );
   }
   return result;
 }
@@ -67,7 +70,10 @@ export class WatchedStorage implements CustomStorage {
     const opened = sync('open', this.#storage.open(file));
     const methods = ['read', 'write', 'flush', 'size', 'truncate', 'close'] as const;
     if (methods.every((method) => typeof opened?.[method] === 'function')) return new WatchedFile(opened);
-    throw new KvError('KV_INVALID_ARGUMENT', `the storage's method open has to return an object with ${methods.join(', ')}`);
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `the storage's method open has to return an object with ${methods.join(', ')}`,
+    );
   }
 
   list(): string[] {

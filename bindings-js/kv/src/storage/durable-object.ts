@@ -34,7 +34,11 @@ function toKvError(error: unknown, action: string): KvError {
   const reason = error instanceof Error ? error.message : String(error);
   const message = `${action}: ${reason}`;
   if (/SQL is not enabled/i.test(reason)) {
-    return new KvError('KV_UNSUPPORTED', `the Durable Object has no SQLite database, it needs new_sqlite_classes: ${reason}`, { cause: error });
+    return new KvError(
+      'KV_UNSUPPORTED',
+      `the Durable Object has no SQLite database, it needs new_sqlite_classes: ${reason}`,
+      { cause: error },
+    );
   }
   return /SQLITE_FULL|disk is full|storage limit/i.test(reason)
     ? new KvError('KV_QUOTA_EXCEEDED', message, { cause: error, retryable: true })
@@ -81,7 +85,8 @@ class SqlFile implements StorageFile {
 
   read(at: number, into: Uint8Array): void {
     this.#check();
-    if (at + into.length > this.#size) throw new KvError('KV_IO', `read ${this.#name} at ${at}: past the end of the file`);
+    if (at + into.length > this.#size)
+      throw new KvError('KV_IO', `read ${this.#name} at ${at}: past the end of the file`);
     // Pages that were never written are not stored; they read as zeros.
     into.fill(0);
     const last = Math.floor((at + into.length - 1) / PAGE_BYTES);
@@ -93,7 +98,7 @@ class SqlFile implements StorageFile {
   write(at: number, from: Uint8Array): void {
     this.#check();
     const end = at + from.length;
-    for (let offset = at; offset < end;) {
+    for (let offset = at; offset < end; ) {
       const page = Math.floor(offset / PAGE_BYTES);
       const pageStart = page * PAGE_BYTES;
       const pageEnd = Math.min(pageStart + PAGE_BYTES, end);
@@ -163,7 +168,11 @@ class SqlFile implements StorageFile {
 
   /** The stored part of a page. It may be shorter than a page; the rest is zeros. */
   #page(page: number): Uint8Array | undefined {
-    const [row] = this.#sql.all(`read ${this.#name}`, 'SELECT bytes FROM mangrove_pages WHERE id = ?', this.#pageId(page));
+    const [row] = this.#sql.all(
+      `read ${this.#name}`,
+      'SELECT bytes FROM mangrove_pages WHERE id = ?',
+      this.#pageId(page),
+    );
     return row === undefined ? undefined : new Uint8Array(row['bytes'] as ArrayBuffer);
   }
 
@@ -178,7 +187,8 @@ class SqlFile implements StorageFile {
   }
 
   #putPage(page: number, bytes: Uint8Array): void {
-    const query = 'INSERT INTO mangrove_pages (id, bytes) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes';
+    const query =
+      'INSERT INTO mangrove_pages (id, bytes) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes';
     this.#sql.all(`write ${this.#name}`, query, this.#pageId(page), bufferOf(bytes));
   }
 
@@ -212,14 +222,28 @@ export class DurableObjectStorage implements CustomStorage {
   }
 
   list(): string[] {
-    const rows = this.#sql.all('list files', 'SELECT name FROM mangrove_files WHERE substr(name, 1, ?) = ?', this.#prefix.length, this.#prefix);
+    const rows = this.#sql.all(
+      'list files',
+      'SELECT name FROM mangrove_files WHERE substr(name, 1, ?) = ?',
+      this.#prefix.length,
+      this.#prefix,
+    );
     return rows.map(({ name }) => (name as string).slice(this.#prefix.length)).filter((name) => !name.includes('/'));
   }
 
   remove(file: string): void {
-    const [row] = this.#sql.all(`remove ${file}`, 'DELETE FROM mangrove_files WHERE name = ? RETURNING id', this.#prefix + file);
+    const [row] = this.#sql.all(
+      `remove ${file}`,
+      'DELETE FROM mangrove_files WHERE name = ? RETURNING id',
+      this.#prefix + file,
+    );
     if (row === undefined) return;
     const first = (row['id'] as number) * PAGES_PER_FILE;
-    this.#sql.all(`remove ${file}`, 'DELETE FROM mangrove_pages WHERE id >= ? AND id < ?', first, first + PAGES_PER_FILE);
+    this.#sql.all(
+      `remove ${file}`,
+      'DELETE FROM mangrove_pages WHERE id >= ? AND id < ?',
+      first,
+      first + PAGES_PER_FILE,
+    );
   }
 }

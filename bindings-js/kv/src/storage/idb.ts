@@ -29,7 +29,9 @@ export function result<T>(request: IDBRequest<T>): Promise<T> {
 }
 
 function isForeign(name: string, cause?: unknown): KvError {
-  return new KvError('KV_CORRUPT', `the IndexedDB database ${idbName(name)} is not a database of this package`, { cause });
+  return new KvError('KV_CORRUPT', `the IndexedDB database ${idbName(name)} is not a database of this package`, {
+    cause,
+  });
 }
 
 /** Opens the IndexedDB database; `undefined` if it is missing and `create` is false. */

@@ -39,7 +39,9 @@ export class IndexedDbStorage implements CustomStorage {
     this.#release = release;
     // The browser closes a database by itself when its data is removed.
     db.onclose = () => {
-      this.#fail(new KvError('KV_IO', 'the browser closed the database, perhaps because its data was removed; open it again'));
+      this.#fail(
+        new KvError('KV_IO', 'the browser closed the database, perhaps because its data was removed; open it again'),
+      );
       this.onLost?.(this.#failure as KvError);
     };
   }
@@ -103,7 +105,10 @@ export class IndexedDbStorage implements CustomStorage {
   }
 
   #newFile(): BlockFile {
-    return new BlockFile(() => this.#change(), () => this.#check());
+    return new BlockFile(
+      () => this.#change(),
+      () => this.#check(),
+    );
   }
 
   #check(): void {
@@ -125,7 +130,10 @@ export class IndexedDbStorage implements CustomStorage {
   async #load(): Promise<void> {
     const transaction = this.#db.transaction([BLOCKS, SIZES]);
     const sizes = transaction.objectStore(SIZES);
-    const [names, values] = await Promise.all([result(sizes.getAllKeys()), result(sizes.getAll() as IDBRequest<number[]>)]);
+    const [names, values] = await Promise.all([
+      result(sizes.getAllKeys()),
+      result(sizes.getAll() as IDBRequest<number[]>),
+    ]);
     for (const [index, name] of names.entries()) {
       const file = this.#newFile();
       file.loadSize(values[index] as number);
@@ -133,12 +141,13 @@ export class IndexedDbStorage implements CustomStorage {
     }
     const blocks = transaction.objectStore(BLOCKS);
     let range: IDBKeyRange | null = null;
-    for (let isMore = true; isMore;) {
+    for (let isMore = true; isMore; ) {
       const [keys, bytes]: [IDBValidKey[], Uint8Array[]] = await Promise.all([
         result(blocks.getAllKeys(range, LOAD_BLOCKS)),
         result(blocks.getAll(range, LOAD_BLOCKS) as IDBRequest<Uint8Array[]>),
       ]);
-      for (const [at, key] of (keys as BlockKey[]).entries()) this.#files.get(key[0])?.load(key[1], bytes[at] as Uint8Array);
+      for (const [at, key] of (keys as BlockKey[]).entries())
+        this.#files.get(key[0])?.load(key[1], bytes[at] as Uint8Array);
       isMore = keys.length === LOAD_BLOCKS;
       if (isMore) range = IDBKeyRange.lowerBound(keys.at(-1), true);
     }

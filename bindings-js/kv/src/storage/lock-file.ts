@@ -67,7 +67,14 @@ function runtimeName(): string {
 
 function describeUs(directory: string, system: boolean): string {
   const { pid } = process;
-  const us: Holder = { pid, started: startOf(pid) ?? '', ...ownRealm(), directory: numberOf(directory), runtime: runtimeName(), system };
+  const us: Holder = {
+    pid,
+    started: startOf(pid) ?? '',
+    ...ownRealm(),
+    directory: numberOf(directory),
+    runtime: runtimeName(),
+    system,
+  };
   return JSON.stringify(us);
 }
 
@@ -203,7 +210,8 @@ export function describeHolder(directory: string): string {
   const holder = parse(read(join(directory, LOCK_FILE)));
   if (holder === undefined || holder.directory !== numberOf(directory)) return `in another process; ${close}`;
   const { pid, host, runtime } = holder;
-  if (isOurRealm(holder)) return pid === process.pid ? `in this process; ${close}` : `in process ${pid} (${runtime}); ${close}`;
+  if (isOurRealm(holder))
+    return pid === process.pid ? `in this process; ${close}` : `in process ${pid} (${runtime}); ${close}`;
   if (host === '') return `in process ${pid} (${runtime}); ${close}`;
   const where = `in process ${pid} (${runtime}) of ${host === ownRealm().host ? 'another container' : `the host ${host}`}`;
   return isSilent(directory)

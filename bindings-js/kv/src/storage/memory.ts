@@ -45,7 +45,7 @@ class MemoryFile implements StorageFile {
     total: number,
     each: (piece: Uint8Array, start: number, offset: number, length: number) => void,
   ): void {
-    for (let offset = 0; offset < total;) {
+    for (let offset = 0; offset < total; ) {
       const start = (at + offset) % PIECE_BYTES;
       const length = Math.min(PIECE_BYTES - start, total - offset);
       each(this.#pieces[Math.floor((at + offset) / PIECE_BYTES)] as Uint8Array, start, offset, length);

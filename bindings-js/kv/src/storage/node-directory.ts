@@ -17,7 +17,10 @@ const URL_START = /^(?:file:|[a-z][a-z\d+.-]+:\/\/)/i;
 export function toPath(name: string | URL): string {
   if (typeof name === 'string') {
     if (URL_START.test(name)) {
-      throw new KvError('KV_INVALID_ARGUMENT', `"${name}" is a URL in a string, not a path; pass a path, or new URL("file:///…")`);
+      throw new KvError(
+        'KV_INVALID_ARGUMENT',
+        `"${name}" is a URL in a string, not a path; pass a path, or new URL("file:///…")`,
+      );
     }
     // Asks for the working directory.
     if (name !== '' && !name.includes('\0')) return attemptTo(`resolve ${name}`, () => resolve(name));
@@ -28,7 +31,11 @@ export function toPath(name: string | URL): string {
   try {
     return fileURLToPath(href);
   } catch (cause) {
-    throw new KvError('KV_INVALID_ARGUMENT', `the URL ${href} is not a path on this machine; pass a path or a file: URL`, { cause });
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      `the URL ${href} is not a path on this machine; pass a path or a file: URL`,
+      { cause },
+    );
   }
 }
 
@@ -52,7 +59,11 @@ export function prepareDirectory(path: string, create: boolean): void {
   try {
     if (hasDatabase(path)) return;
     const file = fileInTheWay(path);
-    if (file !== undefined) throw new KvError('KV_INVALID_ARGUMENT', `${file} is a file; the name has to be that of a directory, which holds the database`);
+    if (file !== undefined)
+      throw new KvError(
+        'KV_INVALID_ARGUMENT',
+        `${file} is a file; the name has to be that of a directory, which holds the database`,
+      );
     if (!create) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
     const first = fs.mkdirSync(path, { recursive: true });
     // The name of each new directory is synced in its parent.

@@ -26,8 +26,13 @@ export function isMissing(error: unknown): boolean {
 /** Node's permission model says neither what it refuses nor how to allow it. Deno says both. */
 export function adviceFor(error: unknown): string {
   if (codeOf(error) !== 'ERR_ACCESS_DENIED') return '';
-  const { message, permission, resource = '' } = error as Error & { readonly permission?: string; readonly resource?: string };
-  if (/f(?:data)?sync/.test(message)) return '; no flag allows it and without it nothing is durable, so under --permission a database can only be opened with readOnly on this system';
+  const {
+    message,
+    permission,
+    resource = '',
+  } = error as Error & { readonly permission?: string; readonly resource?: string };
+  if (/f(?:data)?sync/.test(message))
+    return '; no flag allows it and without it nothing is durable, so under --permission a database can only be opened with readOnly on this system';
   if (permission === 'WorkerThreads') return '; allow it with --allow-worker';
   return `; allow it with --allow-fs-${permission === 'FileSystemWrite' ? 'write' : 'read'}=${resource}`;
 }
@@ -177,7 +182,9 @@ class NodeFile implements FlushableFile {
   }
 
   write(at: number, from: Uint8Array): void {
-    this.#whole('write', from.length, (handle, done) => fs.writeSync(handle, from, done, from.length - done, at + done));
+    this.#whole('write', from.length, (handle, done) =>
+      fs.writeSync(handle, from, done, from.length - done, at + done),
+    );
   }
 
   flush(): void {
@@ -254,7 +261,7 @@ class NodeFile implements FlushableFile {
   /** Repeats `step` until all bytes are done: a system call may transfer fewer than requested. */
   #whole(action: string, total: number, step: (handle: number, done: number) => number): void {
     this.#call(action, (handle) => {
-      for (let done = 0; done < total;) {
+      for (let done = 0; done < total; ) {
         const count = step(handle, done);
         if (count <= 0) throw new KvError('KV_IO', `${action} ${this.#path}: only ${done} of ${total} bytes`);
         done += count;

@@ -126,7 +126,17 @@ function wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
 /** Locks an existing directory; returns a function that releases it. Options as in `OpenOptions`. */
 export async function lockDirectory(
   directory: string,
-  { lockTimeoutMs, signal, takeOver = false, onBlocked }: { readonly lockTimeoutMs: number; readonly signal?: AbortSignal | undefined; readonly takeOver?: boolean; readonly onBlocked?: ((error: KvError) => void) | undefined },
+  {
+    lockTimeoutMs,
+    signal,
+    takeOver = false,
+    onBlocked,
+  }: {
+    readonly lockTimeoutMs: number;
+    readonly signal?: AbortSignal | undefined;
+    readonly takeOver?: boolean;
+    readonly onBlocked?: ((error: KvError) => void) | undefined;
+  },
 ): Promise<Release> {
   const begin = performance.now();
   let isTold = false;
@@ -165,7 +175,10 @@ export function lockDirectorySync(directory: string, timeoutMs: number, takeOver
     throw toKvError(error, `lock ${directory}`);
   }
   const isHere = heldHere.has(identityOf(directory) ?? directory);
-  throw lockedError(directory, isHere ? 'in this thread; close it, or use the handle that has it' : describeHolder(directory));
+  throw lockedError(
+    directory,
+    isHere ? 'in this thread; close it, or use the handle that has it' : describeHolder(directory),
+  );
 }
 
 /**

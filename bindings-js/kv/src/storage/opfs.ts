@@ -91,14 +91,23 @@ export async function rootDirectory(create: boolean): Promise<FileSystemDirector
     } catch (error) {
       if (error instanceof KvError) throw error;
       // Each browser names this error differently.
-      throw new KvError('KV_UNSUPPORTED', `the browser refuses the origin private file system (${isOpaque() ? 'opaque-origin' : 'private-mode'})`, { cause: error });
+      throw new KvError(
+        'KV_UNSUPPORTED',
+        `the browser refuses the origin private file system (${isOpaque() ? 'opaque-origin' : 'private-mode'})`,
+        { cause: error },
+      );
     }
     try {
-      return await within(root.getDirectoryHandle(ROOT_DIRECTORY, { create }), BROWSER_MS, `opening the directory ${ROOT_DIRECTORY}`);
+      return await within(
+        root.getDirectoryHandle(ROOT_DIRECTORY, { create }),
+        BROWSER_MS,
+        `opening the directory ${ROOT_DIRECTORY}`,
+      );
     } catch (error) {
       if (!create && nameOf(error) === 'NotFoundError') return undefined;
       // While Chromium still removes the site's data, it returns a root that vanishes at once.
-      if (nameOf(error) !== 'InvalidStateError' || waitMs > LAST_ROOT_WAIT_MS) throw toKvError(error, 'open the origin private file system');
+      if (nameOf(error) !== 'InvalidStateError' || waitMs > LAST_ROOT_WAIT_MS)
+        throw toKvError(error, 'open the origin private file system');
     }
     await new Promise((resolve) => setTimeout(resolve, waitMs));
   }
@@ -183,13 +192,16 @@ class Presence {
   }
 
   async #look(): Promise<boolean> {
-    const isThere = !this.#isLost && await within(this.#isThere(), LOOK_MS, 'looking for the files').catch(() => true);
+    const isThere =
+      !this.#isLost && (await within(this.#isThere(), LOOK_MS, 'looking for the files').catch(() => true));
     if (isThere || this.#isLost) return isThere;
     this.#isLost = true;
-    this.onLost?.(new KvError(
-      'KV_EVICTED',
-      `the files of ${this.#name} were removed by the browser or the user while it was open; everything written since is lost; open it again to start over`,
-    ));
+    this.onLost?.(
+      new KvError(
+        'KV_EVICTED',
+        `the files of ${this.#name} were removed by the browser or the user while it was open; everything written since is lost; open it again to start over`,
+      ),
+    );
     return false;
   }
 
@@ -337,7 +349,10 @@ export class OpfsStorage implements CustomStorage {
       const logHandle = await acquire(name, log as FileHandle, timeoutMs);
       handles.push(logHandle);
       const presence = new Presence(parent, name, DATA_FILE, dataHandle);
-      const files = [[DATA_FILE, new OpfsFile(dataHandle, presence)], [LOG_FILE, new OpfsFile(logHandle, presence)]] as const;
+      const files = [
+        [DATA_FILE, new OpfsFile(dataHandle, presence)],
+        [LOG_FILE, new OpfsFile(logHandle, presence)],
+      ] as const;
       return new OpfsStorage(new Map(files), hadLog, presence);
     } catch (error) {
       for (const handle of handles) handle.close();
@@ -385,7 +400,7 @@ export async function hasFile(parent: FileSystemDirectoryHandle, name: string): 
  */
 export async function finishRestore(parent: FileSystemDirectoryHandle): Promise<boolean> {
   try {
-    const restored = await parent.getFileHandle(RESTORED_FILE) as FileHandle;
+    const restored = (await parent.getFileHandle(RESTORED_FILE)) as FileHandle;
     if (restored.move === undefined) throw new KvError('KV_UNSUPPORTED', 'this browser cannot rename files');
     await restored.move(DATA_FILE);
   } catch (error) {
@@ -401,7 +416,12 @@ export async function finishRestore(parent: FileSystemDirectoryHandle): Promise<
  *
  * @throws the browser's NotFoundError if the file is missing and `create` is false.
  */
-export async function acquireData(name: string, parent: FileSystemDirectoryHandle, create: boolean, timeoutMs: number): Promise<AccessHandle> {
+export async function acquireData(
+  name: string,
+  parent: FileSystemDirectoryHandle,
+  create: boolean,
+  timeoutMs: number,
+): Promise<AccessHandle> {
   const soon = <T>(promise: Promise<T>): Promise<T> => within(promise, BROWSER_MS, `finding the files of ${name}`);
   const deadline = performance.now() + timeoutMs;
   for (;;) {
@@ -410,14 +430,15 @@ export async function acquireData(name: string, parent: FileSystemDirectoryHandl
       const data = await soon(parent.getFileHandle(DATA_FILE, { create }));
       handle = await acquire(name, data as FileHandle, timeoutMs);
       // A data file with content is whole: the restored file beside it did not replace it.
-      if (handle.getSize() > 0 || !await soon(hasFile(parent, RESTORED_FILE))) return handle;
+      if (handle.getSize() > 0 || !(await soon(hasFile(parent, RESTORED_FILE)))) return handle;
       handle.close();
     } catch (error) {
       handle?.close();
-      if (nameOf(error) !== 'NotFoundError' || !await soon(hasFile(parent, RESTORED_FILE))) throw error;
+      if (nameOf(error) !== 'NotFoundError' || !(await soon(hasFile(parent, RESTORED_FILE)))) throw error;
     }
     if (await soon(finishRestore(parent))) continue;
-    if (performance.now() >= deadline) throw new KvError('KV_LOCKED', `${name} is being restored; try again`, { retryable: true });
+    if (performance.now() >= deadline)
+      throw new KvError('KV_LOCKED', `${name} is being restored; try again`, { retryable: true });
     await new Promise((resolve) => setTimeout(resolve, FIRST_WAIT_MS));
   }
 }
@@ -432,7 +453,7 @@ async function checkHandles(): Promise<void> {
   const root = await navigator.storage.getDirectory();
   const name = `mangrove-${crypto.randomUUID()}`;
   try {
-    const file = await root.getFileHandle(name, { create: true }) as FileHandle;
+    const file = (await root.getFileHandle(name, { create: true })) as FileHandle;
     (await file.createSyncAccessHandle?.())?.close();
   } catch (error) {
     if (nameOf(error) === 'NotSupportedError') throw error;

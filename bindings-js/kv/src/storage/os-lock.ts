@@ -75,7 +75,10 @@ function lockByProgram(path: string): LockAttempt {
     // Not imported statically: few databases need it at once, and loading it takes longer than
     // opening a small database.
     const { spawnSync } = process.getBuiltinModule('node:child_process');
-    const { status, stderr } = spawnSync('flock', ['-x', '-n', '3'], { stdio: ['ignore', 'ignore', 'pipe', handle], windowsHide: true });
+    const { status, stderr } = spawnSync('flock', ['-x', '-n', '3'], {
+      stdio: ['ignore', 'ignore', 'pipe', handle],
+      windowsHide: true,
+    });
     if (status === 0) return release;
     release();
     return status === 1 && stderr.length === 0 ? 'held' : 'unavailable';
@@ -111,7 +114,8 @@ export function lockFile(path: string): LockAttempt {
   if (process.platform === 'win32') return lockByFlag(path, O_RDWR | WINDOWS_EXCLUSIVE, ['EBUSY', 'EACCES', 'EPERM']);
   const file = denoFile(path);
   if (file !== undefined) return lockInDeno(file);
-  if (BSDS.includes(process.platform)) return lockByFlag(path, O_RDWR | O_NONBLOCK | O_EXLOCK, ['EAGAIN', 'EWOULDBLOCK']);
+  if (BSDS.includes(process.platform))
+    return lockByFlag(path, O_RDWR | O_NONBLOCK | O_EXLOCK, ['EAGAIN', 'EWOULDBLOCK']);
   return lockByProgram(path);
 }
 
@@ -150,7 +154,7 @@ function findRealm(): Realm {
 }
 
 export function ownRealm(): Realm {
-  return realm ??= findRealm();
+  return (realm ??= findRealm());
 }
 
 /**

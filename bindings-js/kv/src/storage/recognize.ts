@@ -17,8 +17,10 @@ const MAGICS: readonly (readonly [files: RegExp, magic: string, copies: readonly
 ];
 
 export function hasMagic(file: string, front: Uint8Array): boolean {
-  return MAGICS.some(([files, magic, copies]) => files.test(file)
-    && copies.some((at) => String.fromCharCode(...front.subarray(at, at + magic.length)) === magic));
+  return MAGICS.some(
+    ([files, magic, copies]) =>
+      files.test(file) && copies.some((at) => String.fromCharCode(...front.subarray(at, at + magic.length)) === magic),
+  );
 }
 
 /**
@@ -27,7 +29,10 @@ export function hasMagic(file: string, front: Uint8Array): boolean {
  * was interrupted before it was. The first half of a log may be unused so far.
  */
 export function isOurs(file: string, front: Uint8Array, size: number): boolean {
-  return hasMagic(file, front) || ((size <= FRONT_BYTES || file === 'log') && front.subarray(0, SLOT_BYTES).every((byte) => byte === 0));
+  return (
+    hasMagic(file, front) ||
+    ((size <= FRONT_BYTES || file === 'log') && front.subarray(0, SLOT_BYTES).every((byte) => byte === 0))
+  );
 }
 
 export function frontOf(file: StorageFile): Uint8Array {
@@ -43,7 +48,10 @@ export function checkForce({ force = false }: { readonly force?: boolean | undef
 
 /** The error for a foreign file. */
 export function notOurs(place: string, file: string): KvError {
-  return new KvError('KV_CORRUPT', `the file ${file} of ${place} is not a database file, or its beginning is damaged, so nothing was removed; force: true removes it`);
+  return new KvError(
+    'KV_CORRUPT',
+    `the file ${file} of ${place} is not a database file, or its beginning is damaged, so nothing was removed; force: true removes it`,
+  );
 }
 
 /** @throws KvError KV_CORRUPT if the file is not a database file. */

@@ -26,7 +26,11 @@ export function within<T>(promise: Promise<T>, milliseconds: number, what: strin
     let timer: ReturnType<typeof setTimeout> | undefined;
     whenShown(() => {
       timer = setTimeout(() => {
-        reject(new KvError('KV_TIMEOUT', `${what} took longer than ${milliseconds / 1000} s; the browser did not answer`, { retryable: true }));
+        reject(
+          new KvError('KV_TIMEOUT', `${what} took longer than ${milliseconds / 1000} s; the browser did not answer`, {
+            retryable: true,
+          }),
+        );
       }, milliseconds);
     });
     promise.then(resolve, reject).finally(() => clearTimeout(timer));

@@ -6,7 +6,10 @@ import { AbortController } from '../base/platform.ts';
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 function isLocked(name: string, cause?: unknown): KvError {
-  return new KvError('KV_LOCKED', `${name} is open in another tab or handle; close it there first`, { cause, retryable: true });
+  return new KvError('KV_LOCKED', `${name} is open in another tab or handle; close it there first`, {
+    cause,
+    retryable: true,
+  });
 }
 
 /**
@@ -15,7 +18,8 @@ function isLocked(name: string, cause?: unknown): KvError {
  */
 export async function lockByName(name: string, timeoutMs: number, signal?: AbortSignal): Promise<() => void> {
   const locks = globalThis.navigator?.locks;
-  if (locks === undefined) throw new KvError('KV_UNSUPPORTED', 'this browser has no Web Locks, or the page is not served over HTTPS');
+  if (locks === undefined)
+    throw new KvError('KV_UNSUPPORTED', 'this browser has no Web Locks, or the page is not served over HTTPS');
   const controller = new AbortController();
   signal?.throwIfAborted();
   const abort = (): void => controller.abort();

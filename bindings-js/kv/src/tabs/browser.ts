@@ -55,11 +55,12 @@ export class BrowserEnvironment implements Environment {
     const controller = new AbortController();
     let release: (() => void) | undefined;
     let isOver = false;
-    const held = (): Promise<void> => new Promise((resolve) => {
-      if (isOver) return resolve();
-      release = resolve;
-      callbacks.granted(resolve);
-    });
+    const held = (): Promise<void> =>
+      new Promise((resolve) => {
+        if (isOver) return resolve();
+        release = resolve;
+        callbacks.granted(resolve);
+      });
     // Web Locks refuses `steal` with a signal; a steal does not wait.
     const options = steal ? { steal } : { signal: controller.signal };
     navigator.locks.request(name, options, held).catch((error: unknown) => {
@@ -83,12 +84,15 @@ export class BrowserEnvironment implements Environment {
   openEngine(opened: (engine: LeaderEngine) => void, failed: (error: KvError) => void): () => void {
     const controller = new AbortController();
     const { signal } = controller;
-    this.#open(signal).then((engine) => {
-      if (signal.aborted) engine.dispose();
-      else opened(engine);
-    }, (error: unknown) => {
-      if (!signal.aborted) failed(toKvError(error, 'open the database'));
-    });
+    this.#open(signal).then(
+      (engine) => {
+        if (signal.aborted) engine.dispose();
+        else opened(engine);
+      },
+      (error: unknown) => {
+        if (!signal.aborted) failed(toKvError(error, 'open the database'));
+      },
+    );
     return () => controller.abort();
   }
 }

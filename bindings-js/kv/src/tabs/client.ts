@@ -221,7 +221,8 @@ export class Client {
 
   /** Tells the leader whether the page is visible. */
   showVisible(): void {
-    if (this.#own === undefined && this.#isReady) this.#channel?.post({ type: 'visible', term: this.term, visible: this.visible });
+    if (this.#own === undefined && this.#isReady)
+      this.#channel?.post({ type: 'visible', term: this.term, visible: this.visible });
   }
 
   /**
@@ -333,18 +334,28 @@ export class Client {
     if (flight === undefined || flight.seq !== seq) return;
     flight.crashes++;
     // Its own leader tells that itself.
-    if (this.#own === undefined) this.#page.trace?.({ source: 'tabs', event: 'leader-lost', term: this.term, reason: 'crashed' });
+    if (this.#own === undefined)
+      this.#page.trace?.({ source: 'tabs', event: 'leader-lost', term: this.term, reason: 'crashed' });
     this.#isReady = false;
     this.#isUnknown = true;
     if (flight.crashes < MAX_CRASHES) return;
     this.#cancelResend();
     this.#flight = undefined;
-    const error = new KvError(code, `the engine stopped each time it was asked this (${reason}); pending calls may or may not have taken effect`);
+    const error = new KvError(
+      code,
+      `the engine stopped each time it was asked this (${reason}); pending calls may or may not have taken effect`,
+    );
     if (flight.count > 0) this.#refused(error, flight.count);
   }
 
   #sayHello(): void {
-    this.#announce({ type: 'hello', protocol: PROTOCOL, term: this.term, client: this.#options.id, visible: this.visible });
+    this.#announce({
+      type: 'hello',
+      protocol: PROTOCOL,
+      term: this.term,
+      client: this.#options.id,
+      visible: this.visible,
+    });
   }
 
   #hello(): void {

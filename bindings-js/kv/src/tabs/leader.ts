@@ -67,13 +67,26 @@ export class Leader implements OwnLeader {
   readonly #cancelInheritance: () => void;
   #isOver = false;
 
-  constructor(env: Environment, { database, own, term, inherits }: LeaderOptions, engine: LeaderEngine, events: LeaderEvents) {
+  constructor(
+    env: Environment,
+    { database, own, term, inherits }: LeaderOptions,
+    engine: LeaderEngine,
+    events: LeaderEvents,
+  ) {
     this.#env = env;
     this.#database = database;
     this.#events = events;
     this.#engine = engine;
     this.term = term;
-    this.#own = { client: own, channel: undefined, session: undefined, seq: 0, reply: undefined, state: null, visible: true };
+    this.#own = {
+      client: own,
+      channel: undefined,
+      session: undefined,
+      seq: 0,
+      reply: undefined,
+      state: null,
+      visible: true,
+    };
     // The inherited version keeps freed space from being reused.
     if (!inherits) engine.endInheritance();
     this.#cancelInheritance = inherits ? env.after(INHERITANCE_MS, () => engine.endInheritance()) : () => {};
@@ -88,7 +101,14 @@ export class Leader implements OwnLeader {
 
   announce(): void {
     if (this.#isOver) return;
-    this.#events.announce({ type: 'lead', protocol: PROTOCOL, term: this.term, client: this.#own.client, version: this.#engine.version, sealedKey: this.#engine.sealedKey });
+    this.#events.announce({
+      type: 'lead',
+      protocol: PROTOCOL,
+      term: this.term,
+      client: this.#own.client,
+      version: this.#engine.version,
+      sealedKey: this.#engine.sealedKey,
+    });
   }
 
   /** Starts to serve a client, or tells it again that this leader listens. */
@@ -96,7 +116,9 @@ export class Leader implements OwnLeader {
     if (this.#isOver) return;
     let served = this.#remote.get(client);
     if (served === undefined) {
-      const channel = this.#env.channel(names.of(this.#database, client), (message) => this.#receive(client, message as Exchange));
+      const channel = this.#env.channel(names.of(this.#database, client), (message) =>
+        this.#receive(client, message as Exchange),
+      );
       served = { client, channel, session: undefined, seq: 0, reply: undefined, state: null, visible };
       this.#remote.set(client, served);
       this.#watch(client);
@@ -273,7 +295,11 @@ export class Leader implements OwnLeader {
       const reply: Reply = { type: 'reply', term: this.term, seq, bytes, state, cut };
       settled = this.#engine.settled();
       if (settled === undefined) this.#answer(served, reply);
-      else settled.then(() => this.#answer(served, reply), (error: unknown) => this.#crash(error, served, seq));
+      else
+        settled.then(
+          () => this.#answer(served, reply),
+          (error: unknown) => this.#crash(error, served, seq),
+        );
     } catch (error) {
       this.#crash(error, served, seq);
       return;
@@ -286,7 +312,8 @@ export class Leader implements OwnLeader {
    * earlier leader's reply to a request that was executed here too.
    */
   #sessionOf(served: Served, { hello }: Request): number {
-    if (served.session !== undefined && (hello === undefined || isSame(hello.state, served.state))) return served.session;
+    if (served.session !== undefined && (hello === undefined || isSame(hello.state, served.state)))
+      return served.session;
     this.#detach(served);
     served.state = hello?.state ?? null;
     served.session = this.#engine.attach(served.client, served.state ?? undefined, hello?.readOnly ?? false);
@@ -320,7 +347,8 @@ export class Leader implements OwnLeader {
     // The files come first: this tab's client may react by releasing the leader's lock at once.
     this.#isOver = true;
     this.#engine.dispose();
-    if (served !== undefined) this.#post(served, { type: 'crashed', term: this.term, seq, code: reason.code, reason: reason.message });
+    if (served !== undefined)
+      this.#post(served, { type: 'crashed', term: this.term, seq, code: reason.code, reason: reason.message });
     this.#end();
     this.#events.crashed(reason);
   }

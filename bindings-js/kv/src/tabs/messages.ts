@@ -16,9 +16,13 @@ export type Announcement =
    * that joins checks its own.
    */
   | {
-    readonly type: 'lead'; readonly protocol: number; readonly term: number; readonly client: string; readonly version: number;
-    readonly sealedKey?: Uint8Array | undefined;
-  }
+      readonly type: 'lead';
+      readonly protocol: number;
+      readonly term: number;
+      readonly client: string;
+      readonly version: number;
+      readonly sealedKey?: Uint8Array | undefined;
+    }
   /** A tab holds the leader's lock and opens the files. */
   | { readonly type: 'opening'; readonly client: string }
   /** The leader has closed the files. Other tabs should let `heir` lead next. */
@@ -26,7 +30,13 @@ export type Announcement =
   /** A restore waits for the end of all tabs. */
   | { readonly type: 'wanted' }
   /** A client introduces itself to the leader. */
-  | { readonly type: 'hello'; readonly protocol: number; readonly term: number; readonly client: string; readonly visible: boolean };
+  | {
+      readonly type: 'hello';
+      readonly protocol: number;
+      readonly term: number;
+      readonly client: string;
+      readonly visible: boolean;
+    };
 
 /** Between a client and the leader of a term, on the client's own channel. */
 export type Exchange =
@@ -38,19 +48,32 @@ export type Exchange =
    * null if nothing.
    */
   | {
-    readonly type: 'request'; readonly term: number; readonly seq: number; readonly message: Uint8Array;
-    readonly hello: { readonly state: Uint8Array | null; readonly readOnly: boolean } | undefined;
-  }
+      readonly type: 'request';
+      readonly term: number;
+      readonly seq: number;
+      readonly message: Uint8Array;
+      readonly hello: { readonly state: Uint8Array | null; readonly readOnly: boolean } | undefined;
+    }
   /**
    * Leader: the reply, and what the client has open if that changed. If the reply is full, the
    * client makes its next request of what is left of this one.
    */
   | {
-    readonly type: 'reply'; readonly term: number; readonly seq: number; readonly bytes: Uint8Array<ArrayBuffer>;
-    readonly state: Uint8Array<ArrayBuffer> | undefined; readonly cut: Cut | undefined;
-  }
+      readonly type: 'reply';
+      readonly term: number;
+      readonly seq: number;
+      readonly bytes: Uint8Array<ArrayBuffer>;
+      readonly state: Uint8Array<ArrayBuffer> | undefined;
+      readonly cut: Cut | undefined;
+    }
   /** Leader: the request, or the storing of its commits, crashed the engine. */
-  | { readonly type: 'crashed'; readonly term: number; readonly seq: number; readonly code: KvErrorCode; readonly reason: string }
+  | {
+      readonly type: 'crashed';
+      readonly term: number;
+      readonly seq: number;
+      readonly code: KvErrorCode;
+      readonly reason: string;
+    }
   /**
    * Resigning leader: what the client has open after request `seq`, including the commits that its
    * followers have not read.

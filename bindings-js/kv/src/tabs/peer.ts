@@ -248,7 +248,9 @@ export class Peer {
     // The leader may be about to acquire the lock of this name, and to forget the tab.
     if (this.#role === 'joining') return;
     if (this.#options.exclusive && !this.#client.hasOpened) {
-      return this.#fail(new KvError('KV_EXISTS', `the database ${this.#options.database} exists already: another tab has it open`));
+      return this.#fail(
+        new KvError('KV_EXISTS', `the database ${this.#options.database} exists already: another tab has it open`),
+      );
     }
     // Once for each leader, as a key may have to be derived.
     if (!this.#client.hasOpened && term !== this.#client.term) {
@@ -286,7 +288,8 @@ export class Peer {
   #granted(): void {
     if (this.#role !== 'follower') return;
     const heir = this.#heir;
-    if (heir !== undefined && heir.id !== this.#options.id && this.#env.now() < heir.until) return this.#requeue(HEIR_FIRST_MS / 4);
+    if (heir !== undefined && heir.id !== this.#options.id && this.#env.now() < heir.until)
+      return this.#requeue(HEIR_FIRST_MS / 4);
     this.#open();
   }
 
@@ -323,7 +326,8 @@ export class Peer {
     }
     const { database, id } = this.#options;
     const { trace } = this.#page;
-    if (this.#client.isFollowing) trace?.({ source: 'tabs', event: 'leader-lost', term: this.#client.term, reason: 'gone' });
+    if (this.#client.isFollowing)
+      trace?.({ source: 'tabs', event: 'leader-lost', term: this.#client.term, reason: 'gone' });
     const term = Math.max(this.#client.term + 1, Math.floor(this.#env.time()));
     this.#role = 'leader';
     try {
@@ -400,7 +404,8 @@ export class Peer {
 
   /** This tab leads no more, if it did. */
   #traceLost(reason: 'resigned' | 'stolen' | 'crashed'): void {
-    if (this.#leader !== undefined) this.#page.trace?.({ source: 'tabs', event: 'leader-lost', term: this.#leader.term, reason });
+    if (this.#leader !== undefined)
+      this.#page.trace?.({ source: 'tabs', event: 'leader-lost', term: this.#leader.term, reason });
   }
 
   #closeLeader(forgetsOwn: boolean): KvError | undefined {
@@ -450,10 +455,18 @@ export class Peer {
     if (this.#role === 'opening') this.#sayOpening();
     const { deadlineMs, database } = this.#options;
     if (!this.#client.hasOpened && this.#role === 'follower' && now - this.#joinedAt >= deadlineMs) {
-      return this.#fail(new KvError('KV_LOCKED', `${database} is held by a tab that does not answer, or by one with another version of mangrove-kv; close or reload it`, { retryable: true }));
+      return this.#fail(
+        new KvError(
+          'KV_LOCKED',
+          `${database} is held by a tab that does not answer, or by one with another version of mangrove-kv; close or reload it`,
+          { retryable: true },
+        ),
+      );
     }
     const { isSilent, hasHeard, visible } = this.#client;
-    const isQuiet = hasHeard ? isSilent : this.#openingAt !== undefined && now - this.#openingAt > MISSED_HEARTBEATS * HEARTBEAT_MS;
+    const isQuiet = hasHeard
+      ? isSilent
+      : this.#openingAt !== undefined && now - this.#openingAt > MISSED_HEARTBEATS * HEARTBEAT_MS;
     const isMissing = this.#role === 'follower' && visible && isQuiet && !isLate;
     this.#silentTicks = isMissing ? this.#silentTicks + 1 : 0;
     const hearsItself = now - this.#echoAt <= LATE_TICK_MS;

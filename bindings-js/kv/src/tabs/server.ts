@@ -79,7 +79,11 @@ export function serveTabs(
     };
     try {
       signal.throwIfAborted();
-      const host = EngineHost.open(request.module, opened, options, { onDisposed: () => void opened.close?.(), lazy: lazyOf(request), trace });
+      const host = EngineHost.open(request.module, opened, options, {
+        onDisposed: () => void opened.close?.(),
+        lazy: lazyOf(request),
+        trace,
+      });
       host.background = {
         wake: (sessions) => peer.wakeClients(sessions),
         backgroundError: (error) => page.backgroundError(error),
@@ -95,15 +99,19 @@ export function serveTabs(
   };
 
   const environment = new BrowserEnvironment(names.all(database), open, (error) => page.failed(error));
-  const peer = new Peer(environment, {
-    database,
-    id: tabs.client,
-    isAgain: tabs.isAgain,
-    readOnly: engine.readOnly,
-    exclusive: engine.exclusive,
-    deadlineMs: lockTimeoutMs,
-    refusal: (sealedKey) => EngineHost.refusal(request.module, engine, sealedKey),
-  }, page);
+  const peer = new Peer(
+    environment,
+    {
+      database,
+      id: tabs.client,
+      isAgain: tabs.isAgain,
+      readOnly: engine.readOnly,
+      exclusive: engine.exclusive,
+      deadlineMs: lockTimeoutMs,
+      refusal: (sealedKey) => EngineHost.refusal(request.module, engine, sealedKey),
+    },
+    page,
+  );
   peer.setVisible(tabs.isVisible);
   peer.start();
 
@@ -112,12 +120,18 @@ export function serveTabs(
     if (isBytes(data)) return client.push(data);
     if (!('type' in data)) return;
     switch (data.type) {
-      case 'visible': return peer.setVisible(data.isVisible);
-      case 'leaving': return client.gather();
-      case 'hide': return peer.hide();
-      case 'show': return peer.show();
-      case 'leave': return peer.leave();
-      case 'rekey': engine = { ...engine, opening: data.opening };
+      case 'visible':
+        return peer.setVisible(data.isVisible);
+      case 'leaving':
+        return client.gather();
+      case 'hide':
+        return peer.hide();
+      case 'show':
+        return peer.show();
+      case 'leave':
+        return peer.leave();
+      case 'rekey':
+        engine = { ...engine, opening: data.opening };
     }
   };
   return true;

@@ -30,9 +30,13 @@ const SAVE_MS = 250;
  * phase are looked up when that phase begins.
  */
 function listenLast(type: string, run: (event: Event) => void, signal: AbortSignal): void {
-  globalThis.addEventListener(type, ({ bubbles, target }) => {
-    (bubbles ? globalThis : target)?.addEventListener(type, run, { once: true, signal });
-  }, { capture: true, signal });
+  globalThis.addEventListener(
+    type,
+    ({ bubbles, target }) => {
+      (bubbles ? globalThis : target)?.addEventListener(type, run, { once: true, signal });
+    },
+    { capture: true, signal },
+  );
 }
 
 /** The page's part of an `OpenRequest`; the transport adds `tabs`. */
@@ -59,7 +63,12 @@ export class SharedTransport extends WorkerTransport {
   }
 
   /** Opens a database in a worker; terminates the worker if that fails. */
-  static async openShared(start: () => WorkerPort, request: Promise<SharedRequest>, signal: AbortSignal | undefined, trace?: Trace): Promise<SharedTransport> {
+  static async openShared(
+    start: () => WorkerPort,
+    request: Promise<SharedRequest>,
+    signal: AbortSignal | undefined,
+    trace?: Trace,
+  ): Promise<SharedTransport> {
     signal?.throwIfAborted();
     return new SharedTransport(start, trace).opening(request, signal);
   }
@@ -86,7 +95,13 @@ export class SharedTransport extends WorkerTransport {
     const failure = await new Promise<KvError | undefined>((resolve) => {
       this.#left = resolve;
       this.#say({ type: 'leave' });
-      timer = setTimeout(() => resolve(new KvError('KV_TIMEOUT', `the worker did not close the database within ${LEAVE_MS} ms and was ended`)), LEAVE_MS);
+      timer = setTimeout(
+        () =>
+          resolve(
+            new KvError('KV_TIMEOUT', `the worker did not close the database within ${LEAVE_MS} ms and was ended`),
+          ),
+        LEAVE_MS,
+      );
     });
     clearTimeout(timer);
     this.end();
@@ -109,10 +124,14 @@ export class SharedTransport extends WorkerTransport {
       case 'refused':
         this.#unanswered -= data.count;
         return this.events?.refuse(fromPlain(data.error), data.count);
-      case 'blocked': return this.events?.blocked(data.reason);
-      case 'joined': return void this.#watch();
-      case 'left': return this.#left?.(data.error && fromPlain(data.error));
-      default: super.hear(event);
+      case 'blocked':
+        return this.events?.blocked(data.reason);
+      case 'joined':
+        return void this.#watch();
+      case 'left':
+        return this.#left?.(data.error && fromPlain(data.error));
+      default:
+        super.hear(event);
     }
   }
 
@@ -151,7 +170,7 @@ export class SharedTransport extends WorkerTransport {
       // what was saved before. Still holding its locks, a page that is kept would be dropped as soon
       // as another tab wants them.
       const waitMs = this.#unanswered > 0 ? SAVE_MS : isKept ? LET_GO_MS : 0;
-      for (const end = performance.now() + waitMs; performance.now() < end;);
+      for (const end = performance.now() + waitMs; performance.now() < end; );
     };
     const leave = (event: Event): void => {
       isKept = (event as PageTransitionEvent).persisted;
@@ -215,7 +234,10 @@ export class SharedTransport extends WorkerTransport {
     this.#unwatch();
     void this.worker.terminate();
     const request = this.#request;
-    const error = new KvError('KV_IO', `the worker stopped (${reason}); pending calls may or may not have taken effect`);
+    const error = new KvError(
+      'KV_IO',
+      `the worker stopped (${reason}); pending calls may or may not have taken effect`,
+    );
     const now = performance.now();
     if (request === undefined || now - this.#restartedAt < RESTART_PAUSE_MS) return this.fail(error);
     this.#restartedAt = now;

@@ -157,7 +157,11 @@ export type Updated<V> = V | typeof DELETE | typeof KEEP;
  * The callback of `update`. It receives the value, its key, and the entry with version and expiry;
  * `old` and `entry` are `undefined` if there is no entry.
  */
-export type Updater<K, V, I = V> = (old: V | undefined, key: K, entry: Entry<K, V> | undefined) => Updated<I> | Promise<Updated<I>>;
+export type Updater<K, V, I = V> = (
+  old: V | undefined,
+  key: K,
+  entry: Entry<K, V> | undefined,
+) => Updated<I> | Promise<Updated<I>>;
 
 /**
  * Writes one collection. Every call is one atomic commit. Calls take effect in the order they are
@@ -183,7 +187,11 @@ export interface Writer<K, V, I = V> {
    * KV_SNAPSHOT_LOST (retryable) if another tab takes over the database meanwhile; KV_VALUE_TOO_LARGE
    * from 2 GiB on; what the stream fails with.
    */
-  setStream(key: K, stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>, options?: StreamOptions): Promise<void>;
+  setStream(
+    key: K,
+    stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>,
+    options?: StreamOptions,
+  ): Promise<void>;
   /**
    * Inserts or replaces all entries or none. Blobs (`mangrove-kv/blob`) may have up to 256 KiB.
    *

@@ -51,7 +51,10 @@ export interface Database<K = Key, V = unknown, I = V> extends Collection<K, V, 
    * Returns a handle for the named collection, which its first write creates. `""` is the default
    * collection, here with the options given instead of those of `open`.
    */
-  collection<K2 = Key, V2 = unknown, I2 = V2>(name: string, options?: CollectionOptions<K2, V2, I2>): Collection<K2, V2, I2>;
+  collection<K2 = Key, V2 = unknown, I2 = V2>(
+    name: string,
+    options?: CollectionOptions<K2, V2, I2>,
+  ): Collection<K2, V2, I2>;
   /** Names of all collections that were written to, in order, except the default one. */
   collections(): Promise<string[]>;
   /** Deletes a collection with its entries and codecs; resolves to whether it existed. */

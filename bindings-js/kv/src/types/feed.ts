@@ -60,7 +60,11 @@ export interface RenameChange {
 
 /** One change of a commit. */
 export type Change<K = unknown, V = unknown> =
-  SetChange<K, V> | DeleteChange<K> | ClearChange<K> | DropChange | RenameChange;
+  | SetChange<K, V>
+  | DeleteChange<K>
+  | ClearChange<K>
+  | DropChange
+  | RenameChange;
 
 /** What one commit changed. */
 export interface Commit<K = unknown, V = unknown> {

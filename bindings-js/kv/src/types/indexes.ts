@@ -158,7 +158,9 @@ export interface LiveIndex<K, V> extends Index<K, V> {
 /** Options of `buildIndexes`. */
 export interface BuildIndexesOptions extends SignalOptions {
   /** Called before each slice, with the number of entries that the current index covers, and of all. */
-  onProgress?: ((progress: { readonly index: string; readonly done: number; readonly total: number }) => void) | undefined;
+  onProgress?:
+    | ((progress: { readonly index: string; readonly done: number; readonly total: number }) => void)
+    | undefined;
 }
 
 /** What is done with the indexes of a collection. */

@@ -22,7 +22,17 @@ export interface LayoutOptions extends MaintenanceOptions {
  * - `pending`: space used by commits that are not visible yet.
  */
 export type ExtentKind =
-  'superblock' | 'catalog' | 'free-map' | 'inner' | 'leaf' | 'value' | 'index' | 'internal' | 'kept' | 'free' | 'pending';
+  | 'superblock'
+  | 'catalog'
+  | 'free-map'
+  | 'inner'
+  | 'leaf'
+  | 'value'
+  | 'index'
+  | 'internal'
+  | 'kept'
+  | 'free'
+  | 'pending';
 
 /** A part of the file. */
 export interface LayoutExtent {

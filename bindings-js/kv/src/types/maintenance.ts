@@ -44,7 +44,13 @@ export interface VerifyProblem {
  * Only a stream is written to disk once more before it is read.
  */
 export type BackupSource =
-  | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array> | Blob | ArrayBuffer | ArrayBufferView | string | URL;
+  | ReadableStream<Uint8Array>
+  | AsyncIterable<Uint8Array>
+  | Blob
+  | ArrayBuffer
+  | ArrayBufferView
+  | string
+  | URL;
 
 /** Options of `recover`. */
 export interface RecoverOptions extends MaintenanceOptions {

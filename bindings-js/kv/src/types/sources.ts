@@ -2,7 +2,9 @@
 
 // Derived from the environment, so that programs without the DOM types compile too. `object` is
 // needed because a module has no members that tell it from a number.
-export type ModuleType = typeof globalThis extends { WebAssembly: { Module: new (...args: never[]) => infer M } } ? M & object : never;
+export type ModuleType = typeof globalThis extends { WebAssembly: { Module: new (...args: never[]) => infer M } }
+  ? M & object
+  : never;
 type ResponseType = typeof globalThis extends { Response: new (...args: never[]) => infer R } ? R : never;
 type WorkerType = typeof globalThis extends { Worker: new (...args: never[]) => infer W } ? W : never;
 

@@ -104,7 +104,10 @@ export interface SyncCollection<K, V, I = V> extends SyncReader<K, V>, SyncWrite
 /** What the callback of a synchronous transaction reads and writes. */
 export interface SyncTransaction<K = Key, V = unknown, I = V> extends SyncCollection<K, V, I> {
   /** Another collection in the same transaction: by a handle of either API, or by name, with the options with which it is opened. */
-  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | SyncCollection<K2, V2, I2> | string, options?: CollectionOptions<K2, V2, I2>): SyncCollection<K2, V2, I2>;
+  collection<K2 = Key, V2 = unknown, I2 = V2>(
+    collection: Collection<K2, V2, I2> | SyncCollection<K2, V2, I2> | string,
+    options?: CollectionOptions<K2, V2, I2>,
+  ): SyncCollection<K2, V2, I2>;
 }
 
 /** Synchronous reads of one state. */
@@ -112,7 +115,10 @@ export interface SyncView<K = Key, V = unknown> extends SyncReader<K, V> {
   /** Another collection in the same state, by a handle of either API. */
   collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | SyncCollection<K2, V2, I2>): SyncReader<K2, V2>;
   /** Another collection in the same state, by name and with the options with which it is opened. */
-  collection<K2 = Key, V2 = unknown, I2 = V2>(name: string, options?: CollectionOptions<K2, V2, I2>): SyncReader<K2, V2>;
+  collection<K2 = Key, V2 = unknown, I2 = V2>(
+    name: string,
+    options?: CollectionOptions<K2, V2, I2>,
+  ): SyncReader<K2, V2>;
 }
 
 /**
@@ -136,7 +142,10 @@ export interface SyncDatabase<K = Key, V = unknown, I = V> extends SyncCollectio
   /** Another collection, by a handle of either API. */
   collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | SyncCollection<K2, V2, I2>): SyncCollection<K2, V2, I2>;
   /** Returns the named collection, which its first write creates. */
-  collection<K2 = Key, V2 = unknown, I2 = V2>(name: string, options?: CollectionOptions<K2, V2, I2>): SyncCollection<K2, V2, I2>;
+  collection<K2 = Key, V2 = unknown, I2 = V2>(
+    name: string,
+    options?: CollectionOptions<K2, V2, I2>,
+  ): SyncCollection<K2, V2, I2>;
   /**
    * Runs `fn` in a transaction and commits it; if `fn` throws, the transaction is rolled back. `fn`
    * must not be asynchronous. It runs once more if it declares an index that the database did not

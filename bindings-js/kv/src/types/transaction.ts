@@ -1,7 +1,15 @@
 // Multi-entry operations: batches, transactions, snapshots.
 import type { Key } from '../codec/keys.ts';
 import type { KvError } from '../base/errors.ts';
-import type { Collection, CollectionOptions, CollectionReference, Expiry, Reader, WriteOptions, Writer } from './collection.ts';
+import type {
+  Collection,
+  CollectionOptions,
+  CollectionReference,
+  Expiry,
+  Reader,
+  WriteOptions,
+  Writer,
+} from './collection.ts';
 import type { SyncView } from './synchronous.ts';
 
 /**
@@ -11,10 +19,25 @@ import type { SyncView } from './synchronous.ts';
 export type BatchOp<K = Key, I = unknown> =
   | ({ readonly type: 'set'; readonly key: K; readonly value: I; readonly collection?: undefined } & Expiry)
   | { readonly type: 'delete'; readonly key: K; readonly collection?: undefined }
-  | { readonly type: 'check'; readonly key: K; readonly version: number | null | undefined; readonly collection?: undefined }
-  | ({ readonly type: 'set'; readonly key: unknown; readonly value: unknown; readonly collection: CollectionReference } & Expiry)
+  | {
+      readonly type: 'check';
+      readonly key: K;
+      readonly version: number | null | undefined;
+      readonly collection?: undefined;
+    }
+  | ({
+      readonly type: 'set';
+      readonly key: unknown;
+      readonly value: unknown;
+      readonly collection: CollectionReference;
+    } & Expiry)
   | { readonly type: 'delete'; readonly key: unknown; readonly collection: CollectionReference }
-  | { readonly type: 'check'; readonly key: unknown; readonly version: number | null | undefined; readonly collection: CollectionReference };
+  | {
+      readonly type: 'check';
+      readonly key: unknown;
+      readonly version: number | null | undefined;
+      readonly collection: CollectionReference;
+    };
 
 /** Result of a commit. */
 export interface CommitInfo {
@@ -46,7 +69,10 @@ export interface Batch<K, I> {
   /**
    * The same batch, writing to another collection: by handle, or by name, with the options with which it is opened.
    */
-  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string, options?: CollectionOptions<K2, V2, I2>): Batch<K2, I2>;
+  collection<K2 = Key, V2 = unknown, I2 = V2>(
+    collection: Collection<K2, V2, I2> | string,
+    options?: CollectionOptions<K2, V2, I2>,
+  ): Batch<K2, I2>;
   /** Number of operations. */
   readonly length: number;
   /** Bytes of the operations, to keep a batch to a size; without values that are validated or read asynchronously. */
@@ -118,7 +144,10 @@ export interface Transaction<K = Key, V = unknown, I = V> extends Reader<K, V>, 
    */
   readonly baseVersion: Promise<number>;
   /** Another collection in the same transaction: by handle, or by name, with the options with which it is opened. */
-  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string, options?: CollectionOptions<K2, V2, I2>): Reader<K2, V2> & Writer<K2, V2, I2>;
+  collection<K2 = Key, V2 = unknown, I2 = V2>(
+    collection: Collection<K2, V2, I2> | string,
+    options?: CollectionOptions<K2, V2, I2>,
+  ): Reader<K2, V2> & Writer<K2, V2, I2>;
   /** Deletes a collection with its entries and codecs; resolves to whether it existed. */
   dropCollection(name: string): Promise<boolean>;
   /** Renames a collection, like `Database.renameCollection`. */
@@ -152,7 +181,10 @@ export interface Snapshot<K = Key, V = unknown> extends Reader<K, V> {
   /** Synchronous reads of the same state, where `Database.sync` is available. */
   readonly sync: SyncView<K, V>;
   /** Another collection in the same state: by handle, or by name, with the options with which it is opened. */
-  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string, options?: CollectionOptions<K2, V2, I2>): Reader<K2, V2>;
+  collection<K2 = Key, V2 = unknown, I2 = V2>(
+    collection: Collection<K2, V2, I2> | string,
+    options?: CollectionOptions<K2, V2, I2>,
+  ): Reader<K2, V2>;
   /** Releases the snapshot. Idempotent. Iterators already started on it continue. */
   close(): Promise<void>;
   /** Releases the snapshot. */

@@ -8,7 +8,9 @@ import type { KvErrorCode } from '../base/errors.ts';
 
 export function typed(code: KvErrorCode, message: string, cause: unknown): KvError {
   // Not `instanceof`: the class may be loaded more than once.
-  return (cause as Partial<KvError> | undefined)?.name === 'KvError' ? cause as KvError : new KvError(code, message, { cause });
+  return (cause as Partial<KvError> | undefined)?.name === 'KvError'
+    ? (cause as KvError)
+    : new KvError(code, message, { cause });
 }
 
 export function checkBytes(code: KvErrorCode, bytes: Uint8Array): Uint8Array {
@@ -21,8 +23,16 @@ export function checkBytes(code: KvErrorCode, bytes: Uint8Array): Uint8Array {
  * leads to the caller however deep in the codec `cause` was thrown.
  */
 function refused({ name }: Named, what: 'key' | 'value', { id }: { readonly id: string }, cause: unknown): KvError {
-  const { code, message } = typed(what === 'key' ? 'KV_INVALID_KEY' : 'KV_INVALID_VALUE', `the codec threw ${String(cause)}`, cause);
-  return new KvError(code, `${message} (${name === '' ? 'default collection' : `collection "${name}"`}, ${what} codec ${id})`, { cause });
+  const { code, message } = typed(
+    what === 'key' ? 'KV_INVALID_KEY' : 'KV_INVALID_VALUE',
+    `the codec threw ${String(cause)}`,
+    cause,
+  );
+  return new KvError(
+    code,
+    `${message} (${name === '' ? 'default collection' : `collection "${name}"`}, ${what} codec ${id})`,
+    { cause },
+  );
 }
 
 /** A collection's name for errors; empty for the default collection. */
@@ -49,7 +59,8 @@ export function keyPart<T>(target: Named & { readonly key: { readonly id: string
 
 export function encodeValue<V>(target: Named & { readonly value: ValueCodec<V> }, value: V): Uint8Array {
   try {
-    if (value === undefined) throw new KvError('KV_INVALID_VALUE', 'undefined cannot be stored, because it means no entry; null can');
+    if (value === undefined)
+      throw new KvError('KV_INVALID_VALUE', 'undefined cannot be stored, because it means no entry; null can');
     return checkBytes('KV_INVALID_VALUE', target.value.encode(value));
   } catch (error) {
     throw refused(target, 'value', target.value, error);
@@ -90,6 +101,7 @@ export function decodePart<T>(
 /** Throws `KV_INVALID_ARGUMENT` for a malformed codec before anything is stored with it. */
 export function checkCodec<C extends { readonly id: string }>(what: string, codec: C): C {
   const { id, encode, decode } = (codec ?? {}) as C & { encode: unknown; decode: unknown };
-  if (typeof id === 'string' && id.length > 0 && typeof encode === 'function' && typeof decode === 'function') return codec;
+  if (typeof id === 'string' && id.length > 0 && typeof encode === 'function' && typeof decode === 'function')
+    return codec;
   throw new KvError('KV_INVALID_ARGUMENT', `${what} has to be a codec: { id, encode, decode }`);
 }

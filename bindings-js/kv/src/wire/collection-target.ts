@@ -59,7 +59,18 @@ export function newTarget<K, V>(
 ): Target<K, V> {
   const { expireIn, validate, indexes } = options;
   const index = connection.use(name, key.id, value.id, indexes?.definitions);
-  const target = { connection, name, index, key, value, fastKey: fastOf(key), fastValue: fastOf(value), expireIn, validate, indexes };
+  const target = {
+    connection,
+    name,
+    index,
+    key,
+    value,
+    fastKey: fastOf(key),
+    fastValue: fastOf(value),
+    expireIn,
+    validate,
+    indexes,
+  };
   indexes?.begin(target);
   return target;
 }

@@ -29,7 +29,12 @@ interface Pending {
 /**
  * A collection as the engine knows it: name, codecs of keys and values, and indexes if it has any.
  */
-type Named = [name: string, keyCodec: string, valueCodec: string, indexes?: readonly IndexDefinition[] | null | undefined];
+type Named = [
+  name: string,
+  keyCodec: string,
+  valueCodec: string,
+  indexes?: readonly IndexDefinition[] | null | undefined,
+];
 
 export type ConnectionStatus = 'open' | 'closing' | 'closed';
 
@@ -55,10 +60,12 @@ const AGAIN_MS = 20;
  */
 function refuse({ resolve }: Pending, failure: PlainError, tracer: Tracer | undefined): void {
   // `resolve` links the two promises in a microtask; the error must be created after that.
-  const made = Promise.resolve().then(ignore).then(() => {
-    const error = fromPlain(failure);
-    throw tracer?.attach(error) ?? error;
-  });
+  const made = Promise.resolve()
+    .then(ignore)
+    .then(() => {
+      const error = fromPlain(failure);
+      throw tracer?.attach(error) ?? error;
+    });
   resolve(made as never);
 }
 
@@ -193,7 +200,11 @@ export class Connection {
     if (!indexes) return;
     this.post((writer) => {
       writer.u8(Op.useIndexes).uv(index).uv(indexes.length);
-      for (const each of indexes) writer.str(each.name).uv(each.version).u8(each.unique ? 1 : 0);
+      for (const each of indexes)
+        writer
+          .str(each.name)
+          .uv(each.version)
+          .u8(each.unique ? 1 : 0);
     }, ignore);
   }
 
@@ -369,7 +380,10 @@ export class Connection {
   /** Throws `KV_INVALID_ARGUMENT` while a callback runs: a write would bypass its transaction. */
   checkOutside(): void {
     if (this.#isInCallback) {
-      throw new KvError('KV_INVALID_ARGUMENT', 'this would write outside of the transaction whose callback runs; use tx or tx.collection(…)');
+      throw new KvError(
+        'KV_INVALID_ARGUMENT',
+        'this would write outside of the transaction whose callback runs; use tx or tx.collection(…)',
+      );
     }
   }
 
@@ -455,7 +469,8 @@ export class Connection {
     const reply = new Promise<T>((resolve, reject) => {
       this.#batch.push({ read, resolve, reject });
     });
-    if (isLong || (length >= LONG_MESSAGE_BYTES && !this.#canSend)) this.#complete.push(this.#take(true, isLong ? start : 0));
+    if (isLong || (length >= LONG_MESSAGE_BYTES && !this.#canSend))
+      this.#complete.push(this.#take(true, isLong ? start : 0));
     if (length >= FULL_MESSAGE_BYTES) this.#send();
     else this.#schedule();
     return reply;
@@ -523,7 +538,7 @@ export class Connection {
         failure = undefined;
         if (status === ReplyStatus.ok) pending.resolve(pending.read(reader) as never);
         else if (status === ReplyStatus.again) pending.resolve(ASK as never);
-        else refuse(pending, failure = this.#failureOf(reader), this.tracer);
+        else refuse(pending, (failure = this.#failureOf(reader)), this.tracer);
       } catch (error) {
         pending.reject(error);
         if (!reader.isBroken) continue;
@@ -562,9 +577,12 @@ export class Connection {
     this.onWake();
     // A few followers fetch for themselves sooner than the engine can say which of them have commits to read.
     if (this.waiting.size <= FEW_FOLLOWERS) return this.#wakeAll();
-    this.post((writer) => writer.u8(Op.changesReady), (reader) => {
-      for (let left = reader.uv(); left > 0; left--) this.waiting.get(reader.uv())?.();
-    });
+    this.post(
+      (writer) => writer.u8(Op.changesReady),
+      (reader) => {
+        for (let left = reader.uv(); left > 0; left--) this.waiting.get(reader.uv())?.();
+      },
+    );
   }
 
   #wakeAll(): void {
@@ -577,7 +595,11 @@ export class Connection {
     this.#failure = this.traced(error);
     this.#end();
     clearTimeout(this.#laterTimer);
-    const lost = [...this.#sent.splice(0), ...this.#complete.splice(0).map(([, requests]) => requests), this.#batch.splice(0)];
+    const lost = [
+      ...this.#sent.splice(0),
+      ...this.#complete.splice(0).map(([, requests]) => requests),
+      this.#batch.splice(0),
+    ];
     for (const { reject } of lost.flat()) reject(error);
     this.#wakeAll();
     Promise.resolve(this.#transport.dispose()).catch(ignore);

@@ -19,7 +19,7 @@ function id(name: string, { key, value }: { key: { id: string }; value: { id: st
 
 export function rememberCodecs<K, V>(connection: object, name: string, key: KeyCodec<K>, value: ValueCodec<V>): void {
   let codecs = known.get(connection);
-  if (codecs === undefined) known.set(connection, codecs = new Map());
+  if (codecs === undefined) known.set(connection, (codecs = new Map()));
   const pair = { key, value } as unknown as CodecPair;
   codecs.set(id(name, pair), pair);
 }

@@ -105,7 +105,11 @@ export class Lookups {
 }
 
 /** Reads all keys in one state, so the caller's code must not run in between. */
-function many<K, T>(target: Parameters<typeof isFast>[0], keys: readonly K[], look: (key: K, sameState: boolean) => T | Ask): T[] | Ask {
+function many<K, T>(
+  target: Parameters<typeof isFast>[0],
+  keys: readonly K[],
+  look: (key: K, sameState: boolean) => T | Ask,
+): T[] | Ask {
   if (!isFast(target)) return ASK;
   const all: T[] = [];
   for (const key of keys) {

@@ -23,7 +23,9 @@ export class Line {
     const last = this.#calling === name ? undefined : this.#last.get(name);
     if (last === undefined) return undefined;
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const patience = new Promise<void>((resolve) => { timer = setTimeout(resolve, PATIENCE_MS); });
+    const patience = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, PATIENCE_MS);
+    });
     return Promise.race([last, patience]).finally(() => clearTimeout(timer));
   }
 
@@ -53,7 +55,9 @@ export class Line {
     // Called by a callback of the same name, which may await it: queueing would deadlock.
     if (this.#calling === name) return work(call);
     const before = this.#last.get(name);
-    const left = new Promise<void>((resolve) => { leave = resolve; });
+    const left = new Promise<void>((resolve) => {
+      leave = resolve;
+    });
     this.#last.set(name, left);
     try {
       if (before !== undefined) {

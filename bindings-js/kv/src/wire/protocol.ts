@@ -58,7 +58,7 @@ export class RequestWriter {
 
   /** Begins a request, which the limit applies to; returns its place. */
   begin(): number {
-    return this.#start = this.#length;
+    return (this.#start = this.#length);
   }
 
   /** Discards what was written beyond `length`. */
@@ -121,10 +121,10 @@ export class RequestWriter {
   range(range: ByteRange): this {
     const { lower, upper } = range;
     this.u8(
-      (lower ? RangeFlag.hasLower : 0)
-      | (lower && range.lowerExclusive ? RangeFlag.lowerExclusive : 0)
-      | (upper ? RangeFlag.hasUpper : 0)
-      | (upper && range.upperExclusive ? RangeFlag.upperExclusive : 0),
+      (lower ? RangeFlag.hasLower : 0) |
+        (lower && range.lowerExclusive ? RangeFlag.lowerExclusive : 0) |
+        (upper ? RangeFlag.hasUpper : 0) |
+        (upper && range.upperExclusive ? RangeFlag.upperExclusive : 0),
     );
     if (lower) this.bytes(lower);
     if (upper) this.bytes(upper);

@@ -17,13 +17,15 @@ export interface OpenRequest {
   /** Whether the page wants traces. */
   readonly isTraced?: boolean;
   /** Absent unless the database is shared with other tabs. */
-  readonly tabs?: {
-    /** Unique id of the client, new for each worker. */
-    readonly client: string;
-    readonly isVisible: boolean;
-    /** The worker replaces one that died, whose state is lost. */
-    readonly isAgain: boolean;
-  } | undefined;
+  readonly tabs?:
+    | {
+        /** Unique id of the client, new for each worker. */
+        readonly client: string;
+        readonly isVisible: boolean;
+        /** The worker replaces one that died, whose state is lost. */
+        readonly isAgain: boolean;
+      }
+    | undefined;
 }
 
 /** Lifecycle of the page, for a worker that shares its database with other tabs. */
@@ -50,7 +52,12 @@ export type WorkerMessage =
    */
   | { readonly type: 'failed' | 'backgroundError'; readonly error: PlainError }
   /** Replies to `count` messages, or to `requests` requests: see `TransportEvents`. */
-  | { readonly type: 'reply'; readonly bytes: Uint8Array<ArrayBuffer>; readonly count: number; readonly requests?: number | undefined }
+  | {
+      readonly type: 'reply';
+      readonly bytes: Uint8Array<ArrayBuffer>;
+      readonly count: number;
+      readonly requests?: number | undefined;
+    }
   /** `count` messages get no reply. */
   | { readonly type: 'refused'; readonly error: PlainError; readonly count: number }
   /** The worker holds its lock, by which the page notices that the worker has died. */

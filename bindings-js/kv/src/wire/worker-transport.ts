@@ -23,7 +23,11 @@ export interface WorkerPort {
 /** The worker could not be started, which says nothing about the storages that it supports. */
 export class NoWorkerError extends KvError {
   constructor(reason: string, options?: ErrorOptions) {
-    super('KV_UNSUPPORTED', `the worker could not be started (no-worker)${reason === '' ? '' : `: ${reason}`}`, options);
+    super(
+      'KV_UNSUPPORTED',
+      `the worker could not be started (no-worker)${reason === '' ? '' : `: ${reason}`}`,
+      options,
+    );
   }
 }
 
@@ -45,7 +49,12 @@ export class WorkerTransport implements Transport {
   }
 
   /** Opens a database in the worker; terminates the worker if that fails. */
-  static open(worker: WorkerPort, request: Promise<OpenRequest>, signal: AbortSignal | undefined, trace?: Trace): Promise<WorkerTransport> {
+  static open(
+    worker: WorkerPort,
+    request: Promise<OpenRequest>,
+    signal: AbortSignal | undefined,
+    trace?: Trace,
+  ): Promise<WorkerTransport> {
     return new WorkerTransport(worker, trace).opening(request, signal);
   }
 
@@ -62,7 +71,8 @@ export class WorkerTransport implements Transport {
     let forget = ignore;
     try {
       await new Promise<void>((resolve, reject) => {
-        const late = (): void => reject(new KvError('KV_TIMEOUT', `the worker did not start within ${START_MS / 1000} s (no-worker)`));
+        const late = (): void =>
+          reject(new KvError('KV_TIMEOUT', `the worker did not start within ${START_MS / 1000} s (no-worker)`));
         timer = setTimeout(late, START_MS);
         forget = onAbort(signal, () => reject(signal?.reason));
         if (signal?.aborted) reject(signal.reason);
@@ -104,13 +114,20 @@ export class WorkerTransport implements Transport {
     const { events } = this;
     if (isBytes(data)) return this.reply(data, 1);
     switch (data.type) {
-      case 'reply': return this.reply(data.bytes, data.count, data.requests);
-      case 'wake': return events?.wake();
-      case 'backgroundError': return events?.backgroundError(fromPlain(data.error));
-      case 'started': return this.#started();
-      case 'opened': return this.opened();
-      case 'trace': return this.#trace?.(data.detail);
-      case 'failed': return this.#failed(fromPlain(data.error));
+      case 'reply':
+        return this.reply(data.bytes, data.count, data.requests);
+      case 'wake':
+        return events?.wake();
+      case 'backgroundError':
+        return events?.backgroundError(fromPlain(data.error));
+      case 'started':
+        return this.#started();
+      case 'opened':
+        return this.opened();
+      case 'trace':
+        return this.#trace?.(data.detail);
+      case 'failed':
+        return this.#failed(fromPlain(data.error));
       default:
     }
   }

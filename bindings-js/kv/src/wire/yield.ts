@@ -26,7 +26,9 @@ export function due(mustLook = false): Promise<void> | undefined {
   const now = performance.now();
   if (next === undefined) {
     endsAt = now + BUDGET_MS;
-    next = turn().then(() => { next = undefined; });
+    next = turn().then(() => {
+      next = undefined;
+    });
   } else if (calls >= stride) {
     stride = now - lookedAt > LOOK_MS ? Math.max(stride >> 1, 1) : Math.min(stride << 1, MAX_STRIDE);
   }

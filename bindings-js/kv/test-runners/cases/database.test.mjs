@@ -30,10 +30,12 @@ for (const thread of ['same', 'worker']) {
     expect((await db.get(3)).list[0].getTime()).toBe(5);
     expect(await db.get(new Uint8Array([7]))).toBe('bytes as a key');
     expect(await db.keys({ gte: 1, lt: 3 }).toArray()).toEqual([1, 2]);
-    expect(await db.transaction(async (tx) => {
-      await tx.set('in', 'a transaction');
-      return tx.get('in');
-    })).toBe('a transaction');
+    expect(
+      await db.transaction(async (tx) => {
+        await tx.set('in', 'a transaction');
+        return tx.get('in');
+      }),
+    ).toBe('a transaction');
     await db.close();
     const again = await open(path, { thread });
     expect(await again.get(0)).toBe('text');

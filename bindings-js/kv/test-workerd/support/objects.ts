@@ -33,12 +33,14 @@ export class Counters {
         return Response.json(await db.update(key, (old) => Number(old ?? 0) + 1));
       case '/fill': {
         const count = Number(searchParams.get('count'));
-        await db.setMany(Array.from({ length: count }, (_, index) => [['filled', index], 'x'.repeat(index % 3000)] as const));
+        await db.setMany(
+          Array.from({ length: count }, (_, index) => [['filled', index], 'x'.repeat(index % 3000)] as const),
+        );
         return Response.json(await db.count({ prefix: ['filled'] }));
       }
       case '/check': {
         const stats = await db.stats();
-        return Response.json({ ...await db.verify(), fileSize: stats.fileSize, keys: await db.count() });
+        return Response.json({ ...(await db.verify()), fileSize: stats.fileSize, keys: await db.count() });
       }
       case '/locked':
         return Response.json(await codeOf(open(this.#state.storage, { wasm })));
@@ -51,7 +53,8 @@ export class Counters {
       }
       case '/encrypted': {
         const { storage } = this.#state;
-        const unlock = (passphrase: string): Promise<Database> => open(storage, { wasm, name: 'secret', encryption: { passphrase, memoryKiB: 64 } });
+        const unlock = (passphrase: string): Promise<Database> =>
+          open(storage, { wasm, name: 'secret', encryption: { passphrase, memoryKiB: 64 } });
         const db = await unlock('correct horse');
         const found = [await db.update('sum', (old) => Number(old ?? 0) + 1)];
         await db.close();
@@ -82,7 +85,10 @@ export class Counters {
 }
 
 async function codeOf(promise: Promise<unknown>): Promise<string> {
-  return promise.then(() => 'none', (error: { code?: string }) => error.code ?? String(error));
+  return promise.then(
+    () => 'none',
+    (error: { code?: string }) => error.code ?? String(error),
+  );
 }
 
 /** Runs the tests of storages on its own. */
@@ -109,7 +115,12 @@ export class Conformance {
       open: async (storage, options) => open(this.#state.storage, { ...options, wasm, name: names.get(storage) }),
       // One after the other.
       test: (name, run) => {
-        const result = Promise.resolve(before).then(run).then(() => passed.push(name), (error: Error) => failed.push(`${name}: ${error.message}`));
+        const result = Promise.resolve(before)
+          .then(run)
+          .then(
+            () => passed.push(name),
+            (error: Error) => failed.push(`${name}: ${error.message}`),
+          );
         before = result;
         return result;
       },

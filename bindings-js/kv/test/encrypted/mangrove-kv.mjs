@@ -7,7 +7,9 @@ const encryption = { key: new Uint8Array(32).fill(7) };
 
 function withKey(options) {
   if (options === undefined) return { encryption };
-  return typeof options === 'object' && options !== null && !('encryption' in options) ? { encryption, ...options } : options;
+  return typeof options === 'object' && options !== null && !('encryption' in options)
+    ? { encryption, ...options }
+    : options;
 }
 
 export const open = (name, options) => plain.open(name, withKey(options));

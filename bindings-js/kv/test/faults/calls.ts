@@ -1,6 +1,6 @@
 // Calls of the API, and the effect of each on a model of the database.
 import type { Database, Durability, WriteOptions } from '../../src/types/index.ts';
-import { Random } from '../tabs/random.ts';
+import type { Random } from '../tabs/random.ts';
 
 /** Entries by collection and key: `collection/key`. */
 export type State = ReadonlyMap<string, unknown>;
@@ -37,7 +37,9 @@ const changed = (state: State, change: (next: Map<string, unknown>) => void): St
 };
 
 const main = (state: State): [string, unknown][] =>
-  [...state].filter(([key]) => key.startsWith(MAIN)).map(([key, value]): [string, unknown] => [key.slice(MAIN.length), value])
+  [...state]
+    .filter(([key]) => key.startsWith(MAIN))
+    .map(([key, value]): [string, unknown] => [key.slice(MAIN.length), value])
     .sort(([a], [b]) => (a < b ? -1 : 1));
 
 let counter = 0;
@@ -56,59 +58,148 @@ export function orderedCall(random: Random): Call {
   const options: WriteOptions = { durability };
   const [key, other, value, second] = [random.pick(KEYS), random.pick(KEYS), anyValue(random), anyValue(random)];
   const expiry = random.chance(0.2) ? { ...options, expireIn: LATER_MS } : options;
-  const write = (name: string, issue: Call['issue'], model: Call['model']): Call => ({ name, writes: true, durability, issue, model });
-  const read = (name: string, issue: Call['issue'], value: (state: State) => unknown): Call =>
-    ({ name, writes: false, durability, issue, model: (state) => ({ value: value(state), state }) });
-  const put = (state: State): State => changed(state, (next) => next.set(MAIN + key, value));
-  const both = (state: State): State => changed(state, (next) => {
-    next.set(MAIN + key, value);
-    next.set(SIDE + other, second);
+  const write = (name: string, issue: Call['issue'], model: Call['model']): Call => ({
+    name,
+    writes: true,
+    durability,
+    issue,
+    model,
   });
+  const read = (name: string, issue: Call['issue'], value: (state: State) => unknown): Call => ({
+    name,
+    writes: false,
+    durability,
+    issue,
+    model: (state) => ({ value: value(state), state }),
+  });
+  const put = (state: State): State => changed(state, (next) => next.set(MAIN + key, value));
+  const both = (state: State): State =>
+    changed(state, (next) => {
+      next.set(MAIN + key, value);
+      next.set(SIDE + other, second);
+    });
   switch (random.below(20)) {
-    case 0: case 1: case 2:
-      return write('set', (db) => db.set(key, value, expiry), (state) => ({ state: put(state) }));
+    case 0:
+    case 1:
+    case 2:
+      return write(
+        'set',
+        (db) => db.set(key, value, expiry),
+        (state) => ({ state: put(state) }),
+      );
     case 3:
-      return write('sync.set', async (db) => db.sync.set(key, value, options), (state) => ({ state: put(state) }));
-    case 4: case 5:
-      return write('delete', (db) => db.delete(key, options), (state) =>
-        ({ value: state.has(MAIN + key), state: changed(state, (next) => next.delete(MAIN + key)) }));
+      return write(
+        'sync.set',
+        async (db) => db.sync.set(key, value, options),
+        (state) => ({ state: put(state) }),
+      );
+    case 4:
+    case 5:
+      return write(
+        'delete',
+        (db) => db.delete(key, options),
+        (state) => ({ value: state.has(MAIN + key), state: changed(state, (next) => next.delete(MAIN + key)) }),
+      );
     case 6:
-      return write('setMany', (db) => db.setMany([[key, value], [other, second]], expiry), (state) => ({
-        state: changed(state, (next) => {
-          next.set(MAIN + key, value);
-          next.set(MAIN + other, second);
+      return write(
+        'setMany',
+        (db) =>
+          db.setMany(
+            [
+              [key, value],
+              [other, second],
+            ],
+            expiry,
+          ),
+        (state) => ({
+          state: changed(state, (next) => {
+            next.set(MAIN + key, value);
+            next.set(MAIN + other, second);
+          }),
         }),
-      }));
+      );
     case 7:
-      return write('setMany, one key too long', (db) => db.setMany([[key, value], [LONG, 1]], expiry), (state) => ({ code: 'KV_KEY_TOO_LARGE', state }));
-    case 8: case 9:
+      return write(
+        'setMany, one key too long',
+        (db) =>
+          db.setMany(
+            [
+              [key, value],
+              [LONG, 1],
+            ],
+            expiry,
+          ),
+        (state) => ({ code: 'KV_KEY_TOO_LARGE', state }),
+      );
+    case 8:
+    case 9:
       return {
-        ...write('getOrInsert', (db) => db.getOrInsert(key, value, options), (state) =>
-          (state.has(MAIN + key) ? { value: state.get(MAIN + key), state } : { value, state: put(state) })),
+        ...write(
+          'getOrInsert',
+          (db) => db.getOrInsert(key, value, options),
+          (state) => (state.has(MAIN + key) ? { value: state.get(MAIN + key), state } : { value, state: put(state) }),
+        ),
         hasCommitted: (found) => JSON.stringify(found) === JSON.stringify(value),
       };
-    case 10: case 11:
-      return write('batch with a check', (db) => db.batch().check(other, null).set(key, value).commit(options), (state) =>
-        (state.has(MAIN + other) ? { code: 'KV_CONFLICT', state } : { state: put(state) }));
+    case 10:
+    case 11:
+      return write(
+        'batch with a check',
+        (db) => db.batch().check(other, null).set(key, value).commit(options),
+        (state) => (state.has(MAIN + other) ? { code: 'KV_CONFLICT', state } : { state: put(state) }),
+      );
     case 12:
-      return write('batch of two collections', (db) => db.batch().set(key, value, random.chance(0.5) ? { expireIn: LATER_MS } : {}).collection(db.collection('side'))
-        .set(other, second).commit(options), (state) => ({ state: both(state) }));
+      return write(
+        'batch of two collections',
+        (db) =>
+          db
+            .batch()
+            .set(key, value, random.chance(0.5) ? { expireIn: LATER_MS } : {})
+            .collection(db.collection('side'))
+            .set(other, second)
+            .commit(options),
+        (state) => ({ state: both(state) }),
+      );
     case 13:
-      return write('clear', (db) => db.clear({ gte: key, lt: other }, options), (state) => ({
-        state: changed(state, (next) => {
-          for (const [entry] of main(state)) if (entry >= key && entry < other) next.delete(MAIN + entry);
+      return write(
+        'clear',
+        (db) => db.clear({ gte: key, lt: other }, options),
+        (state) => ({
+          state: changed(state, (next) => {
+            for (const [entry] of main(state)) if (entry >= key && entry < other) next.delete(MAIN + entry);
+          }),
         }),
-      }));
+      );
     case 14:
-      return { ...write('flush', (db) => db.flush(), (state) => ({ state })), durability: 'strict' };
-    case 15: case 16:
-      return read('get', (db) => db.get(key), (state) => state.get(MAIN + key));
+      return {
+        ...write(
+          'flush',
+          (db) => db.flush(),
+          (state) => ({ state }),
+        ),
+        durability: 'strict',
+      };
+    case 15:
+    case 16:
+      return read(
+        'get',
+        (db) => db.get(key),
+        (state) => state.get(MAIN + key),
+      );
     case 17:
-      return read('getMany', (db) => db.getMany([key, other]), (state) => [state.get(MAIN + key), state.get(MAIN + other)]);
+      return read(
+        'getMany',
+        (db) => db.getMany([key, other]),
+        (state) => [state.get(MAIN + key), state.get(MAIN + other)],
+      );
     case 18:
       return read('entries', (db) => db.entries().toArray(), main);
     default:
-      return read('count', (db) => db.count({ gte: key }), (state) => main(state).filter(([entry]) => entry >= key).length);
+      return read(
+        'count',
+        (db) => db.count({ gte: key }),
+        (state) => main(state).filter(([entry]) => entry >= key).length,
+      );
   }
 }
 
@@ -116,23 +207,48 @@ export function orderedCall(random: Random): Call {
 export function lonelyCall(random: Random): Call {
   const durability: Durability = random.chance(0.35) ? 'relaxed' : 'strict';
   const [key, other, value] = [random.pick(KEYS), random.pick(KEYS), anyValue(random)];
-  const call = (name: string, issue: Call['issue'], model: Call['model']): Call => ({ name, writes: true, durability, issue, model });
-  const both = (state: State): State => changed(state, (next) => {
-    next.set(MAIN + key, [state.get(MAIN + key) ?? null, value]);
-    next.delete(MAIN + other);
+  const call = (name: string, issue: Call['issue'], model: Call['model']): Call => ({
+    name,
+    writes: true,
+    durability,
+    issue,
+    model,
   });
-  if (random.chance(0.5)) {
-    return call('update', (db) => db.update(key, (old) => [old === undefined ? null : 'old', value], { durability }), (state) => {
-      const next = [state.has(MAIN + key) ? 'old' : null, value];
-      return { value: next, state: changed(state, (entries) => entries.set(MAIN + key, next)) };
+  const both = (state: State): State =>
+    changed(state, (next) => {
+      next.set(MAIN + key, [state.get(MAIN + key) ?? null, value]);
+      next.delete(MAIN + other);
     });
+  if (random.chance(0.5)) {
+    return call(
+      'update',
+      (db) => db.update(key, (old) => [old === undefined ? null : 'old', value], { durability }),
+      (state) => {
+        const next = [state.has(MAIN + key) ? 'old' : null, value];
+        return { value: next, state: changed(state, (entries) => entries.set(MAIN + key, next)) };
+      },
+    );
   }
-  return call('transaction', (db) => db.transaction(async (tx) => {
-    const old = await tx.get(key);
-    await tx.set(key, [old ?? null, value]);
-    if (random.chance(0.3)) await tx.setMany([[other, 1], [LONG, 2]]).catch(() => undefined);
-    await tx.delete(other);
-  }, { durability }), (state) => ({ state: both(state) }));
+  return call(
+    'transaction',
+    (db) =>
+      db.transaction(
+        async (tx) => {
+          const old = await tx.get(key);
+          await tx.set(key, [old ?? null, value]);
+          if (random.chance(0.3))
+            await tx
+              .setMany([
+                [other, 1],
+                [LONG, 2],
+              ])
+              .catch(() => undefined);
+          await tx.delete(other);
+        },
+        { durability },
+      ),
+    (state) => ({ state: both(state) }),
+  );
 }
 
 export async function stateOf(db: Database<string>): Promise<State> {
@@ -144,7 +260,10 @@ export async function stateOf(db: Database<string>): Promise<State> {
 
 /** Like `textOf`, with long values truncated. */
 export function shortTextOf(state: State): string {
-  return [...state].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, value]) => `${key}=${(JSON.stringify(value) ?? '').slice(0, 12)}`).join(' ');
+  return [...state]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([key, value]) => `${key}=${(JSON.stringify(value) ?? '').slice(0, 12)}`)
+    .join(' ');
 }
 
 /** Equal entries give equal texts. */

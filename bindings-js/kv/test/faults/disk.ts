@@ -2,7 +2,7 @@
 // the process would leave of them.
 import type { FlushableFile } from '../../src/storage/node-fs.ts';
 import type { CustomStorage } from '../../src/types/index.ts';
-import { Random } from '../tabs/random.ts';
+import type { Random } from '../tabs/random.ts';
 
 const SECTOR_BYTES = 512;
 
@@ -21,7 +21,10 @@ export interface Fault {
   readonly keeps: number;
 }
 
-type Change = { readonly file: string } & ({ readonly at: number; readonly bytes: Uint8Array } | { readonly size: number });
+type Change = { readonly file: string } & (
+  | { readonly at: number; readonly bytes: Uint8Array }
+  | { readonly size: number }
+);
 
 /** What a cut leaves of the files. */
 export type Image = ReadonlyMap<string, Uint8Array>;
@@ -43,7 +46,7 @@ function apply(files: Map<string, Uint8Array>, change: Change): void {
 
 function* sectorsOf(change: Change): Generator<Change> {
   if ('size' in change) return yield change;
-  for (let done = 0; done < change.bytes.length;) {
+  for (let done = 0; done < change.bytes.length; ) {
     const at = change.at + done;
     const length = Math.min(SECTOR_BYTES - (at % SECTOR_BYTES), change.bytes.length - done);
     yield { file: change.file, at, bytes: change.bytes.subarray(done, done + length) };
@@ -155,7 +158,9 @@ export class Disk implements CustomStorage {
   }
 
   #check(operation: Operation, file: string, onFailure?: (keeps: number) => void): void {
-    const fault = this.faults.find((candidate) => candidate.operation === operation && (candidate.file ?? file) === file && candidate.times > 0);
+    const fault = this.faults.find(
+      (candidate) => candidate.operation === operation && (candidate.file ?? file) === file && candidate.times > 0,
+    );
     if (fault === undefined || fault.after-- > 0) return;
     fault.times--;
     this.failed++;

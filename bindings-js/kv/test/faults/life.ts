@@ -11,7 +11,7 @@ import { checkOptions } from '../../src/api/options.ts';
 import type { EngineOptions } from '../../src/wire/contracts.ts';
 import { KvError } from '../../src/base/errors.ts';
 import type { Database } from '../../src/types/index.ts';
-import { Random } from '../tabs/random.ts';
+import type { Random } from '../tabs/random.ts';
 import { lonelyCall, orderedCall, shortTextOf, stateOf, textOf } from './calls.ts';
 import type { Call, State } from './calls.ts';
 import { Disk } from './disk.ts';
@@ -29,7 +29,10 @@ export interface Engine {
 }
 
 export const plainly = (module: WebAssembly.Module): Engine => ({ module, options: plain });
-export const withKey = (module: WebAssembly.Module): Engine => ({ module, options: { ...plain, opening: withSecret(plain.opening, secret) } });
+export const withKey = (module: WebAssembly.Module): Engine => ({
+  module,
+  options: { ...plain, opening: withSecret(plain.opening, secret) },
+});
 
 const INFO = { path: 'x', persistence: 'custom', durability: 'strict' } as const;
 const CUTS: readonly Cut[] = ['all', 'none', 'first', 'any'];
@@ -68,7 +71,11 @@ export interface Counts {
 
 export function open({ module, options }: Engine, disk: Disk, flushesLater: boolean): Database<string> {
   disk.flushesLater = flushesLater;
-  return new KvDatabase<string, unknown>(new Connection(new InThreadTransport(module, disk, options, { release: () => undefined, syncFaces })), INFO, {});
+  return new KvDatabase<string, unknown>(
+    new Connection(new InThreadTransport(module, disk, options, { release: () => undefined, syncFaces })),
+    INFO,
+    {},
+  );
 }
 
 function anyFault(random: Random): Fault {
@@ -148,11 +155,17 @@ export class Life {
   async #close(db: Database<string>): Promise<void> {
     const failed = this.#disk.failed;
     const last = this.#calls;
-    await db.close().then(() => {
-      this.#durable = this.#handedOver = last;
-    }, (error: unknown) => {
-      assert.ok(error instanceof KvError && REFUSALS.has(error.code) && (this.#disk.failed > 0 || failed > 0), `close: ${String(error)}`);
-    });
+    await db.close().then(
+      () => {
+        this.#durable = this.#handedOver = last;
+      },
+      (error: unknown) => {
+        assert.ok(
+          error instanceof KvError && REFUSALS.has(error.code) && (this.#disk.failed > 0 || failed > 0),
+          `close: ${String(error)}`,
+        );
+      },
+    );
     this.#trace.push('close');
   }
 
@@ -161,13 +174,16 @@ export class Life {
     const make = (call: Call): void => {
       const number = ++this.#calls;
       this.#counts.calls++;
-      const settled = call.issue(db).then((value): PromiseSettledResult<unknown> => {
-        if (call.writes && call.hasCommitted?.(value) !== false) {
-          this.#handedOver = Math.max(this.#handedOver, number);
-          if (call.durability === 'strict') this.#durable = Math.max(this.#durable, number);
-        }
-        return { status: 'fulfilled', value };
-      }, (reason: unknown): PromiseSettledResult<unknown> => ({ status: 'rejected', reason }));
+      const settled = call.issue(db).then(
+        (value): PromiseSettledResult<unknown> => {
+          if (call.writes && call.hasCommitted?.(value) !== false) {
+            this.#handedOver = Math.max(this.#handedOver, number);
+            if (call.durability === 'strict') this.#durable = Math.max(this.#durable, number);
+          }
+          return { status: 'fulfilled', value };
+        },
+        (reason: unknown): PromiseSettledResult<unknown> => ({ status: 'rejected', reason }),
+      );
       made.push({ call, number, settled });
     };
     if (this.#random.chance(0.2)) {

@@ -6,7 +6,8 @@ import { Random } from '../tabs/random.ts';
 import { Life, plainly, withKey } from './life.ts';
 import type { Counts } from './life.ts';
 
-const moduleOf = (name: string): WebAssembly.Module => new WebAssembly.Module(readFileSync(new URL(`../../dist/${name}_bg.wasm`, import.meta.url)));
+const moduleOf = (name: string): WebAssembly.Module =>
+  new WebAssembly.Module(readFileSync(new URL(`../../dist/${name}_bg.wasm`, import.meta.url)));
 const engines = [plainly(moduleOf('mangrove')), withKey(moduleOf('mangrove_encrypted'))] as const;
 const images = Number(process.env['MANGROVE_FAULTS_IMAGES'] ?? 20_000);
 const firstSeed = Number(process.env['MANGROVE_FAULTS_SEED'] ?? 1);
@@ -20,7 +21,9 @@ for (; counts.images < images; seed++) {
   let left = { image: new Map() as ReadonlyMap<string, Uint8Array>, state: new Map() as ReadonlyMap<string, unknown> };
   try {
     for (let lives = 1 + random.below(4); lives > 0; lives--) {
-      left = await new Life(engines[seed % 4 === 3 ? 1 : 0], random, left.image, left.state, counts, trace).run(2 + random.below(8));
+      left = await new Life(engines[seed % 4 === 3 ? 1 : 0], random, left.image, left.state, counts, trace).run(
+        2 + random.below(8),
+      );
     }
   } catch (error) {
     console.log(trace.slice(-60).join('\n'));
@@ -30,7 +33,9 @@ for (; counts.images < images; seed++) {
     break;
   }
 }
-console.log(`seeds ${firstSeed} to ${seed - 1} in ${((performance.now() - start) / 1000).toFixed(1)} s: ${counts.images} images, ${counts.calls} calls, ${counts.refused} of them refused`);
+console.log(
+  `seeds ${firstSeed} to ${seed - 1} in ${((performance.now() - start) / 1000).toFixed(1)} s: ${counts.images} images, ${counts.calls} calls, ${counts.refused} of them refused`,
+);
 if (process.exitCode !== 1 && counts.refused * 100 < counts.calls) {
   console.log('too few calls were refused for a conclusion');
   process.exitCode = 1;

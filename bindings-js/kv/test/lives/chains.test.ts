@@ -14,7 +14,8 @@ import { Random } from '../tabs/random.ts';
 import { apply, commitOf, differenceAt, make, read } from './workload.mjs';
 import type { Commit, State } from './workload.mjs';
 
-const moduleOf = (name: string): WebAssembly.Module => new WebAssembly.Module(readFileSync(new URL(`../../dist/${name}_bg.wasm`, import.meta.url)));
+const moduleOf = (name: string): WebAssembly.Module =>
+  new WebAssembly.Module(readFileSync(new URL(`../../dist/${name}_bg.wasm`, import.meta.url)));
 const engines = [plainly(moduleOf('mangrove')), withKey(moduleOf('mangrove_encrypted'))] as const;
 const lives = Number(process.env['MANGROVE_LIVES'] ?? 24);
 const firstSeed = Number(process.env['MANGROVE_LIVES_SEED'] ?? 1);
@@ -135,8 +136,12 @@ class Chain {
 
   #full(): Fault {
     return {
-      operation: 'write', file: this.#random.pick(['data', 'log', undefined] as const), code: 'ENOSPC',
-      after: this.#random.below(20), times: 1 + this.#random.below(4), keeps: this.#random.pick([0, 0.5, 1]),
+      operation: 'write',
+      file: this.#random.pick(['data', 'log', undefined] as const),
+      code: 'ENOSPC',
+      after: this.#random.below(20),
+      times: 1 + this.#random.below(4),
+      keeps: this.#random.pick([0, 0.5, 1]),
     };
   }
 
@@ -154,7 +159,10 @@ class Chain {
       this.#recent.push(made);
     } catch (error) {
       const { code } = error as { code?: unknown };
-      assert.ok(disk.failed > 0 && (code === 'KV_QUOTA_EXCEEDED' || code === 'KV_IO'), `${made.commit.kind}: ${String(error)}`);
+      assert.ok(
+        disk.failed > 0 && (code === 'KV_QUOTA_EXCEEDED' || code === 'KV_IO'),
+        `${made.commit.kind}: ${String(error)}`,
+      );
       if (code === 'KV_IO') {
         this.#writes = false;
         this.#doubtful.push(made);
@@ -165,7 +173,8 @@ class Chain {
     disk.onOperation = undefined;
     for (const taken of this.#taken.splice(0)) await this.#check(taken);
     // What changes nothing makes nothing durable.
-    if (this.#recent.at(-1) === made && made.commit.kind === 'set' && made.commit.isRelaxed !== true) this.#settled = this.#recent.length;
+    if (this.#recent.at(-1) === made && made.commit.kind === 'set' && made.commit.isRelaxed !== true)
+      this.#settled = this.#recent.length;
     if (!forgets) return;
     for (const { commit, tick } of this.#recent.splice(0, this.#settled)) apply(this.#durable, commit, tick);
     this.#settled = 0;
@@ -197,7 +206,8 @@ class Chain {
   *#possible(least: number): Generator<Made[]> {
     for (let count = least; count <= this.#recent.length; count++) yield this.#recent.slice(0, count);
     for (let from = 0; from < this.#doubtful.length; from++) {
-      for (let to = from + 1; to <= this.#doubtful.length; to++) yield [...this.#recent, ...this.#doubtful.slice(from, to)];
+      for (let to = from + 1; to <= this.#doubtful.length; to++)
+        yield [...this.#recent, ...this.#doubtful.slice(from, to)];
     }
   }
 }
@@ -210,7 +220,7 @@ test(`chains of lives that die within merges, ${lives} lives`, async (context) =
       const chain = new Chain(seed, counts);
       Date.now = () => chain.now;
       try {
-        await chain.run(Math.min(3 + seed % 8, lives - counts.lives));
+        await chain.run(Math.min(3 + (seed % 8), lives - counts.lives));
       } catch (error) {
         throw new Error(`MANGROVE_LIVES_SEED=${seed}: ${String(error)}`, { cause: error });
       }
@@ -219,5 +229,8 @@ test(`chains of lives that die within merges, ${lives} lives`, async (context) =
     Date.now = realNow;
   }
   context.diagnostic(JSON.stringify(counts));
-  assert.ok(counts.checkpoints > 2 * counts.lives && counts.withinMerges * 2 > counts.lives, `merges were under way: ${JSON.stringify(counts)}`);
+  assert.ok(
+    counts.checkpoints > 2 * counts.lives && counts.withinMerges * 2 > counts.lives,
+    `merges were under way: ${JSON.stringify(counts)}`,
+  );
 });

@@ -33,7 +33,8 @@ async function live(path: string, seed: number, from: number, random: Random, co
   const child = runChild([path, String(seed), String(from)], { main: MAIN });
   let [acknowledged, checkpoints, dirtySize] = [from - 1, 0, 0];
   const take = (line: string): void => {
-    if (line !== 'open') [acknowledged, checkpoints, dirtySize] = line.split(' ').map(Number) as [number, number, number];
+    if (line !== 'open')
+      [acknowledged, checkpoints, dirtySize] = line.split(' ').map(Number) as [number, number, number];
   };
   // One of ten dies while it opens what the last one left.
   const target = random.chance(0.1) ? -1 : from + random.below(250);
@@ -73,7 +74,11 @@ async function killAgain(path: string, seed: number, counts: Counts): Promise<vo
       apply(state, commitOf(seed, next), next);
       next++;
       const difference = differenceAt(found, state, Number.MAX_VALUE);
-      assert.equal(difference, undefined, `seed ${seed}, commit ${next - 1} or the one before it, which lacks: ${lacking}`);
+      assert.equal(
+        difference,
+        undefined,
+        `seed ${seed}, commit ${next - 1} or the one before it, which lacks: ${lacking}`,
+      );
     }
     assert.deepEqual((await db.verify()).problems, [], `seed ${seed}, commit ${next - 1}`);
     await db.close();
@@ -85,5 +90,8 @@ test(`kill -9 within merges loses nothing that was acknowledged, ${kills} times`
   const counts: Counts = { kills: 0, commits: 0, checkpoints: 0, withinMerges: 0 };
   for (let seed = firstSeed; counts.kills < kills; seed++) await withPath((path) => killAgain(path, seed, counts));
   context.diagnostic(JSON.stringify(counts));
-  assert.ok(counts.checkpoints > counts.kills && counts.withinMerges * 2 > counts.kills, `merges were under way: ${JSON.stringify(counts)}`);
+  assert.ok(
+    counts.checkpoints > counts.kills && counts.withinMerges * 2 > counts.kills,
+    `merges were under way: ${JSON.stringify(counts)}`,
+  );
 });

@@ -48,24 +48,49 @@ const many = (count, entry) => Array.from({ length: count }, entry);
 export function commitOf(seed, number) {
   const random = generator(seed * 1_000_003 + number);
   const set = (collection, entries, more = {}) => ({ kind: 'set', collection, entries, ...more });
-  if (number < FILL_COMMITS) return set('', many(FILL_ENTRIES, (_, i) => [number * FILL_ENTRIES + i, bytes(random, 40)]));
+  if (number < FILL_COMMITS)
+    return set(
+      '',
+      many(FILL_ENTRIES, (_, i) => [number * FILL_ENTRIES + i, bytes(random, 40)]),
+    );
   const any = () => random.below(KEYS);
   const side = () => SIDES[random.below(SIDES.length)];
   const choice = random.next();
-  if (choice < 0.5) return set('', many(1 + random.below(20), () => [any(), bytes(random, 40)]), { isRelaxed: random.chance(0.2) });
+  if (choice < 0.5)
+    return set(
+      '',
+      many(1 + random.below(20), () => [any(), bytes(random, 40)]),
+      { isRelaxed: random.chance(0.2) },
+    );
   if (choice < 0.62) {
     const size = random.chance(0.5) ? 700 : 20;
     const first = random.below(HEAD / 2);
-    return set('', many(1 + random.below(HEAD / 2), (_, i) => [first + i, bytes(random, size)]));
+    return set(
+      '',
+      many(1 + random.below(HEAD / 2), (_, i) => [first + i, bytes(random, size)]),
+    );
   }
-  if (choice < 0.76) return set('', many(1 + random.below(3), () => [any(), bytes(random, 600 + random.below(2500))]));
+  if (choice < 0.76)
+    return set(
+      '',
+      many(1 + random.below(3), () => [any(), bytes(random, 600 + random.below(2500))]),
+    );
   if (choice < 0.8) return set('', [[HEAD + random.below(LARGE_KEYS), bytes(random, 4000 + random.below(60_000))]]);
-  if (choice < 0.803) return set('', [[HEAD + LARGE_KEYS + random.below(HUGE_KEYS), bytes(random, (1 << 20) + random.below(100_000))]]);
+  if (choice < 0.803)
+    return set('', [[HEAD + LARGE_KEYS + random.below(HUGE_KEYS), bytes(random, (1 << 20) + random.below(100_000))]]);
   if (choice < 0.88) {
     const size = [10, 700, 5000][random.below(3)];
-    return set('', many(1 + random.below(10), () => [any(), bytes(random, size)]), { ticks: 2 + random.below(100) });
+    return set(
+      '',
+      many(1 + random.below(10), () => [any(), bytes(random, size)]),
+      { ticks: 2 + random.below(100) },
+    );
   }
-  if (choice < 0.92) return set(side(), many(1 + random.below(20), (_, i) => [i, bytes(random, random.chance(0.2) ? 900 : 30)]));
+  if (choice < 0.92)
+    return set(
+      side(),
+      many(1 + random.below(20), (_, i) => [i, bytes(random, random.chance(0.2) ? 900 : 30)]),
+    );
   if (choice < 0.95) return { kind: 'delete', collection: '', keys: many(1 + random.below(20), any) };
   if (choice < 0.96) return { kind: 'clear', collection: side() };
   if (choice < 0.975) {
@@ -81,11 +106,19 @@ export async function make(db, commit, tickMs) {
   const collection = commit.collection ? db.collection(commit.collection) : db;
   const durability = commit.isRelaxed === true ? 'relaxed' : 'strict';
   switch (commit.kind) {
-    case 'set': return collection.setMany(commit.entries, { durability, ...(commit.ticks === undefined ? {} : { expireIn: commit.ticks * tickMs }) });
-    case 'delete': return collection.deleteMany(commit.keys);
-    case 'clear': return commit.range === undefined ? collection.clear() : collection.clear(commit.range);
-    case 'drop': return db.dropCollection(commit.collection);
-    default: return db.purgeExpired();
+    case 'set':
+      return collection.setMany(commit.entries, {
+        durability,
+        ...(commit.ticks === undefined ? {} : { expireIn: commit.ticks * tickMs }),
+      });
+    case 'delete':
+      return collection.deleteMany(commit.keys);
+    case 'clear':
+      return commit.range === undefined ? collection.clear() : collection.clear(commit.range);
+    case 'drop':
+      return db.dropCollection(commit.collection);
+    default:
+      return db.purgeExpired();
   }
 }
 
@@ -94,12 +127,14 @@ export function apply(state, commit, tick) {
   const name = (key) => `${commit.collection}/${key}`;
   switch (commit.kind) {
     case 'set':
-      for (const [key, value] of commit.entries) state.set(name(key), { value, expires: commit.ticks === undefined ? Infinity : tick + commit.ticks });
+      for (const [key, value] of commit.entries)
+        state.set(name(key), { value, expires: commit.ticks === undefined ? Infinity : tick + commit.ticks });
       return;
     case 'delete':
       for (const key of commit.keys) state.delete(name(key));
       return;
-    case 'clear': case 'drop': {
+    case 'clear':
+    case 'drop': {
       const { gte = -Infinity, lt = Infinity } = commit.range ?? {};
       for (const entry of [...state.keys()]) {
         const [collection, key] = entry.split('/');

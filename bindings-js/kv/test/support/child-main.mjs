@@ -50,7 +50,12 @@ async function goOn() {
   say('open');
   while (!existsSync(`${path}-go`)) await new Promise((resolve) => setTimeout(resolve, 10));
   for (const write of [() => db.set('held', 2), () => db.set('held', 3, { durability: 'relaxed' }), () => db.close()]) {
-    say(await write().then(() => 'done', (error) => error.code));
+    say(
+      await write().then(
+        () => 'done',
+        (error) => error.code,
+      ),
+    );
   }
 }
 
@@ -68,7 +73,7 @@ async function leave() {
 async function write(options) {
   const db = await open(path, options);
   if (options !== undefined) void reencryptAgain(db);
-  for (let next = await db.size / 2; ; next++) {
+  for (let next = (await db.size) / 2; ; next++) {
     const text = 'x'.repeat((next * 7919) % 20_000);
     await db.batch([
       { type: 'set', key: ['a', next], value: { next, text } },
@@ -91,4 +96,13 @@ async function restoreAgain() {
   for (;;) await restore(path, blob, { overwrite: true, onProgress: say });
 }
 
-await { try: tryToOpen, takeOver: () => takeOver(backup), hold, goOn, leave, write: () => write(), writeEncrypted, restore: restoreAgain }[mode]();
+await {
+  try: tryToOpen,
+  takeOver: () => takeOver(backup),
+  hold,
+  goOn,
+  leave,
+  write: () => write(),
+  writeEncrypted,
+  restore: restoreAgain,
+}[mode]();

@@ -40,7 +40,8 @@ function argsOf(runtime: Runtime): readonly string[] {
 
 /** Like `runChild`, but in the given runtime. */
 export function runChildOf(runtime: Runtime, args: readonly string[], surroundings: Surroundings = {}): Child {
-  const program = runtime === 'node' ? 'node' : fileURLToPath(new URL(`../../../../node_modules/.bin/${runtime}`, import.meta.url));
+  const program =
+    runtime === 'node' ? 'node' : fileURLToPath(new URL(`../../../../node_modules/.bin/${runtime}`, import.meta.url));
   return start([program, ...argsOf(runtime), surroundings.main ?? MAIN, ...args], surroundings);
 }
 

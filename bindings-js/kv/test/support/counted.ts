@@ -12,8 +12,12 @@ export interface Counted<K, V> extends LiveSource<K, V> {
 export function counted<K, V>(source: Collection<K, V>): Counted<K, V> {
   const counts = { reads: 0, watches: 0 };
   return {
-    get reads() { return counts.reads; },
-    get watches() { return counts.watches; },
+    get reads() {
+      return counts.reads;
+    },
+    get watches() {
+      return counts.watches;
+    },
     entries: (range) => {
       counts.reads++;
       return source.entries(range);

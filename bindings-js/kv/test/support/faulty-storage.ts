@@ -104,9 +104,12 @@ export class CrashingStorage extends FaultyStorage {
     return new Proxy(super.open(name), {
       get: (target, method) => {
         if (method === 'size' && this.isCrashing) return () => 10n;
-        if (method === 'write' && this.isCrashing) return () => { throw new Error('makes the engine ask for the size'); };
+        if (method === 'write' && this.isCrashing)
+          return () => {
+            throw new Error('makes the engine ask for the size');
+          };
         const member: unknown = target[method as keyof StorageFile];
-        return typeof member === 'function' ? member.bind(target) as unknown : member;
+        return typeof member === 'function' ? (member.bind(target) as unknown) : member;
       },
     });
   }

@@ -32,7 +32,7 @@ async function givesBack(count, make) {
       await make();
     }
   })();
-  await collect(async () => await snapshots() <= FEW);
+  await collect(async () => (await snapshots()) <= FEW);
 }
 
 const modes = {
@@ -40,7 +40,9 @@ const modes = {
     await givesBack(500, () => db.begin().get(1));
     await givesBack(500, () => db.begin({ signal, timeout: Infinity }).get(1));
     await givesBack(500, () => db.begin({ mode: 'readonly', signal }).get(1));
-    await givesBack(500, async () => { await db.begin({ timeout: 100_000 }).collection('other').set(1, 1); });
+    await givesBack(500, async () => {
+      await db.begin({ timeout: 100_000 }).collection('other').set(1, 1);
+    });
   },
   /** What is forgotten takes no more memory than what ended: a timer or a listener would. */
   async memory() {
@@ -55,7 +57,7 @@ const modes = {
           if (left % 5000 === 0) await collect(async () => true);
         }
       })();
-      await collect(async () => await snapshots() <= FEW);
+      await collect(async () => (await snapshots()) <= FEW);
       for (let round = 0; round < 5; round++) await collect(async () => true);
       return process.memoryUsage().heapUsed;
     };
@@ -64,7 +66,10 @@ const modes = {
       await heapAfter(begin, true);
       const ended = await heapAfter(begin, true);
       const forgotten = await heapAfter(begin, false);
-      assert.ok(forgotten - ended < 100 * COUNT, `${(forgotten - ended) / COUNT} bytes each remain with ${JSON.stringify(options)}`);
+      assert.ok(
+        forgotten - ended < 100 * COUNT,
+        `${(forgotten - ended) / COUNT} bytes each remain with ${JSON.stringify(options)}`,
+      );
     }
   },
   async snapshots() {
@@ -77,7 +82,12 @@ const modes = {
   async iterators() {
     await givesBack(300, () => db.entries().next());
     await givesBack(300, () => db.keys({ signal }).next());
-    await givesBack(300, () => db.entries({ meta: true }).map((entry) => entry.key).next());
+    await givesBack(300, () =>
+      db
+        .entries({ meta: true })
+        .map((entry) => entry.key)
+        .next(),
+    );
     await givesBack(300, () => db.sync.values().next());
   },
   /** Changes without a follower are not kept in memory. */
@@ -135,7 +145,7 @@ const modes = {
       db.layout({ signal: stop.signal }).catch(() => {});
     }
     stop.abort();
-    await collect(async () => await snapshots() === 0);
+    await collect(async () => (await snapshots()) === 0);
   },
 };
 

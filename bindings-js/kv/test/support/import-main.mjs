@@ -18,7 +18,10 @@ function isSame(before, after) {
 }
 
 function listeners() {
-  return process.eventNames().map((name) => `${String(name)}: ${process.listenerCount(name)}`).sort();
+  return process
+    .eventNames()
+    .map((name) => `${String(name)}: ${process.listenerCount(name)}`)
+    .sort();
 }
 
 function resources() {
@@ -44,10 +47,13 @@ const after = { globals: globals(), listeners: listeners(), resources: resources
 
 const names = new Set([...before.globals.keys(), ...after.globals.keys()]);
 fs.writeSync(1, 'imported\n');
-fs.writeSync(1, JSON.stringify({
-  timers,
-  globals: [...names].filter((name) => !isSame(before.globals.get(name), after.globals.get(name))).map(String),
-  listeners: after.listeners.filter((each) => !before.listeners.includes(each)),
-  resources: after.resources.filter((each) => !before.resources.includes(each)),
-  input: fs.readFileSync(0, 'utf8'),
-}));
+fs.writeSync(
+  1,
+  JSON.stringify({
+    timers,
+    globals: [...names].filter((name) => !isSame(before.globals.get(name), after.globals.get(name))).map(String),
+    listeners: after.listeners.filter((each) => !before.listeners.includes(each)),
+    resources: after.resources.filter((each) => !before.resources.includes(each)),
+    input: fs.readFileSync(0, 'utf8'),
+  }),
+);

@@ -50,7 +50,7 @@ export function overriding<T extends object>(target: T, own: (name: string | sym
   return new Proxy(target, {
     get: (_, name) => {
       const member: unknown = own(name) ?? Reflect.get(target, name, target);
-      return typeof member === 'function' ? member.bind(target) as unknown : member;
+      return typeof member === 'function' ? (member.bind(target) as unknown) : member;
     },
   });
 }

@@ -41,7 +41,7 @@ class MapFile implements StorageFile {
   close(): void {}
 
   #each(at: number, total: number, use: (block: number, start: number, done: number, length: number) => void): void {
-    for (let done = 0; done < total;) {
+    for (let done = 0; done < total; ) {
       const start = (at + done) % BLOCK_BYTES;
       const length = Math.min(BLOCK_BYTES - start, total - done);
       use(Math.floor((at + done) / BLOCK_BYTES), start, done, length);

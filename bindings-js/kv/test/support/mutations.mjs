@@ -14,7 +14,12 @@ function patternOf(code) {
     if (/[)\]}]/.test(token)) return ',?\\s*';
     return isWord(token) && isWord(before) ? '\\s+' : '\\s*';
   };
-  return new RegExp(tokens.map((token, at) => `${between(token, tokens[at - 1])}${token.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&')}`).join(''), 'g');
+  return new RegExp(
+    tokens
+      .map((token, at) => `${between(token, tokens[at - 1])}${token.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&')}`)
+      .join(''),
+    'g',
+  );
 }
 
 /** The source with a mistake in it. `from`, code or an expression, has to be there once: elsewhere the mistake would be another one. */
@@ -29,18 +34,32 @@ export function replaceOnce(source, from, to, name) {
 /** Bundles files for Node, with `contents` in place of what is at `path`. */
 export async function bundleWith({ files, directory, path, contents, plugins = [] }) {
   await build({
-    entryPoints: files, outdir: directory, outExtension: { '.js': '.mjs' }, bundle: true, platform: 'node', format: 'esm', logLevel: 'error', sourcemap: false,
-    plugins: [...plugins, {
-      name: 'mutate',
-      setup: ({ onLoad }) => onLoad({ filter: /\.ts$/ }, (args) => (args.path === path ? { contents, loader: 'ts' } : undefined)),
-    }],
+    entryPoints: files,
+    outdir: directory,
+    outExtension: { '.js': '.mjs' },
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    logLevel: 'error',
+    sourcemap: false,
+    plugins: [
+      ...plugins,
+      {
+        name: 'mutate',
+        setup: ({ onLoad }) =>
+          onLoad({ filter: /\.ts$/ }, (args) => (args.path === path ? { contents, loader: 'ts' } : undefined)),
+      },
+    ],
   });
 }
 
 /** Runs tests up to the first one that fails; resolves to its name and to those that passed. What takes longer than `limit` hangs. */
 export function runTests(args, { env = {}, limit }) {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, ['--test-reporter', 'tap', ...args], { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(process.execPath, ['--test-reporter', 'tap', ...args], {
+      env: { ...process.env, ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     const passed = [];
     let [rest, errors, failure] = ['', '', undefined];
     const timer = setTimeout(() => end('hangs'), limit);
@@ -59,11 +78,16 @@ export function runTests(args, { env = {}, limit }) {
         else end(name);
       }
     });
-    child.stderr.setEncoding('utf8').on('data', (text) => { errors = (errors + text).slice(-2000); });
+    child.stderr.setEncoding('utf8').on('data', (text) => {
+      errors = (errors + text).slice(-2000);
+    });
     child.on('error', reject);
     child.on('close', (status) => {
       clearTimeout(timer);
-      resolve({ failure: failure ?? (status === 0 ? undefined : `ends with ${status}: ${errors.trim().split('\n').at(-1)}`), passed });
+      resolve({
+        failure: failure ?? (status === 0 ? undefined : `ends with ${status}: ${errors.trim().split('\n').at(-1)}`),
+        passed,
+      });
     });
   });
 }

@@ -14,11 +14,18 @@ export interface Manifest {
 }
 
 function manifestsIn(directory: URL): Manifest[] {
-  return readdirSync(directory).map((name) => new URL(`${name}/package.json`, directory)).filter((file) => existsSync(file)).map((file) => {
-    const manifest = JSON.parse(readFileSync(file, 'utf8')) as Omit<Manifest, 'entries'>;
-    const paths = Object.entries(manifest.exports ?? {}).filter(([, entry]) => typeof entry === 'object').map(([path]) => path);
-    return { ...manifest, entries: paths.map((path) => path.replace('.', manifest.name)) };
-  });
+  return readdirSync(directory)
+    .map((name) => new URL(`${name}/package.json`, directory))
+    .filter((file) => existsSync(file))
+    .map((file) => {
+      const manifest = JSON.parse(readFileSync(file, 'utf8')) as Omit<Manifest, 'entries'>;
+      const paths = Object.entries(manifest.exports ?? {})
+        .filter(([, entry]) => typeof entry === 'object')
+        .map(([path]) => path);
+      return { ...manifest, entries: paths.map((path) => path.replace('.', manifest.name)) };
+    });
 }
 
-export const manifests: readonly Manifest[] = ['./', 'adapters/', 'frameworks/'].flatMap((path) => manifestsIn(new URL(path, PACKAGES)));
+export const manifests: readonly Manifest[] = ['./', 'adapters/', 'frameworks/'].flatMap((path) =>
+  manifestsIn(new URL(path, PACKAGES)),
+);

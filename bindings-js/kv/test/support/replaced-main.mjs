@@ -4,15 +4,32 @@ import * as fs from 'node:fs';
 import { open } from 'mangrove-kv';
 import { liveQuery } from 'mangrove-kv/live';
 
-const NAMES = ['AbortController', 'Event', 'EventTarget', 'MessageChannel', 'ReadableStream', 'crypto', 'performance', 'queueMicrotask', 'TextEncoder', 'TextDecoder'];
+const NAMES = [
+  'AbortController',
+  'Event',
+  'EventTarget',
+  'MessageChannel',
+  'ReadableStream',
+  'crypto',
+  'performance',
+  'queueMicrotask',
+  'TextEncoder',
+  'TextDecoder',
+];
 const { AbortController } = globalThis;
 
 const [, , path, thread] = process.argv;
 for (const name of NAMES) {
   const value = new Proxy(function replaced() {}, {
-    get: () => { throw new Error(`${name} of the environment was used`); },
-    apply: () => { throw new Error(`${name} of the environment was called`); },
-    construct: () => { throw new Error(`${name} of the environment was constructed`); },
+    get: () => {
+      throw new Error(`${name} of the environment was used`);
+    },
+    apply: () => {
+      throw new Error(`${name} of the environment was called`);
+    },
+    construct: () => {
+      throw new Error(`${name} of the environment was constructed`);
+    },
   });
   Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
 }
@@ -41,6 +58,6 @@ for await (const _ of db) count++;
 const { ok } = await db.verify();
 let bytes = 0;
 for await (const piece of db.backup()) bytes += piece.length;
-if (await refused !== 'KV_LOCKED') throw new Error('it was not locked');
+if ((await refused) !== 'KV_LOCKED') throw new Error('it was not locked');
 await db.close();
 fs.writeSync(1, JSON.stringify({ count, ok, hasBackup: bytes > 0, live: query.getSnapshot().entries.length, events }));

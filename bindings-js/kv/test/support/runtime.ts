@@ -12,12 +12,19 @@ export function runtimeArgs(): string[] {
 }
 
 /** Runs a script from this directory until it exits. */
-export async function runScript(script: string, args: readonly string[]): Promise<{ out: string; err: string; code: number }> {
+export async function runScript(
+  script: string,
+  args: readonly string[],
+): Promise<{ out: string; err: string; code: number }> {
   const path = fileURLToPath(new URL(script, import.meta.url));
   const child = spawn(process.execPath, [...runtimeArgs(), path, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
   const printed = { out: '', err: '' };
-  child.stdout.setEncoding('utf8').on('data', (text: string) => { printed.out += text; });
-  child.stderr.setEncoding('utf8').on('data', (text: string) => { printed.err += text; });
-  const [code] = await once(child, 'close') as [number];
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    printed.out += text;
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    printed.err += text;
+  });
+  const [code] = (await once(child, 'close')) as [number];
   return { ...printed, code };
 }

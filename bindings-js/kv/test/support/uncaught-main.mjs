@@ -79,7 +79,7 @@ const ways = {
   'conflict': async () => {
     const db = await opened();
     const tx = db.begin();
-    await tx.set('n', await tx.get('n') + 1);
+    await tx.set('n', (await tx.get('n')) + 1);
     await db.set('n', 7);
     await tx.commit(); // conflict
   },

@@ -236,7 +236,10 @@ describe('a tab that is frozen while it opens the files', () => {
     const world = make();
     const [first, second, third] = together(world, { visible: false }, {}) as [Tab, Tab, Tab];
     world.kill(first);
-    world.run(1000, () => third.deferred.length === 0 && second.peer.role === 'opening' && third.heardLeaderAt === world.now);
+    world.run(
+      1000,
+      () => third.deferred.length === 0 && second.peer.role === 'opening' && third.heardLeaderAt === world.now,
+    );
     world.freeze(second);
     world.run(20_000, () => third.peer.role === 'leader');
     assert.equal(third.peer.role, 'leader');

@@ -31,10 +31,13 @@ for (; done < schedules && failed < most; done++) {
 }
 
 takeOvers.sort((a, b) => a - b);
-const quantile = (part: number): number => takeOvers[Math.min(takeOvers.length - 1, Math.floor(part * takeOvers.length))] ?? 0;
+const quantile = (part: number): number =>
+  takeOvers[Math.min(takeOvers.length - 1, Math.floor(part * takeOvers.length))] ?? 0;
 console.log(`${done} schedules from seed ${firstSeed} in ${((performance.now() - start) / 1000).toFixed(1)} s`);
 console.log([...total].map(([name, count]) => `${name} ${count}`).join(', '));
-console.log(`take-over in virtual ms: median ${quantile(0.5)}, 90% ${quantile(0.9)}, 99% ${quantile(0.99)}, longest ${quantile(1)}`);
+console.log(
+  `take-over in virtual ms: median ${quantile(0.5)}, 90% ${quantile(0.9)}, 99% ${quantile(0.99)}, longest ${quantile(1)}`,
+);
 console.log(`longest wait for an answer ${maxWaitMs}, longest recovery after the last fault ${maxSettledMs}`);
 if (failed > 0) process.exitCode = 1;
 

@@ -8,7 +8,21 @@ import { World, noFaults } from './world.ts';
 import type { Counts, Faults } from './world.ts';
 
 type Deed =
-  | 'push' | 'open' | 'kill' | 'kill leader' | 'freeze' | 'freeze leader' | 'keep leader' | 'thaw' | 'visible' | 'hide' | 'show' | 'leave' | 'reload leader' | 'restart' | 'clock';
+  | 'push'
+  | 'open'
+  | 'kill'
+  | 'kill leader'
+  | 'freeze'
+  | 'freeze leader'
+  | 'keep leader'
+  | 'thaw'
+  | 'visible'
+  | 'hide'
+  | 'show'
+  | 'leave'
+  | 'reload leader'
+  | 'restart'
+  | 'clock';
 
 export interface Action {
   readonly at: number;
@@ -42,8 +56,21 @@ const MAX_SETTLED_MS = 10_000;
 const WAR_MS = 30_000;
 
 const WEIGHTS: readonly (readonly [Deed, number])[] = [
-  ['push', 40], ['open', 6], ['kill', 2], ['kill leader', 3], ['freeze', 2], ['freeze leader', 5], ['keep leader', 3], ['thaw', 5], ['visible', 8], ['hide', 4],
-  ['show', 5], ['leave', 3], ['reload leader', 2], ['restart', 3], ['clock', 1],
+  ['push', 40],
+  ['open', 6],
+  ['kill', 2],
+  ['kill leader', 3],
+  ['freeze', 2],
+  ['freeze leader', 5],
+  ['keep leader', 3],
+  ['thaw', 5],
+  ['visible', 8],
+  ['hide', 4],
+  ['show', 5],
+  ['leave', 3],
+  ['reload leader', 2],
+  ['restart', 3],
+  ['clock', 1],
 ];
 
 export function planOf(seed: number): Plan {
@@ -52,8 +79,20 @@ export function planOf(seed: number): Plan {
   // schedules get further.
   const some = (most: number): number => (random.chance(0.5) ? 0 : most * random.next());
   const faults: Faults = {
-    drop: some(0.2), duplicate: some(0.2), delay: some(0.3), delayMs: random.pick([20, 200, 3000]), underway: some(0.1), buffer: random.pick([0, 0.5, 1]),
-    crash: some(0.04), die: some(0.01), notOpened: some(0.1), noRoom: some(0.2), notClosed: some(0.1), later: some(1), lateMs: random.pick([0, 0, 20, 500]), cut: some(0.5),
+    drop: some(0.2),
+    duplicate: some(0.2),
+    delay: some(0.3),
+    delayMs: random.pick([20, 200, 3000]),
+    underway: some(0.1),
+    buffer: random.pick([0, 0.5, 1]),
+    crash: some(0.04),
+    die: some(0.01),
+    notOpened: some(0.1),
+    noRoom: some(0.2),
+    notClosed: some(0.1),
+    later: some(1),
+    lateMs: random.pick([0, 0, 20, 500]),
+    cut: some(0.5),
   };
   const weights = WEIGHTS.map(([deed, weight]): readonly [Deed, number] => {
     return [deed, deed === 'push' || deed === 'open' ? weight : random.chance(0.5) ? 0 : weight * random.next()];
@@ -136,9 +175,10 @@ function act(world: World, plan: Plan, { deed, dice }: Action): void {
       if (open.length > 0) {
         const one = random.pick(open);
         one.hide();
-        if (random.chance(0.5)) world.later(random.below(2000), undefined, () => {
-          if (one.isHidden) world.freeze(one);
-        });
+        if (random.chance(0.5))
+          world.later(random.below(2000), undefined, () => {
+            if (one.isHidden) world.freeze(one);
+          });
       }
       return;
     case 'show':
@@ -166,7 +206,15 @@ function ask(tab: Tab, random: Random): void {
   const handles = [...tab.snapshots.keys()];
   for (let count = 1 + random.below(3); count > 0; count--) {
     const kind = random.pick([
-      kinds.append, kinds.append, kinds.increment, kinds.read, kinds.openSnapshot, kinds.readSnapshot, kinds.readSnapshot, kinds.closeSnapshot, kinds.follow,
+      kinds.append,
+      kinds.append,
+      kinds.increment,
+      kinds.read,
+      kinds.openSnapshot,
+      kinds.readSnapshot,
+      kinds.readSnapshot,
+      kinds.closeSnapshot,
+      kinds.follow,
     ]);
     if (kind === kinds.readSnapshot || kind === kinds.closeSnapshot) {
       if (handles.length > 0) what.push({ kind, handle: random.pick(handles) });
@@ -191,7 +239,12 @@ function makePeace(world: World): number {
     world.thaw(tab);
   }
   const rest = (): Tab[] => world.tabs.filter((tab) => tab.isAlive && tab.failure === undefined && !tab.hasLeft);
-  world.run(PEACE_MS, () => rest().every((tab) => tab.pending.length === 0 && !tab.isLeaving) && (rest().length === 0 || world.leader !== undefined));
+  world.run(
+    PEACE_MS,
+    () =>
+      rest().every((tab) => tab.pending.length === 0 && !tab.isLeaving) &&
+      (rest().length === 0 || world.leader !== undefined),
+  );
   if (world.violation !== undefined) return 0;
   for (const tab of rest()) {
     if (tab.pending.length > 0) world.violate(`${tab.id} waits for ever for an answer`);
@@ -203,10 +256,19 @@ function makePeace(world: World): number {
   // Tabs that were refused just before the end of the faults must be served by now, too.
   const probes: { readonly tab: Tab; readonly pushed: Pushed }[] = [];
   world.run(PEACE_MS, () => rest().every((tab) => tab.openings > 0 && tab.peer.role !== 'opening'));
-  for (const tab of rest()) probes.push({ tab, pushed: tab.push(kinds.read, kinds.append, ...[...tab.snapshots.keys()].map((handle) => ({ kind: kinds.readSnapshot, handle }))) });
+  for (const tab of rest())
+    probes.push({
+      tab,
+      pushed: tab.push(
+        kinds.read,
+        kinds.append,
+        ...[...tab.snapshots.keys()].map((handle) => ({ kind: kinds.readSnapshot, handle })),
+      ),
+    });
   world.run(PEACE_MS, () => rest().every((tab) => tab.pending.length === 0));
   for (const { tab, pushed } of probes) {
-    if (pushed.outcomes === undefined) world.violate(`${tab.id} is not served: ${pushed.refused?.message ?? tab.failure?.message ?? 'no answer'}`);
+    if (pushed.outcomes === undefined)
+      world.violate(`${tab.id} is not served: ${pushed.refused?.message ?? tab.failure?.message ?? 'no answer'}`);
   }
   // Followers must hear of the last commit.
   const isBehind = (tab: Tab): boolean => tab.followed !== undefined && tab.followed < world.store.version;
@@ -218,11 +280,15 @@ function makePeace(world: World): number {
     }
     return !rest().some(isBehind);
   });
-  for (const tab of rest()) if (isBehind(tab)) world.violate(`${tab.id} follows and does not hear of version ${world.store.version}, only of ${tab.followed}`);
+  for (const tab of rest())
+    if (isBehind(tab))
+      world.violate(`${tab.id} follows and does not hear of version ${world.store.version}, only of ${tab.followed}`);
   // Nothing may be kept for clients that are gone.
-  const gone = (): string[] => [...world.store.rows.keys()].filter((client) => !rest().some((tab) => tab.id === client));
+  const gone = (): string[] =>
+    [...world.store.rows.keys()].filter((client) => !rest().some((tab) => tab.id === client));
   world.run(PEACE_MS, () => rest().length === 0 || gone().length === 0);
   if (rest().length > 0 && gone().length > 0) world.violate(`the outcomes of ${gone().join(' ')} are kept for ever`);
-  for (const tab of world.tabs) if (tab.maxWaitMs > tab.deadlineMs + WAR_MS) world.violate(`${tab.id} waited ${tab.maxWaitMs} ms for an answer`);
+  for (const tab of world.tabs)
+    if (tab.maxWaitMs > tab.deadlineMs + WAR_MS) world.violate(`${tab.id} waited ${tab.maxWaitMs} ms for an answer`);
   return settledMs;
 }

@@ -32,7 +32,10 @@ describe('one tab', () => {
     const tab = world.open();
     const asked = Array.from({ length: 10 }, () => tab.push(append));
     pass(world);
-    assert.deepEqual(asked.map(({ outcomes }) => outcomes), asked.map((_, i) => [i + 1]));
+    assert.deepEqual(
+      asked.map(({ outcomes }) => outcomes),
+      asked.map((_, i) => [i + 1]),
+    );
   });
 
   test('leaves once everything is answered, and releases the files', () => {
@@ -164,7 +167,10 @@ describe('each write is executed once', () => {
       world.faults.die = 0;
       kept.add(world.store.version);
       pass(world, 2000);
-      assert.deepEqual(asked.outcomes, [1, 2, 3].map((i) => i * VERSIONS + i));
+      assert.deepEqual(
+        asked.outcomes,
+        [1, 2, 3].map((i) => i * VERSIONS + i),
+      );
     }
     assert.deepEqual([...kept].sort(), [0, 1, 2]);
   });
@@ -198,7 +204,10 @@ describe('each write is executed once', () => {
     });
     pass(world, 20_000);
     assert.equal(world.store.version, 20);
-    assert.deepEqual(asked.filter(({ outcomes }) => outcomes === undefined), []);
+    assert.deepEqual(
+      asked.filter(({ outcomes }) => outcomes === undefined),
+      [],
+    );
   });
 
   test('when the commit was not stored yet and is lost with the leader', () => {
@@ -232,7 +241,8 @@ describe('each write is executed once', () => {
 });
 
 describe('a late message from a former leader', () => {
-  const late = (from: World['held'], type: Message['type']): void => from.find(({ message }) => message.type === type)!.hear();
+  const late = (from: World['held'], type: Message['type']): void =>
+    from.find(({ message }) => message.type === type)!.hear();
 
   /**
    * The first tab has opened a snapshot for the third, before a commit. Its reply and its
@@ -289,7 +299,11 @@ describe('a late message from a former leader', () => {
     test(`does not replace the state of a page${isSilent ? ', even if its successor is silent' : ''}`, () => {
       const world = make();
       const [first, second, third] = together(world, {}, { visible: false }) as [Tab, Tab, Tab];
-      world.isHeld = ({ type, ...message }, to) => to === third && (type === 'state' || type === 'opening' || (type === 'lead' && 'client' in message && message.client === first.id));
+      world.isHeld = ({ type, ...message }, to) =>
+        to === third &&
+        (type === 'state' ||
+          type === 'opening' ||
+          (type === 'lead' && 'client' in message && message.client === first.id));
       pass(world, 1500);
       third.push(openSnapshot, { kind: closeSnapshot, handle: 1 });
       pass(world, 200);
@@ -490,7 +504,9 @@ describe('lost messages', () => {
     world.kill(first);
     pass(world);
     assert.equal(second.peer.role, 'leader');
-    const terms = world.trace!.map((line) => /says {"type":"lead","term":(\d+)/.exec(line)?.[1]).filter((term) => term !== undefined);
+    const terms = world
+      .trace!.map((line) => /says {"type":"lead","term":(\d+)/.exec(line)?.[1])
+      .filter((term) => term !== undefined);
     assert.equal(new Set(terms).size, 1);
     const asked = third.push(append);
     pass(world, 5000);
@@ -501,7 +517,7 @@ describe('lost messages', () => {
 describe('tabs of other versions', () => {
   const other = 999;
 
-  test('learn who leads, and the leader\'s page learns that they wait', () => {
+  test("learn who leads, and the leader's page learns that they wait", () => {
     const world = make();
     const [first] = together(world) as [Tab];
     const heard: Message[] = [];

@@ -6,10 +6,11 @@ import type { Faults } from './world.ts';
 
 export function shrink(plan: Plan): Plan {
   let least = plan;
-  for (let before: Plan | undefined; before !== least;) {
+  for (let before: Plan | undefined; before !== least; ) {
     before = least;
     for (const fault of Object.keys(noFaults) as (keyof Faults)[]) {
-      if (least.faults[fault] !== noFaults[fault]) least = smaller(least, { ...least, faults: { ...least.faults, [fault]: noFaults[fault] } });
+      if (least.faults[fault] !== noFaults[fault])
+        least = smaller(least, { ...least, faults: { ...least.faults, [fault]: noFaults[fault] } });
     }
     for (let i = least.actions.length - 1; i >= 0; i--) {
       least = smaller(least, { ...least, actions: least.actions.filter((_, at) => at !== i) });

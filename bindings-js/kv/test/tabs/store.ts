@@ -155,7 +155,16 @@ export class ModelEngine implements LeaderEngine {
 
   attach(client: string, state: Uint8Array | undefined, readOnly: boolean): number {
     this.#live();
-    const session: Session = { client, readOnly, nextHandle: 1, snapshots: [], followed: undefined, isTold: false, isDirty: false, isOver: false };
+    const session: Session = {
+      client,
+      readOnly,
+      nextHandle: 1,
+      snapshots: [],
+      followed: undefined,
+      isTold: false,
+      isDirty: false,
+      isOver: false,
+    };
     if (state !== undefined) this.#restore(session, state);
     this.#sessions.set(this.#nextSession, session);
     return this.#nextSession++;
@@ -164,12 +173,20 @@ export class ModelEngine implements LeaderEngine {
   #restore(session: Session, state: Uint8Array): void {
     // An empty state means that what was open was lost with the previous worker.
     if (state.length === 0) return;
-    const saved = JSON.parse(new TextDecoder().decode(state)) as Pick<Session, 'nextHandle' | 'snapshots' | 'followed'> & { client: string };
-    if (saved.client !== session.client) this.#observer.violate(`${session.client} presents the state of ${saved.client}`);
+    const saved = JSON.parse(new TextDecoder().decode(state)) as Pick<
+      Session,
+      'nextHandle' | 'snapshots' | 'followed'
+    > & { client: string };
+    if (saved.client !== session.client)
+      this.#observer.violate(`${session.client} presents the state of ${saved.client}`);
     session.nextHandle = saved.nextHandle;
     session.followed = saved.followed;
     for (const snapshot of saved.snapshots) {
-      const isKept = !snapshot.isLost && this.#mayInherit && snapshot.version === this.#openedAt && snapshot.last === this.#openedLast;
+      const isKept =
+        !snapshot.isLost &&
+        this.#mayInherit &&
+        snapshot.version === this.#openedAt &&
+        snapshot.last === this.#openedLast;
       if (isKept !== !snapshot.isLost) session.isDirty = true;
       session.snapshots.push({ ...snapshot, isLost: !isKept });
     }
@@ -184,7 +201,8 @@ export class ModelEngine implements LeaderEngine {
     this.#live();
     const session = this.#sessions.get(number);
     if (session === undefined) throw new Error(`session ${number} is not open`);
-    if (session.isOver) this.#observer.violate(`${session.client} is served after its state was taken for the last time`);
+    if (session.isOver)
+      this.#observer.violate(`${session.client} is served after its state was taken for the last time`);
     const outcomes: number[] = [];
     const row = this.#store.rows.get(session.client);
     const known = row?.seq === seq ? row.outcomes : [];
@@ -226,7 +244,12 @@ export class ModelEngine implements LeaderEngine {
         return version;
       case kinds.openSnapshot:
         session.isDirty = true;
-        session.snapshots.push({ handle: session.nextHandle, version, last: this.#store.commits.at(-1)?.id, isLost: false });
+        session.snapshots.push({
+          handle: session.nextHandle,
+          version,
+          last: this.#store.commits.at(-1)?.id,
+          isLost: false,
+        });
         return session.nextHandle++ * VERSIONS + version;
       case kinds.readSnapshot: {
         const snapshot = session.snapshots.find(({ handle }) => handle === operation.handle);

@@ -26,11 +26,15 @@ export function together(world: World, ...others: { visible?: boolean; deadlineM
     tabs.push(world.open(options));
     pass(world);
   }
-  assert.deepEqual(tabs.map((tab) => tab.peer.role), ['leader', ...others.map(() => 'follower')]);
+  assert.deepEqual(
+    tabs.map((tab) => tab.peer.role),
+    ['leader', ...others.map(() => 'follower')],
+  );
   return tabs;
 }
 
 export function loseFirst(world: World, type: Message['type'], count: number): void {
   let left = count;
-  world.isLost = (message, to) => message.type === type && (!('client' in message) || message.client !== to.id) && left-- > 0;
+  world.isLost = (message, to) =>
+    message.type === type && (!('client' in message) || message.client !== to.id) && left-- > 0;
 }

@@ -71,13 +71,24 @@ export class Tab {
   hasWakes = false;
   maxWaitMs = 0;
 
-  constructor(world: World, id: string, options: { visible?: boolean; exclusive?: boolean; deadlineMs?: number; isAgain?: boolean }) {
+  constructor(
+    world: World,
+    id: string,
+    options: { visible?: boolean; exclusive?: boolean; deadlineMs?: number; isAgain?: boolean },
+  ) {
     this.world = world;
     this.id = id;
     this.deadlineMs = options.deadlineMs ?? 5000;
     this.isVisible = options.visible ?? true;
     this.ranSince = world.now;
-    const peerOptions = { database: DATABASE, id, isAgain: options.isAgain ?? false, readOnly: false, exclusive: options.exclusive ?? false, deadlineMs: this.deadlineMs };
+    const peerOptions = {
+      database: DATABASE,
+      id,
+      isAgain: options.isAgain ?? false,
+      readOnly: false,
+      exclusive: options.exclusive ?? false,
+      deadlineMs: this.deadlineMs,
+    };
     this.peer = new Peer(world.environmentOf(this), peerOptions, this.#events());
     this.peer.setVisible(this.isVisible);
   }
@@ -92,9 +103,15 @@ export class Tab {
   }
 
   push(...what: readonly (Kind | { readonly kind: Kind; readonly handle: number })[]): Pushed {
-    const operations = what.map((one) => ({ handle: 0, id: this.world.nextId(), ...(typeof one === 'number' ? { kind: one } : one) }));
+    const operations = what.map((one) => ({
+      handle: 0,
+      id: this.world.nextId(),
+      ...(typeof one === 'number' ? { kind: one } : one),
+    }));
     const pushed: Pushed = { operations, at: this.world.now, acknowledged: this.world.acknowledged, pieces: [] };
-    this.world.say(() => `${this.id} asks ${operations.map(({ id, kind, handle }) => `${id}:${kind}/${handle}`).join(' ')}`);
+    this.world.say(
+      () => `${this.id} asks ${operations.map(({ id, kind, handle }) => `${id}:${kind}/${handle}`).join(' ')}`,
+    );
     for (const { kind, handle } of operations) if (kind === kinds.closeSnapshot) this.snapshots.delete(handle);
     this.pending.push(pushed);
     this.peer.client.push(encode(operations));
@@ -144,7 +161,8 @@ export class Tab {
   check(): void {
     if (!this.isAlive) return;
     const { role } = this.peer;
-    if (this.world.holds(this) && role !== 'leader' && role !== 'opening') this.world.violate(`${this.id} has the files and is ${role}`);
+    if (this.world.holds(this) && role !== 'leader' && role !== 'opening')
+      this.world.violate(`${this.id} has the files and is ${role}`);
     if (this.hasLeft && role !== 'gone') this.world.violate(`${this.id} left and is ${role}`);
     if (this.isFrozen || this.isHidden) return;
     const oldest = this.pending[0];
@@ -155,11 +173,13 @@ export class Tab {
 
   #events(): PageEvents {
     const { world } = this;
-    const ifAlive = <A extends unknown[]>(run: (...parameters: A) => void) => (...parameters: A): void => {
-      if (!this.isAlive) return;
-      if (this.hasLeft || this.failure !== undefined) world.violate(`${this.id} receives an event after its end`);
-      run(...parameters);
-    };
+    const ifAlive =
+      <A extends unknown[]>(run: (...parameters: A) => void) =>
+      (...parameters: A): void => {
+        if (!this.isAlive) return;
+        if (this.hasLeft || this.failure !== undefined) world.violate(`${this.id} receives an event after its end`);
+        run(...parameters);
+      };
     return {
       joined: ifAlive(() => {}),
       opened: ifAlive(() => {
@@ -196,14 +216,21 @@ export class Tab {
 
   #replied(bytes: Uint8Array, count: number, requests?: number): void {
     if (this.openings === 0) this.world.violate(`${this.id} receives a reply before it is open`);
-    if (count > this.pending.length) return this.world.violate(`${this.id} receives ${count} replies to ${this.pending.length} messages`);
+    if (count > this.pending.length)
+      return this.world.violate(`${this.id} receives ${count} replies to ${this.pending.length} messages`);
     const outcomes = decodeOutcomes(bytes);
     const isPiece = count === 0;
     const answered = isPiece ? this.pending : this.pending.splice(0, count);
-    const left = answered.flatMap((pushed) => pushed.operations.slice(pushed.pieces.length).map((operation) => ({ pushed, operation })));
+    const left = answered.flatMap((pushed) =>
+      pushed.operations.slice(pushed.pieces.length).map((operation) => ({ pushed, operation })),
+    );
     const asked = left.slice(0, isPiece ? requests : left.length);
-    this.world.say(() => `${this.id} receives ${isPiece ? 'a piece of ' : ''}the reply to ${asked.map(({ operation }) => operation.id).join(' ')}: ${outcomes.join(' ')}`);
-    if (outcomes.length !== asked.length) return this.world.violate(`${this.id} receives ${outcomes.length} outcomes of ${asked.length} operations`);
+    this.world.say(
+      () =>
+        `${this.id} receives ${isPiece ? 'a piece of ' : ''}the reply to ${asked.map(({ operation }) => operation.id).join(' ')}: ${outcomes.join(' ')}`,
+    );
+    if (outcomes.length !== asked.length)
+      return this.world.violate(`${this.id} receives ${outcomes.length} outcomes of ${asked.length} operations`);
     for (const [i, { pushed, operation }] of asked.entries()) {
       pushed.pieces.push(outcomes[i]!);
       this.#outcome(pushed, operation, outcomes[i]!);
@@ -220,17 +247,20 @@ export class Tab {
     if (isWrite(operation)) return world.promiseDone(operation.id, outcome);
     switch (operation.kind) {
       case kinds.read:
-        if (outcome < acknowledged) world.violate(`${this.id} reads version ${outcome} though ${acknowledged} was acknowledged before`);
+        if (outcome < acknowledged)
+          world.violate(`${this.id} reads version ${outcome} though ${acknowledged} was acknowledged before`);
         return;
       case kinds.openSnapshot:
-        if (this.snapshots.has(Math.floor(outcome / VERSIONS))) world.violate(`${this.id} has two snapshots ${outcome}`);
+        if (this.snapshots.has(Math.floor(outcome / VERSIONS)))
+          world.violate(`${this.id} has two snapshots ${outcome}`);
         this.snapshots.set(Math.floor(outcome / VERSIONS), outcome % VERSIONS);
         return;
       case kinds.readSnapshot:
         return this.#readSnapshot(operation.handle, outcome);
       case kinds.follow:
       case kinds.poll:
-        if (outcome < (this.followed ?? 0)) world.violate(`${this.id} follows from ${this.followed ?? 0} back to ${outcome}`);
+        if (outcome < (this.followed ?? 0))
+          world.violate(`${this.id} follows from ${this.followed ?? 0} back to ${outcome}`);
         this.followed = outcome;
         return;
       default:
@@ -246,16 +276,20 @@ export class Tab {
       return;
     }
     const known = this.snapshots.get(handle);
-    if (known !== outcome) this.world.violate(`${this.id} reads ${outcome} in snapshot ${handle}, whose version is ${known}`);
+    if (known !== outcome)
+      this.world.violate(`${this.id} reads ${outcome} in snapshot ${handle}, whose version is ${known}`);
   }
 
   #refused(error: KvError, count: number): void {
     this.world.say(() => `${this.id} is refused ${count}: ${error.code} ${error.message}`);
-    if (count > this.pending.length) return this.world.violate(`${this.id} is refused ${count} of ${this.pending.length} messages`);
+    if (count > this.pending.length)
+      return this.world.violate(`${this.id} is refused ${count} of ${this.pending.length} messages`);
     for (const pushed of this.pending.splice(0, count)) {
       this.world.counts.refused++;
       pushed.refused = error;
-      if (error.retryable) for (const operation of pushed.operations.slice(pushed.pieces.length)) if (isWrite(operation)) this.world.promiseNotDone(operation.id);
+      if (error.retryable)
+        for (const operation of pushed.operations.slice(pushed.pieces.length))
+          if (isWrite(operation)) this.world.promiseNotDone(operation.id);
     }
   }
 }

@@ -54,7 +54,20 @@ export interface Faults {
 }
 
 export const noFaults: Faults = {
-  drop: 0, duplicate: 0, delay: 0, delayMs: 0, underway: 0, buffer: 1, crash: 0, die: 0, notOpened: 0, noRoom: 0, notClosed: 0, later: 0, cut: 0, lateMs: 0,
+  drop: 0,
+  duplicate: 0,
+  delay: 0,
+  delayMs: 0,
+  underway: 0,
+  buffer: 1,
+  crash: 0,
+  die: 0,
+  notOpened: 0,
+  noRoom: 0,
+  notClosed: 0,
+  later: 0,
+  cut: 0,
+  lateMs: 0,
 };
 
 export interface Counts {
@@ -117,8 +130,22 @@ export class World implements Observer {
   readonly store: Store = new Store(this);
   readonly tabs: Tab[] = [];
   readonly counts: Counts = {
-    steps: 0, messages: 0, drops: 0, duplicates: 0, delays: 0, kills: 0, freezes: 0, steals: 0, opened: 0, resigned: 0, engineCrashes: 0,
-    commits: 0, lost: 0, acknowledged: 0, refused: 0, failed: 0,
+    steps: 0,
+    messages: 0,
+    drops: 0,
+    duplicates: 0,
+    delays: 0,
+    kills: 0,
+    freezes: 0,
+    steals: 0,
+    opened: 0,
+    resigned: 0,
+    engineCrashes: 0,
+    commits: 0,
+    lost: 0,
+    acknowledged: 0,
+    refused: 0,
+    failed: 0,
   };
   /** Length in milliseconds of each period without an engine during which some visible tab ran. */
   readonly takeOvers: number[] = [];
@@ -183,7 +210,8 @@ export class World implements Observer {
   /** A page received the outcome of a write. */
   promiseDone(id: number, outcome: number): void {
     const done = this.store.outcomeOf(id);
-    if (done !== outcome) this.violate(`operation ${id} was acknowledged with ${outcome}, but the store has ${done ?? 'no outcome'}`);
+    if (done !== outcome)
+      this.violate(`operation ${id} was acknowledged with ${outcome}, but the store has ${done ?? 'no outcome'}`);
     this.#promised.set(id, 'done');
     this.acknowledged = Math.max(this.acknowledged, outcome % VERSIONS);
   }
@@ -292,7 +320,8 @@ export class World implements Observer {
   end(tab: Tab): void {
     tab.isAlive = false;
     tab.deferred.length = 0;
-    for (const listeners of this.#channels.values()) for (const listener of listeners) if (listener.tab === tab) listener.isOpen = false;
+    for (const listeners of this.#channels.values())
+      for (const listener of listeners) if (listener.tab === tab) listener.isOpen = false;
     for (const [name, lock] of this.#locks) {
       for (const grant of lock.queue) if (grant.tab === tab) grant.state = 'over';
       lock.queue = lock.queue.filter((grant) => grant.tab !== tab);
@@ -351,7 +380,8 @@ export class World implements Observer {
       channel: (name, receive) => this.#channel(tab, name, receive),
       lock: (name, steal, callbacks) => this.#lock(tab, name, steal, callbacks),
       dropKept: () => {
-        if (this.tabs.some(({ isKept }) => isKept) && this.#survives(tab)) this.later(this.random.below(20), undefined, () => this.#dropKept());
+        if (this.tabs.some(({ isKept }) => isKept) && this.#survives(tab))
+          this.later(this.random.below(20), undefined, () => this.#dropKept());
       },
       openEngine: (opened, failed) => this.#openEngine(tab, opened, failed),
     };
@@ -372,7 +402,7 @@ export class World implements Observer {
   #channel(tab: Tab, name: string, receive: (message: Message) => void): Channel {
     const listener: Listener = { tab, receive, isOpen: tab.isAlive };
     let listeners = this.#channels.get(name);
-    if (listeners === undefined) this.#channels.set(name, listeners = []);
+    if (listeners === undefined) this.#channels.set(name, (listeners = []));
     listeners.push(listener);
     return {
       post: (message) => {
@@ -383,7 +413,10 @@ export class World implements Observer {
       close: () => {
         if (!this.#survives(tab)) return;
         listener.isOpen = false;
-        this.#channels.set(name, this.#channels.get(name)!.filter((one) => one !== listener));
+        this.#channels.set(
+          name,
+          this.#channels.get(name)!.filter((one) => one !== listener),
+        );
       },
     };
   }
@@ -438,7 +471,7 @@ export class World implements Observer {
   #lock(tab: Tab, name: string, steal: boolean, callbacks: LockCallbacks): () => void {
     if (!this.#survives(tab)) return () => {};
     let lock = this.#locks.get(name);
-    if (lock === undefined) this.#locks.set(name, lock = { holder: undefined, queue: [] });
+    if (lock === undefined) this.#locks.set(name, (lock = { holder: undefined, queue: [] }));
     const grant: Grant = { tab, callbacks, state: 'waiting', wasTold: false, toldAt: 0 };
     if (steal) {
       if (name === LEADER_LOCK) this.#checkSteal(tab);
@@ -490,7 +523,8 @@ export class World implements Observer {
       this.say(() => `${grant.tab.id} has ${name}`);
       grant.callbacks.granted(() => {
         if (!this.#survives(grant.tab)) return;
-        if (name === LEADER_LOCK && this.holds(grant.tab)) this.violate(`${grant.tab.id} releases the lock while it holds the files`);
+        if (name === LEADER_LOCK && this.holds(grant.tab))
+          this.violate(`${grant.tab.id} releases the lock while it holds the files`);
         this.#release(name, grant);
       });
     });
@@ -511,11 +545,15 @@ export class World implements Observer {
     const silentMs = this.now - tab.heardLeaderAt;
     if (!tab.isVisible) this.violate(`${tab.id} steals although it is not visible`);
     if (tab.heardLeaderAt === -Infinity) this.violate(`${tab.id} steals although it never heard who has the lock`);
-    if (silentMs < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals although it heard the leader ${silentMs} ms ago`);
-    if (this.now - tab.heardItselfAt > 2 * HEARTBEAT_MS) this.violate(`${tab.id} steals although it does not hear itself`);
-    if (this.now - tab.sleptUntil < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals although it has just slept`);
+    if (silentMs < MISSED_HEARTBEATS * HEARTBEAT_MS)
+      this.violate(`${tab.id} steals although it heard the leader ${silentMs} ms ago`);
+    if (this.now - tab.heardItselfAt > 2 * HEARTBEAT_MS)
+      this.violate(`${tab.id} steals although it does not hear itself`);
+    if (this.now - tab.sleptUntil < MISSED_HEARTBEATS * HEARTBEAT_MS)
+      this.violate(`${tab.id} steals although it has just slept`);
     const pauseMs = 60_000 * 2 ** (tab.steals - 1);
-    if (this.now - tab.stoleAt < pauseMs) this.violate(`${tab.id} steals ${this.now - tab.stoleAt} ms after its previous theft`);
+    if (this.now - tab.stoleAt < pauseMs)
+      this.violate(`${tab.id} steals ${this.now - tab.stoleAt} ms after its previous theft`);
     tab.stoleAt = this.now;
     tab.steals++;
   }

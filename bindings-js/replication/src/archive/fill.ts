@@ -49,7 +49,11 @@ function check(name: string, options: ArchiveOptions): void {
   const { log, archive, snapshots } = (options ?? {}) as Partial<ArchiveOptions>;
   const wanted = { log: log?.read, archive: archive?.addSnapshot, snapshots: snapshots?.get };
   for (const [option, method] of Object.entries(wanted)) {
-    if (typeof method !== 'function') throw new KvError('KV_INVALID_ARGUMENT', `${name} needs the option \`${option}\`: the log of a database, its archive, and its object store`);
+    if (typeof method !== 'function')
+      throw new KvError(
+        'KV_INVALID_ARGUMENT',
+        `${name} needs the option \`${option}\`: the log of a database, its archive, and its object store`,
+      );
   }
 }
 
@@ -71,14 +75,23 @@ export async function archiveSnapshot(options: ArchiveOptions): Promise<Archived
     signal?.throwIfAborted();
     const manifest = (await readManifest(log, wire))?.content;
     if (manifest === undefined) return undefined;
-    const { key, cursor: { position } } = manifest;
+    const {
+      key,
+      cursor: { position },
+    } = manifest;
     try {
       const known = await archive.snapshotAt(position);
       const isCopied = (await archive.snapshots.list(key)).includes(key);
       if (isCopied && known?.key === key) return known;
       // Killed between the two, or another archiver has copied it meanwhile.
-      const header = isCopied ? await headerOf(archive.snapshots, key, wire) : await copy(snapshots, archive.snapshots, key, wire, signal);
-      if (header.cursor.position !== position) throw new KvError('KV_CORRUPT', `the log's manifest says that ${key} has everything up to position ${position}, but that is ${header.cursor.position}`);
+      const header = isCopied
+        ? await headerOf(archive.snapshots, key, wire)
+        : await copy(snapshots, archive.snapshots, key, wire, signal);
+      if (header.cursor.position !== position)
+        throw new KvError(
+          'KV_CORRUPT',
+          `the log's manifest says that ${key} has everything up to position ${position}, but that is ${header.cursor.position}`,
+        );
       const snapshot = { position, serverTime: header.cursor.serverTime, key };
       await archive.addSnapshot(snapshot);
       return snapshot;
@@ -92,11 +105,18 @@ export async function archiveSnapshot(options: ArchiveOptions): Promise<Archived
 
 async function open(store: SnapshotStore, key: string, signal?: AbortSignal): Promise<ReadableStream<Uint8Array>> {
   const stream = await store.get(key, signal);
-  if (stream === undefined) throw new KvError('KV_NOT_FOUND', `the object store has no ${key}, which the log's manifest names`);
+  if (stream === undefined)
+    throw new KvError('KV_NOT_FOUND', `the object store has no ${key}, which the log's manifest names`);
   return stream;
 }
 
-async function copy(from: SnapshotStore, to: SnapshotStore, key: string, wire: Wire, signal: AbortSignal | undefined): Promise<SnapshotHeader> {
+async function copy(
+  from: SnapshotStore,
+  to: SnapshotStore,
+  key: string,
+  wire: Wire,
+  signal: AbortSignal | undefined,
+): Promise<SnapshotHeader> {
   let header: SnapshotHeader | undefined;
   const blocks = copyBlocks(await open(from, key, signal), wire, key, (found) => {
     header = found;
@@ -140,7 +160,10 @@ export async function archiveLog(options: ArchiveLogOptions): Promise<ArchiveLog
   let gap = undefined as ArchiveLogReport['gap'];
   for (let tries = 1; ; tries++) {
     try {
-      position = await archive.archive(log, { ...(snapshot && { after: snapshot.position }), ...(signal && { signal }) });
+      position = await archive.archive(log, {
+        ...(snapshot && { after: snapshot.position }),
+        ...(signal && { signal }),
+      });
       break;
     } catch (error) {
       if (!isTruncated(error) || tries > MAX_TRIES) throw error;

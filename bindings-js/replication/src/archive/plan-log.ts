@@ -30,7 +30,10 @@ export class PlanLog implements RemoteLog {
   async read(after: Position, limit: number, signal?: AbortSignal): Promise<readonly LoggedRecord[]> {
     const start = this.#plan.snapshot?.position ?? 0;
     if (this.#records === undefined && after !== start) {
-      throw new KvError('KV_CORRUPT', `the archive says that ${this.#plan.snapshot?.key ?? 'the log'} has everything up to position ${start}, but that is ${after}`);
+      throw new KvError(
+        'KV_CORRUPT',
+        `the archive says that ${this.#plan.snapshot?.key ?? 'the log'} has everything up to position ${start}, but that is ${after}`,
+      );
     }
     this.#records ??= this.#plan.records[Symbol.asyncIterator]();
     this.#forget(after);
@@ -70,7 +73,8 @@ export class PlanLog implements RemoteLog {
         this.#isAtEnd = true;
         return undefined;
       }
-      if (value.position <= this.#last) throw new KvError('KV_CORRUPT', `the plan has position ${value.position} after ${this.#last}`);
+      if (value.position <= this.#last)
+        throw new KvError('KV_CORRUPT', `the plan has position ${value.position} after ${this.#last}`);
       this.#last = value.position;
       return value;
     } catch (error) {

@@ -64,7 +64,19 @@ const MAX_DAMAGED_TRIES = 10;
 /** The collections in which replication keeps its own rows. */
 function ownOf(tables: Tables, state: ReplicaState | undefined): Collection<never, never>[] {
   const rows = state === undefined ? [...tables.byName.values()] : tables.all(state);
-  return [tables.state, tables.applied, tables.outbox, tables.offered, tables.chunks, tables.witness, tables.blobs, tables.conflicts, tables.expiring, tables.aside, ...rows.map((table) => table.rows)] as unknown as Collection<never, never>[];
+  return [
+    tables.state,
+    tables.applied,
+    tables.outbox,
+    tables.offered,
+    tables.chunks,
+    tables.witness,
+    tables.blobs,
+    tables.conflicts,
+    tables.expiring,
+    tables.aside,
+    ...rows.map((table) => table.rows),
+  ] as unknown as Collection<never, never>[];
 }
 
 /** Snapshots come from the archive if it has them, large values from the database's store. */
@@ -79,7 +91,10 @@ function storeOf({ plan, snapshots }: ArchiveRestoreOptions): SnapshotStore {
         const found = await store?.get(key, signal);
         if (found !== undefined) return found;
       }
-      const where = snapshots === undefined ? 'the archive; pass the database\'s object store as the option `snapshots`' : 'the object store';
+      const where =
+        snapshots === undefined
+          ? "the archive; pass the database's object store as the option `snapshots`"
+          : 'the object store';
       throw new KvError('KV_NOT_FOUND', `${key}, which the archive refers to, is not in ${where}`);
     },
     list: async () => readOnly(),
@@ -90,36 +105,61 @@ function storeOf({ plan, snapshots }: ArchiveRestoreOptions): SnapshotStore {
 
 function check(db: Database, options: ArchiveRestoreOptions): void {
   const { plan, collections } = (options ?? {}) as Partial<ArchiveRestoreOptions>;
-  if (typeof (db as Partial<Database> | undefined)?.collection !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'restoreArchive needs an open database');
-  if (typeof plan?.records?.[Symbol.asyncIterator] !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'restoreArchive needs the option `plan`, which `restore` of an archive makes');
+  if (typeof (db as Partial<Database> | undefined)?.collection !== 'function')
+    throw new KvError('KV_INVALID_ARGUMENT', 'restoreArchive needs an open database');
+  if (typeof plan?.records?.[Symbol.asyncIterator] !== 'function')
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      'restoreArchive needs the option `plan`, which `restore` of an archive makes',
+    );
   if (typeof collections !== 'object' || collections === null || Object.keys(collections).length === 0) {
-    throw new KvError('KV_INVALID_ARGUMENT', 'restoreArchive needs the option `collections`: what it does not name is not restored');
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      'restoreArchive needs the option `collections`: what it does not name is not restored',
+    );
   }
 }
 
 async function checkEmpty(tables: Tables): Promise<void> {
   for (const collection of [...[...tables.byName.values()].map(({ data }) => data), ...ownOf(tables, undefined)]) {
-    if (await collection.size === 0) continue;
-    const what = collection.name.startsWith('mangrove:') ? 'is or was replicated, or a restore into it was interrupted' : `has entries in ${JSON.stringify(collection.name)}`;
+    if ((await collection.size) === 0) continue;
+    const what = collection.name.startsWith('mangrove:')
+      ? 'is or was replicated, or a restore into it was interrupted'
+      : `has entries in ${JSON.stringify(collection.name)}`;
     throw new KvError('KV_INVALID_ARGUMENT', `restoreArchive: the database ${what}; restore into a new database`);
   }
 }
 
 /** Applies the log to its end. Failures that may pass are repeated a few times. */
-async function applyAll(replica: Replica, log: PlanLog, { plan, skipDamaged = false, signal, onProgress }: ArchiveRestoreOptions, progress: () => Promise<ArchiveRestoreProgress>): Promise<void> {
+async function applyAll(
+  replica: Replica,
+  log: PlanLog,
+  { plan, skipDamaged = false, signal, onProgress }: ArchiveRestoreOptions,
+  progress: () => Promise<ArchiveRestoreProgress>,
+): Promise<void> {
   let [tries, damagedTries, position] = [0, 0, -1];
   for (;;) {
     signal?.throwIfAborted();
     try {
-      if (!await replica.pull(signal)) return;
+      if (!(await replica.pull(signal))) return;
     } catch (error) {
       signal?.throwIfAborted();
       const failure = toKvError(error);
       const isDamage = failure.code === 'KV_CORRUPT' || failure.code === 'KV_REPLICATION_GAP';
       // Damage of the archive, not of a record that the log had so: nothing behind it can be trusted.
       if (isDamage && (log.isBroken || (await progress()).position < (plan.snapshot?.position ?? 0))) throw failure;
-      if (isDamage && !skipDamaged) throw new KvError(failure.code, `${failure.message}. \`skipDamaged\` passes over what the log itself had lost or damaged, as devices do`, { cause: failure });
-      if (isDamage ? ++damagedTries > MAX_DAMAGED_TRIES : failure.code !== 'KV_LOG_UNAVAILABLE' || log.isBroken || ++tries >= MAX_TRIES) throw failure;
+      if (isDamage && !skipDamaged)
+        throw new KvError(
+          failure.code,
+          `${failure.message}. \`skipDamaged\` passes over what the log itself had lost or damaged, as devices do`,
+          { cause: failure },
+        );
+      if (
+        isDamage
+          ? ++damagedTries > MAX_DAMAGED_TRIES
+          : failure.code !== 'KV_LOG_UNAVAILABLE' || log.isBroken || ++tries >= MAX_TRIES
+      )
+        throw failure;
       if (!isDamage) await abortable(new Promise((resolve) => setTimeout(resolve, MIN_WAIT_MS * 2 ** tries)), signal);
       continue;
     }
@@ -145,7 +185,10 @@ async function applyAll(replica: Replica, log: PlanLog, { plan, skipDamaged = fa
  * a collection with another mode than on the devices; KV_LOG_UNAVAILABLE and KV_LOG_REFUSED as the
  * servers answer.
  */
-export async function restoreArchive<K, V, I>(db: Database<K, V, I>, options: ArchiveRestoreOptions): Promise<ArchiveRestoreReport> {
+export async function restoreArchive<K, V, I>(
+  db: Database<K, V, I>,
+  options: ArchiveRestoreOptions,
+): Promise<ArchiveRestoreReport> {
   // The default collection's types are of no interest here.
   const plain = db as unknown as Database;
   check(plain, options);
@@ -153,15 +196,28 @@ export async function restoreArchive<K, V, I>(db: Database<K, V, I>, options: Ar
   signal?.throwIfAborted();
   const tables = new Tables(plain, collections, mode ?? 'merge');
   await checkEmpty(tables);
-  const log = new PlanLog(plan, plan.snapshot && await sealManifest(new Wire(seal), { version: 1, cursor: { position: plan.snapshot.position, serverTime: 0, crc: 0 }, key: plan.snapshot.key, purged: 0 }));
+  const log = new PlanLog(
+    plan,
+    plan.snapshot &&
+      (await sealManifest(new Wire(seal), {
+        version: 1,
+        cursor: { position: plan.snapshot.position, serverTime: 0, crc: 0 },
+        key: plan.snapshot.key,
+        purged: 0,
+      })),
+  );
   const skipped: KvError[] = [];
-  const replica = new Replica(plain, { log, snapshots: storeOf(options), collections, seal, tables, isCopy: true }, {
-    conflicts: () => undefined,
-    alarm: (error) => skipped.push(error),
-    repaired: () => undefined,
-    diverged: () => undefined,
-    changed: () => undefined,
-  });
+  const replica = new Replica(
+    plain,
+    { log, snapshots: storeOf(options), collections, seal, tables, isCopy: true },
+    {
+      conflicts: () => undefined,
+      alarm: (error) => skipped.push(error),
+      repaired: () => undefined,
+      diverged: () => undefined,
+      changed: () => undefined,
+    },
+  );
   const progress = async (): Promise<ArchiveRestoreProgress> => {
     const { position, serverTime } = (await replica.state()).cursor;
     return { position, serverTime, records: log.countUpTo(position) };
@@ -175,12 +231,21 @@ export async function restoreArchive<K, V, I>(db: Database<K, V, I>, options: Ar
     const state = await replica.state();
     replica.stop();
     // One commit: without it the database says that it is not complete.
-    await plain.transaction(async (tx) => {
-      for (const { name } of ownOf(tables, state)) await tx.dropCollection(name);
-    }, { durability: 'strict', timeout: Infinity });
+    await plain.transaction(
+      async (tx) => {
+        for (const { name } of ownOf(tables, state)) await tx.dropCollection(name);
+      },
+      { durability: 'strict', timeout: Infinity },
+    );
     return {
-      ...done, snapshot: plan.snapshot, collections: Object.fromEntries(entries), unlisted: Object.keys(state.declared).filter((name) => !tables.byName.has(name)).sort(),
-      skipped, hasMore: plan.hasMore?.(),
+      ...done,
+      snapshot: plan.snapshot,
+      collections: Object.fromEntries(entries),
+      unlisted: Object.keys(state.declared)
+        .filter((name) => !tables.byName.has(name))
+        .sort(),
+      skipped,
+      hasMore: plan.hasMore?.(),
     };
   } finally {
     replica.stop();

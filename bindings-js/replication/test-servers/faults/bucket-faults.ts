@@ -5,17 +5,25 @@ import { pause } from './world.ts';
 import type { BucketAddress, Fault } from './world.ts';
 
 export const addressOf = ({ options }: S3Server, link: Link, timeout: number): BucketAddress => ({
-  endpoint: `http://127.0.0.1:${link.port}`, bucket: options.bucket, credentials: options.credentials as BucketAddress['credentials'], timeout,
+  endpoint: `http://127.0.0.1:${link.port}`,
+  bucket: options.bucket,
+  credentials: options.credentials as BucketAddress['credentials'],
+  timeout,
 });
 
-export function bucketFaults(server: S3Server, link: Link): Readonly<Record<'kill' | 'flap' | 'stop' | 'cut' | 'silence' | 'deaf' | 'half', Fault>> {
-  const blocked = (state: LinkState): Fault => async (random) => {
-    link.set(state);
-    await pause(random.between(1000, 10_000));
-    // Requests whose answers were lost end now.
-    link.set('cut');
-    link.set('open');
-  };
+export function bucketFaults(
+  server: S3Server,
+  link: Link,
+): Readonly<Record<'kill' | 'flap' | 'stop' | 'cut' | 'silence' | 'deaf' | 'half', Fault>> {
+  const blocked =
+    (state: LinkState): Fault =>
+    async (random) => {
+      link.set(state);
+      await pause(random.between(1000, 10_000));
+      // Requests whose answers were lost end now.
+      link.set('cut');
+      link.set('open');
+    };
   return {
     kill: async (random) => {
       await server.kill();
@@ -50,13 +58,15 @@ export function bucketFaults(server: S3Server, link: Link): Readonly<Record<'kil
 }
 
 /** The disk of some seconds ago takes the place of what was written since. */
-export const rollBack = (server: S3Server): Fault => async (random) => {
-  await server.kill();
-  server.saveDisk();
-  await server.start();
-  await pause(random.between(4000, 10_000));
-  await server.kill();
-  server.restoreDisk();
-  await server.start();
-  await pause(5000);
-};
+export const rollBack =
+  (server: S3Server): Fault =>
+  async (random) => {
+    await server.kill();
+    server.saveDisk();
+    await server.start();
+    await pause(random.between(4000, 10_000));
+    await server.kill();
+    server.restoreDisk();
+    await server.start();
+    await pause(5000);
+  };

@@ -5,7 +5,7 @@ let offset = 0;
 class WrongDate extends RealDate {
   constructor(...args: [] | [number | string]) {
     if (args.length === 0) super(WrongDate.now());
-    else super(...args as [number]);
+    else super(...(args as [number]));
   }
 
   static override now(): number {

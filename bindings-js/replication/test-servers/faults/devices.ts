@@ -47,7 +47,7 @@ export const writer: Device = async ({ name, log, ledger, isOver }) => {
 /** Appends numbered records on condition that it has read everything. */
 export const strictWriter: Device = async ({ name, log, ledger, isOver }) => {
   let after = 0;
-  for (let seq = 1; !isOver();) {
+  for (let seq = 1; !isOver(); ) {
     const key = `${name}:${seq}`;
     const start = performance.now();
     try {
@@ -57,7 +57,12 @@ export const strictWriter: Device = async ({ name, log, ledger, isOver }) => {
         if (records.some(({ record }) => new TextDecoder().decode(record) === key)) seq++;
       }
       const own = `${name}:${seq}`;
-      ledger.acknowledged(own, await log.append(bytesOf(own), { idempotencyKey: own, expect: after }), performance.now() - start, after);
+      ledger.acknowledged(
+        own,
+        await log.append(bytesOf(own), { idempotencyKey: own, expect: after }),
+        performance.now() - start,
+        after,
+      );
       seq++;
     } catch (error) {
       if (!PASSING.has(codeOf(error)) && codeOf(error) !== 'KV_LOG_CONFLICT') throw error;

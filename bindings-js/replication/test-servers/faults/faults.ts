@@ -47,12 +47,14 @@ const stop: Fault = async ({ nodes }, random) => {
   node.signal('SIGCONT');
 };
 
-const partition = (state: 'cut' | 'silent'): Fault => async (cluster, random) => {
-  const node = random.below(cluster.nodes.length);
-  cluster.isolate(node, state);
-  await pause(random.between(1000, 12_000));
-  cluster.isolate(node, 'open');
-};
+const partition =
+  (state: 'cut' | 'silent'): Fault =>
+  async (cluster, random) => {
+    const node = random.below(cluster.nodes.length);
+    cluster.isolate(node, state);
+    await pause(random.between(1000, 12_000));
+    cluster.isolate(node, 'open');
+  };
 
 /** One of the three pairs of servers cannot talk. */
 const halfPartition: Fault = async (cluster, random) => {
@@ -111,8 +113,14 @@ export const loseHistory: Fault = async ({ nodes }, random) => {
 };
 
 export const FAULTS: Readonly<Record<string, Fault>> = {
-  kill, killTwo, killAll, flap, stop,
+  kill,
+  killTwo,
+  killAll,
+  flap,
+  stop,
   cut: partition('cut'),
   silence: partition('silent'),
-  halfPartition, partitionAndKill, staleDisk,
+  halfPartition,
+  partitionAndKill,
+  staleDisk,
 };

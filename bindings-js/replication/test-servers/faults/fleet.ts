@@ -58,13 +58,35 @@ export interface FleetDevice {
   end(): Promise<void>;
 }
 
-export type Method = 'write' | 'halt' | 'clock' | 'flush' | 'overwrite' | 'content' | 'digest' | 'base' | 'state' | 'problems' | 'spoil' | 'close';
+export type Method =
+  | 'write'
+  | 'halt'
+  | 'clock'
+  | 'flush'
+  | 'overwrite'
+  | 'content'
+  | 'digest'
+  | 'base'
+  | 'state'
+  | 'problems'
+  | 'spoil'
+  | 'close';
 
 let lives = 0;
 
 export function replicaOptions(fleet: FleetOptions, name: string, path: string): ReplicaOptions {
   const { log, store, seal, isStrict, mistake } = fleet;
-  return { name, path, life: `${name}/${++lives}`, log, store, seal, isStrict, clock: wrongClock(fleet), mistake: name === 'p0' ? mistake : undefined };
+  return {
+    name,
+    path,
+    life: `${name}/${++lives}`,
+    log,
+    store,
+    seal,
+    isStrict,
+    clock: wrongClock(fleet),
+    mistake: name === 'p0' ? mistake : undefined,
+  };
 }
 
 export const wrongClock = ({ random }: FleetOptions): number => random.of(CLOCKS);
@@ -72,7 +94,16 @@ export const wrongClock = ({ random }: FleetOptions): number => random.of(CLOCKS
 /** Compiles the program of devices that are processes, which starts in a fraction of the time then. */
 export async function compileProcess(): Promise<string> {
   const outfile = join(BUILD, `${process.pid}.mjs`);
-  await build({ entryPoints: [PROCESS], outfile, bundle: true, packages: 'external', format: 'esm', platform: 'node', target: 'node20', logLevel: 'error' });
+  await build({
+    entryPoints: [PROCESS],
+    outfile,
+    bundle: true,
+    packages: 'external',
+    format: 'esm',
+    platform: 'node',
+    target: 'node20',
+    logLevel: 'error',
+  });
   return outfile;
 }
 
@@ -81,7 +112,10 @@ export class ProcessDevice implements FleetDevice {
   readonly name: string;
   readonly waits = new Waits();
   readonly #fleet: FleetOptions;
-  readonly #calls = new Map<number, { readonly resolve: (value: unknown) => void; readonly reject: (error: Error) => void }>();
+  readonly #calls = new Map<
+    number,
+    { readonly resolve: (value: unknown) => void; readonly reject: (error: Error) => void }
+  >();
   #child: ChildProcess | undefined;
   #ids = 0;
 
@@ -98,7 +132,15 @@ export class ProcessDevice implements FleetDevice {
   }
 
   async disturb(): Promise<string> {
-    const what = this.#fleet.random.of(['kill', 'kill', 'restart', 'stop', 'clock', 'away', ...(this.#fleet.areReplaced ? ['replace'] as const : [])] as const);
+    const what = this.#fleet.random.of([
+      'kill',
+      'kill',
+      'restart',
+      'stop',
+      'clock',
+      'away',
+      ...(this.#fleet.areReplaced ? (['replace'] as const) : []),
+    ] as const);
     await this.waits.for(what, this.#disturb(what));
     return what;
   }
@@ -148,13 +190,15 @@ export class ProcessDevice implements FleetDevice {
     const { program, directory, isOld, credentials, tell, counted } = this.#fleet;
     const options = { ...replicaOptions(this.#fleet, this.name, join(directory, this.name)), clock };
     const child = fork(program, [JSON.stringify({ options, isOld, hasAccounts: credentials !== undefined })], {
-      execArgv: ['--experimental-websocket', '--no-warnings'], stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+      execArgv: ['--experimental-websocket', '--no-warnings'],
+      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     });
     this.#child = child;
     const started = new Promise<void>((resolve, reject) => {
       child.on('exit', (code, signal) => {
         reject(new Error(`${this.name} ended with ${code ?? signal} before it started`));
-        for (const { reject: fail } of this.#calls.values()) fail(new Error(`${this.name} ended with ${code ?? signal}`));
+        for (const { reject: fail } of this.#calls.values())
+          fail(new Error(`${this.name} ended with ${code ?? signal}`));
         this.#calls.clear();
       });
       child.on('message', async (message: FromProcess) => {
@@ -162,8 +206,7 @@ export class ProcessDevice implements FleetDevice {
         else if (message.type === 'ask') {
           const value = message.what === 'counted' ? counted() : await credentials?.(this.name);
           child.send({ type: 'answer', id: message.id, value } satisfies ToProcess, () => undefined);
-        }
-        else if (message.type === 'returned') {
+        } else if (message.type === 'returned') {
           const call = this.#calls.get(message.id);
           this.#calls.delete(message.id);
           if (message.error === undefined) call?.resolve(message.value);

@@ -20,7 +20,11 @@ async function forge(logged: LoggedRecord, random: Random, foreign: CryptoKey): 
     case 3:
       return new Wire(undefined).pack(0, { device: header.device, seq: header.seq + 1, back: 1 }, new Uint8Array([0]));
     default:
-      return new Wire({ key: foreign, database: DATABASE }).pack(0, { device: header.device, seq: header.seq + 1, back: 1 }, new Uint8Array([0]));
+      return new Wire({ key: foreign, database: DATABASE }).pack(
+        0,
+        { device: header.device, seq: header.seq + 1, back: 1 },
+        new Uint8Array([0]),
+      );
   }
 }
 
@@ -37,13 +41,16 @@ export async function forgeRecords(log: RemoteLog, random: Random, isOver: () =>
         position = records.at(-1)?.position ?? position;
       }
       if (known.length === 0) continue;
-      await log.append(await forge(random.of(known.slice(-200)), random, foreign), { idempotencyKey: `forger:${++tries}` });
+      await log.append(await forge(random.of(known.slice(-200)), random, foreign), {
+        idempotencyKey: `forger:${++tries}`,
+      });
       forged++;
     } catch (error) {
       const { code } = error as { readonly code?: string };
       // What it reads was purged: it goes on with what is there.
       if (code === 'KV_LOG_TRUNCATED') position++;
-      else if (code === undefined || !['KV_LOG_UNAVAILABLE', 'KV_LOG_REFUSED', 'KV_CORRUPT'].includes(code)) throw error;
+      else if (code === undefined || !['KV_LOG_UNAVAILABLE', 'KV_LOG_REFUSED', 'KV_CORRUPT'].includes(code))
+        throw error;
     }
   }
   return forged;

@@ -86,8 +86,11 @@ class Book implements Ledger {
 function check(book: Book, readings: readonly (readonly LoggedRecord[])[]): string[] {
   const wrong: string[] = [];
   const [records = []] = readings;
-  const texts = readings.map((reading) => reading.map(({ position, record }) => `${position} ${textOf(record)}`).join('\n'));
-  if (new Set(texts).size > 1) wrong.push(`readers disagree: ${readings.map((reading) => reading.length).join(', ')} records`);
+  const texts = readings.map((reading) =>
+    reading.map(({ position, record }) => `${position} ${textOf(record)}`).join('\n'),
+  );
+  if (new Set(texts).size > 1)
+    wrong.push(`readers disagree: ${readings.map((reading) => reading.length).join(', ')} records`);
   const placeOf = new Map<string, number>();
   for (const [at, { record }] of records.entries()) {
     const key = textOf(record);
@@ -97,10 +100,13 @@ function check(book: Book, readings: readonly (readonly LoggedRecord[])[]): stri
   const keysBy = readings.map((reading) => new Set(reading.map(({ record }) => textOf(record))));
   for (const [key, { position, after }] of book.entries) {
     const at = placeOf.get(key);
-    const without = keysBy.flatMap((keys, server) => keys.has(key) ? [] : [server]);
-    if (at === undefined || without.length > 0) wrong.push(`${key} is lost: it was acknowledged at ${position}; not on n${without.join(', n')}`);
-    else if (records[at]?.position !== position) wrong.push(`${key} was acknowledged at ${position} and is at ${records[at]?.position}`);
-    else if (after !== undefined && (records[at - 1]?.position ?? 0) !== after) wrong.push(`${key} was appended after ${after} and is after ${records[at - 1]?.position}`);
+    const without = keysBy.flatMap((keys, server) => (keys.has(key) ? [] : [server]));
+    if (at === undefined || without.length > 0)
+      wrong.push(`${key} is lost: it was acknowledged at ${position}; not on n${without.join(', n')}`);
+    else if (records[at]?.position !== position)
+      wrong.push(`${key} was acknowledged at ${position} and is at ${records[at]?.position}`);
+    else if (after !== undefined && (records[at - 1]?.position ?? 0) !== after)
+      wrong.push(`${key} was appended after ${after} and is after ${records[at - 1]?.position}`);
   }
   const last = new Map<string, number>();
   for (const { record } of records) {
@@ -115,7 +121,7 @@ function check(book: Book, readings: readonly (readonly LoggedRecord[])[]): stri
 async function readBy(log: RemoteLog, newest: Position): Promise<readonly LoggedRecord[]> {
   try {
     const records: LoggedRecord[] = [];
-    for (const end = performance.now() + RECOVERY / 2; ;) {
+    for (const end = performance.now() + RECOVERY / 2; ; ) {
       try {
         const more = await log.read(records.at(-1)?.position ?? 0, 1000);
         records.push(...more);
@@ -136,17 +142,25 @@ type Step = <T>(what: string, promise: Promise<T>) => Promise<T>;
 
 /** What the devices wait for, and how far they and the log are. */
 async function report(devices: readonly FleetDevice[], writers: Waits, log: RemoteLog): Promise<string> {
-  const answer = (promise: Promise<unknown>): Promise<string> => inTime('answering', promise, ANSWER).then(String, (error: unknown) => String(error));
+  const answer = (promise: Promise<unknown>): Promise<string> =>
+    inTime('answering', promise, ANSWER).then(String, (error: unknown) => String(error));
   const lines = devices.map(async (device) => {
-    const [entries, base, states] = await Promise.all([answer(device.call('digest')), answer(device.call('base')), answer(device.states().then((all) => all.join('; ')))]);
+    const [entries, base, states] = await Promise.all([
+      answer(device.call('digest')),
+      answer(device.call('base')),
+      answer(device.states().then((all) => all.join('; '))),
+    ]);
     return `${device.name}: ${states}, entries ${entries.slice(0, 8)}, digests ${base}; the harness waits for ${device.waits}`;
   });
   const end = async (): Promise<Position> => {
     let position = 0;
-    for (let records = await log.read(0, 1000); records.length > 0; records = await log.read(position, 1000)) position = records.at(-1)?.position as Position;
+    for (let records = await log.read(0, 1000); records.length > 0; records = await log.read(position, 1000))
+      position = records.at(-1)?.position as Position;
     return position;
   };
-  return [...await Promise.all(lines), `writers: ${writers}`, `the log's newest record: ${await answer(end())}`].join('\n');
+  return [...(await Promise.all(lines)), `writers: ${writers}`, `the log's newest record: ${await answer(end())}`].join(
+    '\n',
+  );
 }
 
 function stepOf(devices: readonly FleetDevice[], writers: Waits, open: () => RemoteLog): Step {
@@ -163,44 +177,66 @@ function stepOf(devices: readonly FleetDevice[], writers: Waits, open: () => Rem
 
 /** Entries of which devices have something else than the last one. */
 async function differences(devices: readonly FleetDevice[]): Promise<string> {
-  const contents = await Promise.all(devices.map(async (device) => {
-    const { notes, counted } = await device.call('content');
-    return new Map([...notes, ...counted]);
-  }));
+  const contents = await Promise.all(
+    devices.map(async (device) => {
+      const { notes, counted } = await device.call('content');
+      return new Map([...notes, ...counted]);
+    }),
+  );
   const last = contents.at(-1) ?? new Map<string, unknown>();
-  return devices.flatMap(({ name }, at) => {
-    const own = contents[at] ?? new Map<string, unknown>();
-    const keys = [...new Set([...own.keys(), ...last.keys()])].filter((key) => own.get(key) !== last.get(key));
-    return keys.slice(0, 20).map((key) => `${name}: ${key} is ${String(own.get(key))} instead of ${String(last.get(key))}`);
-  }).join('\n');
+  return devices
+    .flatMap(({ name }, at) => {
+      const own = contents[at] ?? new Map<string, unknown>();
+      const keys = [...new Set([...own.keys(), ...last.keys()])].filter((key) => own.get(key) !== last.get(key));
+      return keys
+        .slice(0, 20)
+        .map((key) => `${name}: ${key} is ${String(own.get(key))} instead of ${String(last.get(key))}`);
+    })
+    .join('\n');
 }
 
 /**
  * Resolves once all devices have the same entries and, what is computed in another way, the same digests
  * of their bases. Rejects if they differ and nothing changes any more.
  */
-async function agree(devices: readonly FleetDevice[], isEnough: () => Promise<boolean> = async () => true): Promise<void> {
-  for (let [last, since] = ['', performance.now()]; ;) {
-    const [entries, bases] = await Promise.all((['digest', 'base'] as const).map((what) => Promise.all(devices.map((device) => device.call(what))))) as [string[], string[]];
-    if (new Set(entries).size === 1 && new Set(bases).size === 1 && await isEnough()) return;
-    const now = devices.map(({ name }, at) => `${name}: entries ${entries[at]?.slice(0, 8)}, digests ${bases[at]}`).join('; ');
+async function agree(
+  devices: readonly FleetDevice[],
+  isEnough: () => Promise<boolean> = async () => true,
+): Promise<void> {
+  for (let [last, since] = ['', performance.now()]; ; ) {
+    const [entries, bases] = (await Promise.all(
+      (['digest', 'base'] as const).map((what) => Promise.all(devices.map((device) => device.call(what)))),
+    )) as [string[], string[]];
+    if (new Set(entries).size === 1 && new Set(bases).size === 1 && (await isEnough())) return;
+    const now = devices
+      .map(({ name }, at) => `${name}: entries ${entries[at]?.slice(0, 8)}, digests ${bases[at]}`)
+      .join('; ');
     if (now !== last) [last, since] = [now, performance.now()];
-    if (performance.now() - since > STANDSTILL) throw new Error(`devices have diverged: ${now}\n${await differences(devices)}`);
+    if (performance.now() - since > STANDSTILL)
+      throw new Error(`devices have diverged: ${now}\n${await differences(devices)}`);
     await pause(500);
   }
 }
 
 /** Disturbs one device after another until it is over. */
-async function disturb(devices: readonly FleetDevice[], random: Random, counts: Map<string, number>, say: (line: string) => void, isOver: () => boolean): Promise<void> {
-  await Promise.all(devices.map(async (device) => {
-    for (;;) {
-      await pause(random.between(4000, 20_000));
-      if (isOver()) return;
-      const what = await device.disturb();
-      counts.set(what, (counts.get(what) ?? 0) + 1);
-      say(`${device.name}: ${what}`);
-    }
-  }));
+async function disturb(
+  devices: readonly FleetDevice[],
+  random: Random,
+  counts: Map<string, number>,
+  say: (line: string) => void,
+  isOver: () => boolean,
+): Promise<void> {
+  await Promise.all(
+    devices.map(async (device) => {
+      for (;;) {
+        await pause(random.between(4000, 20_000));
+        if (isOver()) return;
+        const what = await device.disturb();
+        counts.set(what, (counts.get(what) ?? 0) + 1);
+        say(`${device.name}: ${what}`);
+      }
+    }),
+  );
 }
 
 /** What is wrong with devices once servers answer again. */
@@ -214,16 +250,22 @@ async function settle(devices: FleetDevice[], promises: Promises, fleet: FleetOp
   await step('setting clocks', Promise.all(devices.map((device) => device.call('clock', 0))));
   await pause(Math.max(0, promises.lastExpiry + 1000 - Date.now()));
   // What a clock that was ahead has removed comes back with the next commit or record.
-  await step('writing with right clocks', Promise.all(devices.map((device) => device.call('overwrite', `settled/${device.name}`, device.name))));
+  await step(
+    'writing with right clocks',
+    Promise.all(devices.map((device) => device.call('overwrite', `settled/${device.name}`, device.name))),
+  );
   await Promise.all(devices.slice(0, 1).map((device) => device.call('spoil')));
   await step('agreeing', agree(devices));
   // A write that has seen the current value wins regardless of clocks.
   for (const [at, device] of devices.entries()) {
     await step('overwriting', device.call('overwrite', 'shared/0', `last ${at}`));
-    await step('agreeing on what was overwritten', agree(devices, async () => {
-      const { notes } = await device.call('content');
-      return notes.some(([key, value]) => key === 'shared/0' && value === `last ${at}`);
-    }));
+    await step(
+      'agreeing on what was overwritten',
+      agree(devices, async () => {
+        const { notes } = await device.call('content');
+        return notes.some(([key, value]) => key === 'shared/0' && value === `last ${at}`);
+      }),
+    );
   }
   const fresh = await step('starting a new device', ProcessDevice.start('fresh', fleet, 0));
   devices.push(fresh);
@@ -264,7 +306,8 @@ export async function runFaults(given: FaultsOptions): Promise<readonly string[]
     connect: isOld ? connectToAny : wsconnect,
     ...(issue && { credentials: () => issue(database, device, 10 + Math.random() * 50) }),
   });
-  const open = (device: string, at: LogAddress = world.log): RemoteLog => openLog(at, DATABASE, device, access(DATABASE, device));
+  const open = (device: string, at: LogAddress = world.log): RemoteLog =>
+    openLog(at, DATABASE, device, access(DATABASE, device));
   const openFleet = (device: string): RemoteLog => openLog(world.log, FLEET, device, access(FLEET, device));
   let expired = 0;
   const credentialsOf = async (device: string): Promise<NatsCredentials | undefined> => {
@@ -280,7 +323,16 @@ export async function runFaults(given: FaultsOptions): Promise<readonly string[]
     return found;
   };
   const fleet: FleetOptions = {
-    log: world.log, store: world.store, isOld, isStrict: hasConditions, areReplaced: !areLosses, mistake, program, directory, random: deviceRandom, say,
+    log: world.log,
+    store: world.store,
+    isOld,
+    isStrict: hasConditions,
+    areReplaced: !areLosses,
+    mistake,
+    program,
+    directory,
+    random: deviceRandom,
+    say,
     seal: isSealed ? [...crypto.getRandomValues(new Uint8Array(32))] : undefined,
     counted: () => promises.highest,
     tell: (device, told) => {
@@ -297,23 +349,43 @@ export async function runFaults(given: FaultsOptions): Promise<readonly string[]
   let forged = 0;
   try {
     // One by one: each needs a processor for a second.
-    for (let nth = 0; nth < given.processes; nth++) devices.push(await step('starting a device', ProcessDevice.start(`p${nth}`, fleet)));
-    devices.push(...await step('starting tabs', given.startTabs(fleet)));
+    for (let nth = 0; nth < given.processes; nth++)
+      devices.push(await step('starting a device', ProcessDevice.start(`p${nth}`, fleet)));
+    devices.push(...(await step('starting tabs', given.startTabs(fleet))));
     say(`${devices.length} devices have started`);
     await step('beginning', Promise.all(devices.map((device) => device.call('write'))));
     let isOver = false;
     // Nobody puts back what a log without databases has lost.
-    const writers: readonly (readonly [string, Device])[] = areLosses ? [] : [['a', writer], ['b', writer], ['c', writer], ['d', writer], ...(hasConditions ? [['s', strictWriter] as const] : [])];
+    const writers: readonly (readonly [string, Device])[] = areLosses
+      ? []
+      : [
+          ['a', writer],
+          ['b', writer],
+          ['c', writer],
+          ['d', writer],
+          ...(hasConditions ? [['s', strictWriter] as const] : []),
+        ];
     const logs: RemoteLog[] = [];
     const keep = (log: RemoteLog): RemoteLog => {
       logs.push(log);
       return log;
     };
     const failed = Promise.all([
-      ...writers.map(([name, device]) => writing.for(name, device({ name, log: keep(open(name)), ledger: book, isOver: () => isOver }))),
-      ...(isSealed ? [writing.for('forger', forgeRecords(keep(openFleet('forger')), new Random(seed + 2_000_003), () => isOver)).then((count) => {
-        forged = count;
-      })] : []),
+      ...writers.map(([name, device]) =>
+        writing.for(name, device({ name, log: keep(open(name)), ledger: book, isOver: () => isOver })),
+      ),
+      ...(isSealed
+        ? [
+            writing
+              .for(
+                'forger',
+                forgeRecords(keep(openFleet('forger')), new Random(seed + 2_000_003), () => isOver),
+              )
+              .then((count) => {
+                forged = count;
+              }),
+          ]
+        : []),
       disturb(devices, deviceRandom, deviceCounts, say, () => isOver),
     ]);
     failed.catch(() => {
@@ -322,10 +394,23 @@ export async function runFaults(given: FaultsOptions): Promise<readonly string[]
     // Writers probe a bucket first. On a busy machine that takes longer than servers go without a fault.
     // Conditional appends can lose every race while no fault delays the other writers.
     const areWriting = async (): Promise<void> => {
-      while (!isOver && writers.some(([name, device]) => device === writer && ![...book.entries.keys()].some((key) => key.startsWith(`${name}:`)))) await pause(50);
+      while (
+        !isOver &&
+        writers.some(
+          ([name, device]) => device === writer && ![...book.entries.keys()].some((key) => key.startsWith(`${name}:`)),
+        )
+      )
+        await pause(50);
     };
     await step('writing first records', areWriting());
-    const lacking = (): string[] => tooLittle(book, promises, isS3 ? 0 : Math.floor(seconds / 100), writers.length === 0 ? 0 : isS3 ? 20 : 100, devices.length > 0 && hasConditions);
+    const lacking = (): string[] =>
+      tooLittle(
+        book,
+        promises,
+        isS3 ? 0 : Math.floor(seconds / 100),
+        writers.length === 0 ? 0 : isS3 ? 20 : 100,
+        devices.length > 0 && hasConditions,
+      );
     // A busy machine needs longer for the same coverage.
     const [end, last] = [performance.now() + seconds * 1000, performance.now() + seconds * 3000];
     while (!isOver && (performance.now() < end || (performance.now() < last && lacking().length > 0))) {
@@ -342,7 +427,10 @@ export async function runFaults(given: FaultsOptions): Promise<readonly string[]
     await world.recover();
     if (writers.length > 0) {
       const newest = Math.max(0, ...[...book.entries.values()].map(({ position }) => position));
-      const readings = await step('reading the log', Promise.all(world.readers.map((address) => readBy(open('reader', address), newest))));
+      const readings = await step(
+        'reading the log',
+        Promise.all(world.readers.map((address) => readBy(open('reader', address), newest))),
+      );
       wrong.push(...check(book, readings));
     }
     await settle(devices, promises, fleet, step);
@@ -358,12 +446,20 @@ export async function runFaults(given: FaultsOptions): Promise<readonly string[]
   for (const line of wrong.slice(0, 20)) process.stdout.write(`${line}\n`);
   const times = book.times.sort((a, b) => a - b);
   const strict = [...book.entries.values()].filter(({ after }) => after !== undefined).length;
-  const kind = [isS3 ? 's3' : 'nats', ...(isOld ? ['old'] : []), ...(isSealed ? ['sealed'] : []), ...(areLosses ? ['losses'] : []), ...(mistake === undefined ? [] : [`mistake ${mistake}`])].join(' ');
-  process.stdout.write(`seed ${seed}, ${kind}: ${seconds} s; ${sum(counts)} faults of servers (${list(counts)}); ${sum(deviceCounts)} of devices (${list(deviceCounts)}), ${expired} expired tokens${isSealed ? `, ${forged} forged records` : ''}; `
-    + `log: ${book.entries.size} acknowledged, ${strict} with a condition, ${book.failures.get('KV_LOG_UNAVAILABLE') ?? 0} times unavailable, `
-    + `${book.failures.get('KV_LOG_REFUSED') ?? 0} refused, ${book.failures.get('KV_LOG_CONFLICT') ?? 0} conflicts, longest wait ${((times.at(-1) ?? 0) / 1000).toFixed(1)} s; `
-    + `databases: ${promises.commits} promises, ${promises.times('counted')} strict transactions, ${promises.times('read')} strict reads, ${promises.times('compacted')} compactions, ${promises.times('loading')} snapshots loaded, `
-    + `${promises.times('repair')} repairs, errors (${list(promises.errors)}); ${wrong.filter((line) => line.includes('is lost')).length} lost, ${promises.times('diverged')} diverged, ${wrong.length} errors\n`);
+  const kind = [
+    isS3 ? 's3' : 'nats',
+    ...(isOld ? ['old'] : []),
+    ...(isSealed ? ['sealed'] : []),
+    ...(areLosses ? ['losses'] : []),
+    ...(mistake === undefined ? [] : [`mistake ${mistake}`]),
+  ].join(' ');
+  process.stdout.write(
+    `seed ${seed}, ${kind}: ${seconds} s; ${sum(counts)} faults of servers (${list(counts)}); ${sum(deviceCounts)} of devices (${list(deviceCounts)}), ${expired} expired tokens${isSealed ? `, ${forged} forged records` : ''}; ` +
+      `log: ${book.entries.size} acknowledged, ${strict} with a condition, ${book.failures.get('KV_LOG_UNAVAILABLE') ?? 0} times unavailable, ` +
+      `${book.failures.get('KV_LOG_REFUSED') ?? 0} refused, ${book.failures.get('KV_LOG_CONFLICT') ?? 0} conflicts, longest wait ${((times.at(-1) ?? 0) / 1000).toFixed(1)} s; ` +
+      `databases: ${promises.commits} promises, ${promises.times('counted')} strict transactions, ${promises.times('read')} strict reads, ${promises.times('compacted')} compactions, ${promises.times('loading')} snapshots loaded, ` +
+      `${promises.times('repair')} repairs, errors (${list(promises.errors)}); ${wrong.filter((line) => line.includes('is lost')).length} lost, ${promises.times('diverged')} diverged, ${wrong.length} errors\n`,
+  );
   return wrong;
 }
 
@@ -373,7 +469,8 @@ function tooLittle(book: Book, promises: Promises, compactions: number, records:
   if (book.entries.size < records) wrong.push(`only ${book.entries.size} records were acknowledged`);
   if (areStrict && promises.commits < 100) wrong.push(`devices made only ${promises.commits} promises`);
   if (areStrict && promises.times('read') < 5) wrong.push(`only ${promises.times('read')} strict reads succeeded`);
-  if (areStrict && promises.times('counted') < 5) wrong.push(`only ${promises.times('counted')} strict transactions succeeded`);
+  if (areStrict && promises.times('counted') < 5)
+    wrong.push(`only ${promises.times('counted')} strict transactions succeeded`);
   if (areStrict && promises.times('compacted') < compactions) wrong.push('no compaction succeeded');
   return wrong;
 }

@@ -23,10 +23,15 @@ export type FromProcess =
   | { readonly type: 'ask'; readonly id: number; readonly what: keyof Answers }
   | { readonly type: 'returned'; readonly id: number; readonly value: unknown; readonly error: string | undefined };
 
-const { options, isOld, hasAccounts } = JSON.parse(process.argv[2] as string) as { readonly options: ReplicaOptions; readonly isOld: boolean; readonly hasAccounts: boolean };
+const { options, isOld, hasAccounts } = JSON.parse(process.argv[2] as string) as {
+  readonly options: ReplicaOptions;
+  readonly isOld: boolean;
+  readonly hasAccounts: boolean;
+};
 
 /** Resolves once the parent has it, even if this is killed right after. */
-const send = (message: FromProcess): Promise<void> => new Promise((resolve) => process.send?.(message, () => resolve()));
+const send = (message: FromProcess): Promise<void> =>
+  new Promise((resolve) => process.send?.(message, () => resolve()));
 
 const asked = new Map<number, (value: never) => void>();
 let asks = 0;
@@ -40,13 +45,15 @@ async function ask<W extends keyof Answers>(what: W): Promise<Answers[W]> {
 
 async function credentials(): Promise<NatsCredentials> {
   const found = await ask('credentials');
-  if (found === undefined) throw new Error('the application\'s server does not answer');
+  if (found === undefined) throw new Error("the application's server does not answer");
   return found;
 }
 
 async function call(replica: Replica, id: number, method: string, args: readonly unknown[]): Promise<void> {
   try {
-    const value = await (replica[method as keyof Replica] as (...given: unknown[]) => unknown).apply(replica, [...args]);
+    const value = await (replica[method as keyof Replica] as (...given: unknown[]) => unknown).apply(replica, [
+      ...args,
+    ]);
     await send({ type: 'returned', id, value, error: undefined });
   } catch (error) {
     await send({ type: 'returned', id, value: undefined, error: String(error) });
@@ -56,7 +63,12 @@ async function call(replica: Replica, id: number, method: string, args: readonly
 // Without its parent, nobody would end it.
 process.on('disconnect', () => process.exit(1));
 
-const started = Replica.start(options, { tell: send, counted: () => ask('counted'), connect: isOld ? connectToAny : wsconnect, ...(hasAccounts ? { credentials } : {}) });
+const started = Replica.start(options, {
+  tell: send,
+  counted: () => ask('counted'),
+  connect: isOld ? connectToAny : wsconnect,
+  ...(hasAccounts ? { credentials } : {}),
+});
 process.on('message', async (message: ToProcess) => {
   if (message.type === 'call') return call(await started, message.id, message.method, message.args);
   asked.get(message.id)?.(message.value as never);

@@ -78,7 +78,10 @@ export class Promises {
   }
 
   #outdated(device: string, what: string, before: number): void {
-    if (!this.#areLosses) this.wrong.push(`${device} ${what} in a strict transaction that began after another one had counted to ${before}: it is not fresh`);
+    if (!this.#areLosses)
+      this.wrong.push(
+        `${device} ${what} in a strict transaction that began after another one had counted to ${before}: it is not fresh`,
+      );
   }
 
   /** What is lost of the promises in a database's content. */
@@ -86,22 +89,30 @@ export class Promises {
     const lost: string[] = [];
     const found = new Set(notes.map(([key]) => key));
     for (const [key, isThere] of this.#notes) {
-      if (found.has(key) !== isThere) lost.push(isThere ? `${key} is lost: it was committed` : `${key} is there: it was removed, or has expired`);
+      if (found.has(key) !== isThere)
+        lost.push(isThere ? `${key} is lost: it was committed` : `${key} is there: it was removed, or has expired`);
     }
     for (const [key, value] of notes) if (value === DAMAGED) lost.push(`${key} has a value that nobody has written`);
     for (const [key] of notes) {
       // Commits take effect as a whole, also those that nobody was promised.
-      const other = key.endsWith('/a') ? `${key.slice(0, -1)}b` : key.endsWith('/b') ? `${key.slice(0, -1)}a` : undefined;
-      if (other !== undefined && !key.startsWith('range/') && !found.has(other)) lost.push(`${key} is there without ${other}, which the same commit wrote`);
+      const other = key.endsWith('/a')
+        ? `${key.slice(0, -1)}b`
+        : key.endsWith('/b')
+          ? `${key.slice(0, -1)}a`
+          : undefined;
+      if (other !== undefined && !key.startsWith('range/') && !found.has(other))
+        lost.push(`${key} is there without ${other}, which the same commit wrote`);
     }
     if (this.#areLosses) return lost;
     const values = new Map(counted as readonly (readonly [string, number])[]);
     const sum = values.get('sum') ?? 0;
     values.delete('sum');
-    for (const [id, value] of this.#counted) if (values.get(id) !== value) lost.push(`${id} is lost: it was committed as ${value} and is ${values.get(id)}`);
+    for (const [id, value] of this.#counted)
+      if (values.get(id) !== value) lost.push(`${id} is lost: it was committed as ${value} and is ${values.get(id)}`);
     // Strict transactions took effect one after another: each has a number of its own, without gaps.
     const numbers = [...values.values()].sort((a, b) => a - b);
-    if (numbers.length !== sum || numbers.some((number, at) => number !== at + 1)) lost.push(`strict transactions are not serial: the sum is ${sum}, the numbers are ${numbers.join(', ')}`);
+    if (numbers.length !== sum || numbers.some((number, at) => number !== at + 1))
+      lost.push(`strict transactions are not serial: the sum is ${sum}, the numbers are ${numbers.join(', ')}`);
     return lost;
   }
 }

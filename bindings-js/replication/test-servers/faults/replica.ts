@@ -24,14 +24,20 @@ const LULL = 4000;
 const LULL_EVERY = 10_000;
 /** Failures of strict transactions and compactions among others that write, and while tokens expire. */
 const TRANSACTION_FAILURES: ReadonlySet<string> = new Set(['KV_CONFLICT', 'KV_CLOSED', 'KV_LOG_REFUSED']);
-const COMPACTION_FAILURES: ReadonlySet<string> = new Set(['KV_LOG_UNAVAILABLE', 'KV_LOG_CONFLICT', 'KV_CLOSED', 'KV_LOG_REFUSED', 'KV_SNAPSHOT_LOST']);
+const COMPACTION_FAILURES: ReadonlySet<string> = new Set([
+  'KV_LOG_UNAVAILABLE',
+  'KV_LOG_CONFLICT',
+  'KV_CLOSED',
+  'KV_LOG_REFUSED',
+  'KV_SNAPSHOT_LOST',
+]);
 /** Where replication has its state. */
 const STATE = 'mangrove:replication';
 const STATE_CODECS = { key: keyCodecs.string, value: valueCodecs.json<State>() };
 
 /** What a device does wrong, for a control: a harness has to find it. */
 export const MISTAKES = ['lost', 'undead', 'stale', 'uncounted', 'entry', 'digest', 'large'] as const;
-export type Mistake = typeof MISTAKES[number];
+export type Mistake = (typeof MISTAKES)[number];
 
 /** What a device tells the harness. An entry is promised from `wrote` on until `removing`, and has to be gone from `removed` on. */
 export type Told =
@@ -91,9 +97,10 @@ const codeOf = (error: unknown): string => (error as { readonly code?: string })
 const now = (): number => performance.timeOrigin + performance.now();
 
 /** From time to time nobody writes: compactions need that. How long this lasts, in milliseconds; not positive: it is not now. */
-const lull = (): number => LULL - now() % LULL_EVERY;
+const lull = (): number => LULL - (now() % LULL_EVERY);
 
-const sha256 = async (bytes: Uint8Array): Promise<Uint8Array> => new Uint8Array(await crypto.subtle.digest('SHA-256', bytes as BufferSource));
+const sha256 = async (bytes: Uint8Array): Promise<Uint8Array> =>
+  new Uint8Array(await crypto.subtle.digest('SHA-256', bytes as BufferSource));
 const toHex = (bytes: Uint8Array): string => [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 
 /** A value that does not compress, begins with a hash of its rest, and has its key behind that. */
@@ -109,7 +116,10 @@ async function largeOf(key: string): Promise<Uint8Array> {
 async function shown([key, value]: Entry): Promise<Entry> {
   if (!(value instanceof Uint8Array)) return [key, value];
   const [hash, name] = [toHex(await sha256(value.subarray(HASH))), new TextEncoder().encode(key)];
-  const isIntact = value.length === LARGE && hash === toHex(value.subarray(0, HASH)) && name.every((byte, at) => byte === value[HASH + at]);
+  const isIntact =
+    value.length === LARGE &&
+    hash === toHex(value.subarray(0, HASH)) &&
+    name.every((byte, at) => byte === value[HASH + at]);
   return [key, isIntact ? hash : DAMAGED];
 }
 
@@ -149,16 +159,23 @@ export class Replica {
     const { tell } = surroundings;
     const db = await open(path, { feed: true });
     const log = openLog(address, DATABASE, name, surroundings);
-    const key = seal && await crypto.subtle.importKey('raw', Uint8Array.from(seal), 'AES-GCM', false, ['encrypt', 'decrypt']);
+    const key =
+      seal && (await crypto.subtle.importKey('raw', Uint8Array.from(seal), 'AES-GCM', false, ['encrypt', 'decrypt']));
     const replication = await replicate(db, {
       log: key === undefined ? log : lying(log),
       snapshots: told(openStore(store), tell),
       collections: { notes: {}, counted: { mode: 'strict' } },
       seal: key && { key, database: DATABASE },
     });
-    replication.addEventListener('error', ({ error }) => void tell({ type: 'error', code: error.code, message: error.message }));
+    replication.addEventListener(
+      'error',
+      ({ error }) => void tell({ type: 'error', code: error.code, message: error.message }),
+    );
     replication.addEventListener('repair', ({ records }) => void tell({ type: 'repair', records }));
-    replication.addEventListener('diverged', ({ collection, entries }) => void tell({ type: 'diverged', collection, entries }));
+    replication.addEventListener(
+      'diverged',
+      ({ collection, entries }) => void tell({ type: 'diverged', collection, entries }),
+    );
     return new Replica(db, replication, options, surroundings);
   }
 
@@ -166,7 +183,14 @@ export class Replica {
   write(): void {
     const { isStrict } = this.#options;
     this.#writing = Promise.all([this.#merge(), this.#compact(), ...(isStrict ? [this.#count(), this.#read()] : [])]);
-    this.#writing.catch((error: unknown) => void this.#surroundings.tell({ type: 'error', code: codeOf(error), message: `writing: ${error instanceof Error ? error.stack : String(error)}` }));
+    this.#writing.catch(
+      (error: unknown) =>
+        void this.#surroundings.tell({
+          type: 'error',
+          code: codeOf(error),
+          message: `writing: ${error instanceof Error ? error.stack : String(error)}`,
+        }),
+    );
   }
 
   /** Ends writing. What waits for the log goes on until it answers. */
@@ -198,7 +222,9 @@ export class Replica {
   }
 
   async content(): Promise<Content> {
-    const [notes, counted] = await Promise.all(['notes', 'counted'].map((name) => this.#db.collection<string, unknown>(name).entries().toArray()));
+    const [notes, counted] = await Promise.all(
+      ['notes', 'counted'].map((name) => this.#db.collection<string, unknown>(name).entries().toArray()),
+    );
     return { notes: await Promise.all((notes as Entry[]).map(shown)), counted: counted as Entry[] };
   }
 
@@ -230,7 +256,7 @@ export class Replica {
     await this.#db.transaction(async (tx) => {
       const notes = tx.collection<string, unknown>('notes');
       const states = tx.collection(this.#db.collection(STATE, STATE_CODECS));
-      const state = await states.get('state') as State;
+      const state = (await states.get('state')) as State;
       if (mistake === 'entry') await notes.set('shared/1', 'of nobody');
       if (mistake === 'large') {
         const [key] = await notes.keys({ gte: 'large/', limit: 1 }).toArray();
@@ -309,7 +335,7 @@ export class Replica {
       const before = await count();
       const value = await this.#strict(async (tx) => {
         const counted = tx.collection<string, number>('counted');
-        const next = (await counted.get('sum') ?? 0) + 1;
+        const next = ((await counted.get('sum')) ?? 0) + 1;
         await counted.set('sum', next);
         await counted.set(id, next);
         return next;
@@ -325,9 +351,10 @@ export class Replica {
     const { tell, counted: count } = this.#surroundings;
     while (!this.#stop.signal.aborted) {
       const before = await count();
-      const value = this.#options.mistake === 'stale'
-        ? await this.#db.collection<string, number>('counted').get('sum') ?? 0
-        : await this.#strict(async (tx) => await tx.collection<string, number>('counted').get('sum') ?? 0);
+      const value =
+        this.#options.mistake === 'stale'
+          ? ((await this.#db.collection<string, number>('counted').get('sum')) ?? 0)
+          : await this.#strict(async (tx) => (await tx.collection<string, number>('counted').get('sum')) ?? 0);
       if (value !== undefined) await tell({ type: 'read', value, before });
       await this.#rest(300 + Math.random() * 2000);
     }

@@ -11,7 +11,8 @@ export async function startS3(): Promise<World> {
   const link = await Link.to(server.port);
   const store = addressOf(server, link, TIMEOUT);
   return {
-    log: { type: 's3', bucket: store }, store,
+    log: { type: 's3', bucket: store },
+    store,
     readers: [{ type: 's3', bucket: store }],
     faults: bucketFaults(server, link),
     losses: { loseHistory: rollBack(server) },

@@ -14,6 +14,10 @@ export class Waits {
   }
 
   toString(): string {
-    return [...this.#open].map(({ what, since }) => `${what} (${Math.round((performance.now() - since) / 1000)} s)`).join(', ') || 'nothing';
+    return (
+      [...this.#open]
+        .map(({ what, since }) => `${what} (${Math.round((performance.now() - since) / 1000)} s)`)
+        .join(', ') || 'nothing'
+    );
   }
 }

@@ -26,7 +26,12 @@ export interface LogAccess {
 /** How often devices ask a bucket for new records, in milliseconds. */
 const POLL_MS = 1000;
 
-export function openLog(address: LogAddress, database: string, device: string, { connect, credentials }: LogAccess = {}): RemoteLog {
+export function openLog(
+  address: LogAddress,
+  database: string,
+  device: string,
+  { connect, credentials }: LogAccess = {},
+): RemoteLog {
   if (address.type === 's3') return s3Log({ ...address.bucket, database, pollInterval: POLL_MS });
   const { servers, apiPrefix, timeout } = address;
   return natsLog({ servers, database, device, apiPrefix, timeout, credentials, connect });
@@ -54,7 +59,8 @@ export interface World {
   stop(): Promise<void>;
 }
 
-export const pause = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
+export const pause = (milliseconds: number): Promise<void> =>
+  new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 /** Rejects if something takes longer than some milliseconds. */
 export function inTime<T>(what: string, promise: Promise<T>, milliseconds: number): Promise<T> {

@@ -10,7 +10,10 @@ export interface LogFactory {
 
 export const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
 export const textOf = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
-export const hasCode = (code: string) => (error: unknown): boolean => (error as { readonly code?: unknown }).code === code;
+export const hasCode =
+  (code: string) =>
+  (error: unknown): boolean =>
+    (error as { readonly code?: unknown }).code === code;
 
 /** All records after a position, `limit` at a time. */
 export async function readAll(log: RemoteLog, after: Position = 0, limit = 100): Promise<LoggedRecord[]> {
@@ -60,11 +63,23 @@ export function testLog(name: string, factory: () => LogFactory | Promise<LogFac
   contract('records come back in order, with growing positions and a time', async (open) => {
     const [a, b] = [await open('a'), await open('b')];
     const positions: Position[] = [];
-    for (let seq = 1; seq <= 10; seq++) positions.push(await (seq % 2 ? a : b).append(bytesOf(`r${seq}`), { idempotencyKey: `${seq % 2 ? 'a' : 'b'}:${seq}` }));
+    for (let seq = 1; seq <= 10; seq++)
+      positions.push(
+        await (seq % 2 ? a : b).append(bytesOf(`r${seq}`), { idempotencyKey: `${seq % 2 ? 'a' : 'b'}:${seq}` }),
+      );
     const records = await readCount(b, 10);
-    assert.deepEqual(records.map(({ record }) => textOf(record)), positions.map((_, at) => `r${at + 1}`));
-    assert.deepEqual(records.map(({ position }) => position), positions);
-    assert.deepEqual([...positions].sort((x, y) => x - y), positions);
+    assert.deepEqual(
+      records.map(({ record }) => textOf(record)),
+      positions.map((_, at) => `r${at + 1}`),
+    );
+    assert.deepEqual(
+      records.map(({ position }) => position),
+      positions,
+    );
+    assert.deepEqual(
+      [...positions].sort((x, y) => x - y),
+      positions,
+    );
     // S3 knows seconds only, and clocks differ.
     for (const { serverTime } of records) assert.ok(Math.abs(serverTime - Date.now()) < 600_000, String(serverTime));
   });
@@ -77,10 +92,16 @@ export function testLog(name: string, factory: () => LogFactory | Promise<LogFac
     assert.deepEqual(first, second);
     assert.equal(first.length, 10);
     const rest = await readAll(log, first[9]?.position, 4);
-    assert.deepEqual(rest.map(({ record }) => textOf(record)), Array.from({ length: 15 }, (_, at) => String(at + 11)));
+    assert.deepEqual(
+      rest.map(({ record }) => textOf(record)),
+      Array.from({ length: 15 }, (_, at) => String(at + 11)),
+    );
     assert.deepEqual(await log.read(rest.at(-1)?.position as Position, 10), []);
     await log.append(bytesOf('26'), { idempotencyKey: 'a:26' });
-    assert.deepEqual((await readCount(log, 1, rest.at(-1)?.position)).map(({ record }) => textOf(record)), ['26']);
+    assert.deepEqual(
+      (await readCount(log, 1, rest.at(-1)?.position)).map(({ record }) => textOf(record)),
+      ['26'],
+    );
   });
 
   contract('a repeated append has no second effect', async (open) => {
@@ -93,12 +114,18 @@ export function testLog(name: string, factory: () => LogFactory | Promise<LogFac
     const again = await open('a');
     assert.equal(await again.append(bytesOf('two'), { idempotencyKey: 'a:2' }), second);
     const third = await again.append(bytesOf('three'), { idempotencyKey: 'a:3' });
-    assert.deepEqual((await readCount(log, 3)).map(({ position }) => position), [first, second, third]);
+    assert.deepEqual(
+      (await readCount(log, 3)).map(({ position }) => position),
+      [first, second, third],
+    );
   });
 
   contract('another record with the same key is a conflict', async (open) => {
     await (await open('a')).append(bytesOf('one'), { idempotencyKey: 'a:1' });
-    await assert.rejects((await open('a')).append(bytesOf('other'), { idempotencyKey: 'a:1' }), hasCode('KV_LOG_CONFLICT'));
+    await assert.rejects(
+      (await open('a')).append(bytesOf('other'), { idempotencyKey: 'a:1' }),
+      hasCode('KV_LOG_CONFLICT'),
+    );
   });
 
   contract('an append with a condition succeeds after the newest record only', async (open) => {
@@ -109,26 +136,37 @@ export function testLog(name: string, factory: () => LogFactory | Promise<LogFac
     // Its reply may have been lost.
     assert.equal(await b.append(bytesOf('two'), { idempotencyKey: 'b:1', expect: first }), second);
     const third = await a.append(bytesOf('three'), { idempotencyKey: 'a:2' });
-    await assert.rejects(b.append(bytesOf('late'), { idempotencyKey: 'b:2', expect: second }), hasCode('KV_LOG_CONFLICT'));
+    await assert.rejects(
+      b.append(bytesOf('late'), { idempotencyKey: 'b:2', expect: second }),
+      hasCode('KV_LOG_CONFLICT'),
+    );
     await b.append(bytesOf('four'), { idempotencyKey: 'b:2', expect: third });
-    assert.deepEqual((await readCount(a, 4)).map(({ record }) => textOf(record)), ['one', 'two', 'three', 'four']);
+    assert.deepEqual(
+      (await readCount(a, 4)).map(({ record }) => textOf(record)),
+      ['one', 'two', 'three', 'four'],
+    );
   });
 
   contract('of racing appends with the same condition exactly one succeeds', async (open) => {
     const logs = await Promise.all(Array.from({ length: 6 }, (_, at) => open(`d${at}`)));
     let newest = 0;
     for (let round = 0; round < 5; round++) {
-      const ends = await Promise.allSettled(logs.map((log, at) => log.append(bytesOf(`${round} ${at}`), { idempotencyKey: `d${at}:${round}`, expect: newest })));
+      const ends = await Promise.allSettled(
+        logs.map((log, at) =>
+          log.append(bytesOf(`${round} ${at}`), { idempotencyKey: `d${at}:${round}`, expect: newest }),
+        ),
+      );
       const won = ends.filter((end) => end.status === 'fulfilled');
       assert.equal(won.length, 1);
-      for (const end of ends) if (end.status === 'rejected') assert.ok(hasCode('KV_LOG_CONFLICT')(end.reason), String(end.reason));
+      for (const end of ends)
+        if (end.status === 'rejected') assert.ok(hasCode('KV_LOG_CONFLICT')(end.reason), String(end.reason));
       newest = won[0]?.value as Position;
       assert.equal((await readCount(logs[0] as RemoteLog, round + 1)).length, round + 1);
     }
   });
 
   contract('appends with a condition hold among others without one', async (open) => {
-    const [strict, ...others] = await Promise.all(['s', 'a', 'b', 'c'].map(open)) as [RemoteLog, ...RemoteLog[]];
+    const [strict, ...others] = (await Promise.all(['s', 'a', 'b', 'c'].map(open))) as [RemoteLog, ...RemoteLog[]];
     const successes = new Map<Position, Position>();
     let isOver = false;
     const writers = others.map(async (log, at) => {
@@ -140,9 +178,13 @@ export function testLog(name: string, factory: () => LogFactory | Promise<LogFac
     try {
       let after = 0;
       for (let seq = 1; successes.size < 20; seq++) {
-        for (let records = await strict.read(after, 500); records.length > 0; records = await strict.read(after, 500)) after = records.at(-1)?.position as Position;
+        for (let records = await strict.read(after, 500); records.length > 0; records = await strict.read(after, 500))
+          after = records.at(-1)?.position as Position;
         try {
-          successes.set(await strict.append(bytesOf(`strict ${seq}`), { idempotencyKey: `s:${seq}`, expect: after }), after);
+          successes.set(
+            await strict.append(bytesOf(`strict ${seq}`), { idempotencyKey: `s:${seq}`, expect: after }),
+            after,
+          );
         } catch (error) {
           if (!hasCode('KV_LOG_CONFLICT')(error)) throw error;
         }
@@ -153,7 +195,10 @@ export function testLog(name: string, factory: () => LogFactory | Promise<LogFac
     }
     const records = await readAll(strict);
     const strictOnes = records.filter(({ record }) => textOf(record).startsWith('strict'));
-    assert.deepEqual(strictOnes.map(({ position }) => position), [...successes.keys()]);
+    assert.deepEqual(
+      strictOnes.map(({ position }) => position),
+      [...successes.keys()],
+    );
     for (const { position } of strictOnes) {
       const at = records.findIndex((one) => one.position === position);
       assert.equal(records[at - 1]?.position ?? 0, successes.get(position));
@@ -173,20 +218,27 @@ export function testLog(name: string, factory: () => LogFactory | Promise<LogFac
   contract('purged records are gone, and reading over the gap is refused', async (open) => {
     const [log, other] = [await open('a'), await open('b')];
     const positions: Position[] = [];
-    for (let seq = 1; seq <= 6; seq++) positions.push(await log.append(bytesOf(String(seq)), { idempotencyKey: `a:${seq}` }));
+    for (let seq = 1; seq <= 6; seq++)
+      positions.push(await log.append(bytesOf(String(seq)), { idempotencyKey: `a:${seq}` }));
     assert.equal((await readCount(other, 6)).length, 6);
     // It has a consumer that goes on where it was.
     assert.equal((await other.read(0, 2)).length, 2);
     const upTo = positions[3] as Position;
     await log.purge(upTo);
     const isPurged = (): Promise<boolean> => log.at(upTo).then(() => false, hasCode('KV_LOG_TRUNCATED'));
-    while (!await isPurged()) await new Promise((resolve) => setTimeout(resolve, 25));
+    while (!(await isPurged())) await new Promise((resolve) => setTimeout(resolve, 25));
     for (const reader of [log, other, await open('c')]) {
       await assert.rejects(reader.read(0, 10), hasCode('KV_LOG_TRUNCATED'));
       await assert.rejects(reader.read(positions[1] as Position, 1), hasCode('KV_LOG_TRUNCATED'));
       await assert.rejects(reader.read(positions[2] as Position, 10), hasCode('KV_LOG_TRUNCATED'));
-      assert.deepEqual((await reader.read(upTo, 10)).map(({ record }) => textOf(record)), ['5', '6']);
-      assert.deepEqual((await reader.read(upTo, 1)).map(({ record }) => textOf(record)), ['5']);
+      assert.deepEqual(
+        (await reader.read(upTo, 10)).map(({ record }) => textOf(record)),
+        ['5', '6'],
+      );
+      assert.deepEqual(
+        (await reader.read(upTo, 1)).map(({ record }) => textOf(record)),
+        ['5'],
+      );
       assert.deepEqual(await reader.read(positions[5] as Position, 10), []);
     }
     await assert.rejects(log.at(positions[0] as Position), hasCode('KV_LOG_TRUNCATED'));
@@ -205,7 +257,10 @@ export function testLog(name: string, factory: () => LogFactory | Promise<LogFac
     assert.ok(fourth > third);
     const fresh = await open('c');
     await assert.rejects(readCount(fresh, 1), hasCode('KV_LOG_TRUNCATED'));
-    assert.deepEqual((await readCount(fresh, 2, last)).map(({ record }) => textOf(record)), ['3', '4']);
+    assert.deepEqual(
+      (await readCount(fresh, 2, last)).map(({ record }) => textOf(record)),
+      ['3', '4'],
+    );
   });
 
   contract('manifests replace each other by revision', async (open) => {
@@ -239,7 +294,7 @@ export function testLog(name: string, factory: () => LogFactory | Promise<LogFac
 
   contract('records are bytes of any kind, up to almost 1 MiB', async (open) => {
     const log = await open('a');
-    const large = Uint8Array.from({ length: 1_000_000 }, (_, at) => at * 31 % 251);
+    const large = Uint8Array.from({ length: 1_000_000 }, (_, at) => (at * 31) % 251);
     const empty = new Uint8Array();
     await log.append(large, { idempotencyKey: 'a:1' });
     await log.append(empty, { idempotencyKey: 'a:2' });
@@ -252,9 +307,15 @@ export function testLog(name: string, factory: () => LogFactory | Promise<LogFac
     const log = await open('a');
     const reason = new Error('enough');
     await assert.rejects(log.read(0, 1, AbortSignal.abort(reason)), reason);
-    await assert.rejects(log.append(bytesOf('x'), { idempotencyKey: 'a:1', signal: AbortSignal.abort(reason) }), reason);
+    await assert.rejects(
+      log.append(bytesOf('x'), { idempotencyKey: 'a:1', signal: AbortSignal.abort(reason) }),
+      reason,
+    );
     await log.append(bytesOf('y'), { idempotencyKey: 'a:2' });
-    assert.deepEqual((await readCount(log, 1)).map(({ record }) => textOf(record)), ['y']);
+    assert.deepEqual(
+      (await readCount(log, 1)).map(({ record }) => textOf(record)),
+      ['y'],
+    );
   });
 
   contract('a closed log refuses', async (open) => {

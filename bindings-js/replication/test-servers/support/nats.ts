@@ -15,7 +15,10 @@ export const EXAMPLES = fileURLToPath(new URL('../../../../docs/examples/nats/',
 
 export function programOf(variable: string): string {
   const file = process.env[variable];
-  if (file === undefined || !existsSync(file)) throw new Error(`${variable} does not name a program: node .ci/setup.mjs --replication builds it, node .ci/test.mjs replication passes it on`);
+  if (file === undefined || !existsSync(file))
+    throw new Error(
+      `${variable} does not name a program: node .ci/setup.mjs --replication builds it, node .ci/test.mjs replication passes it on`,
+    );
   return file;
 }
 
@@ -37,14 +40,27 @@ export class Node {
   readonly #env: Record<string, string>;
   #child: ChildProcess | undefined;
 
-  constructor(name: string, directory: string, [port, websocket]: readonly [number, number], program: string, config: string, env: Record<string, string>) {
+  constructor(
+    name: string,
+    directory: string,
+    [port, websocket]: readonly [number, number],
+    program: string,
+    config: string,
+    env: Record<string, string>,
+  ) {
     this.name = name;
     this.directory = directory;
     this.port = port;
     this.websocket = websocket;
     this.#program = program;
     this.#config = config;
-    this.#env = { NATS_NAME: name, NATS_LISTEN: `127.0.0.1:${port}`, NATS_WEBSOCKET_LISTEN: `127.0.0.1:${websocket}`, NATS_STORE: join(directory, 'store'), ...env };
+    this.#env = {
+      NATS_NAME: name,
+      NATS_LISTEN: `127.0.0.1:${port}`,
+      NATS_WEBSOCKET_LISTEN: `127.0.0.1:${websocket}`,
+      NATS_STORE: join(directory, 'store'),
+      ...env,
+    };
   }
 
   get isRunning(): boolean {
@@ -52,7 +68,10 @@ export class Node {
   }
 
   async start(): Promise<void> {
-    const child = spawn(this.#program, ['-c', this.#config, '-l', join(this.directory, 'log')], { env: { ...process.env, ...this.#env }, stdio: ['ignore', 'ignore', 'pipe'] });
+    const child = spawn(this.#program, ['-c', this.#config, '-l', join(this.directory, 'log')], {
+      env: { ...process.env, ...this.#env },
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
     this.#child = child;
     let printed = '';
     child.stderr.on('data', (bytes) => {
@@ -62,7 +81,10 @@ export class Node {
       if (this.#child === child) this.#child = undefined;
     });
     for (let tries = 0; !(await accepts(this.websocket)); tries++) {
-      if (this.#child !== child || tries > 600) throw new Error(`nats-server did not start: ${printed}\n${existsSync(join(this.directory, 'log')) ? readFileSync(join(this.directory, 'log'), 'utf8').slice(-3000) : ''}`);
+      if (this.#child !== child || tries > 600)
+        throw new Error(
+          `nats-server did not start: ${printed}\n${existsSync(join(this.directory, 'log')) ? readFileSync(join(this.directory, 'log'), 'utf8').slice(-3000) : ''}`,
+        );
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
   }
@@ -125,23 +147,40 @@ export class Cluster {
     const directory = mkdtempSync(join(tmpdir(), 'mangrove-nats-'));
     const ports = await freePorts(count * 3);
     const routes = ports.slice(0, count);
-    const links = await Promise.all(routes.map((_, a) => Promise.all(routes.map(async (port, b) => (a === b ? undefined : Link.to(port))))));
+    const links = await Promise.all(
+      routes.map((_, a) => Promise.all(routes.map(async (port, b) => (a === b ? undefined : Link.to(port))))),
+    );
     const config = count === 1 ? 'server.conf' : 'cluster.conf';
     const nodes = routes.map((route, at) => {
       const own = join(directory, `n${at}`);
       cpSync(EXAMPLES, own, { recursive: true });
       if (isOld) withoutSyncInterval(join(own, 'server.conf'));
       if (accounts !== undefined) writeFileSync(join(own, 'authority.conf'), accounts);
-      writeFileSync(join(own, 'main.conf'), `include ./${config}\n${accounts === undefined ? '' : 'include ./accounts.conf\n'}`);
-      const [one, two] = (links[at] as (Link | undefined)[]).filter((link) => link !== undefined).map((link) => `nats-route://127.0.0.1:${link.port}`);
-      const env = count === 1 ? {} : {
-        NATS_ROUTE_LISTEN: `127.0.0.1:${route}`,
-        // Nowhere, so that each route goes through its proxy.
-        NATS_ROUTE_ADVERTISE: '127.0.0.1:9',
-        NATS_ROUTE_1: one as string,
-        NATS_ROUTE_2: two as string,
-      };
-      return new Node(`n${at}`, own, [ports[count + at] as number, ports[2 * count + at] as number], program, join(own, 'main.conf'), env);
+      writeFileSync(
+        join(own, 'main.conf'),
+        `include ./${config}\n${accounts === undefined ? '' : 'include ./accounts.conf\n'}`,
+      );
+      const [one, two] = (links[at] as (Link | undefined)[])
+        .filter((link) => link !== undefined)
+        .map((link) => `nats-route://127.0.0.1:${link.port}`);
+      const env =
+        count === 1
+          ? {}
+          : {
+              NATS_ROUTE_LISTEN: `127.0.0.1:${route}`,
+              // Nowhere, so that each route goes through its proxy.
+              NATS_ROUTE_ADVERTISE: '127.0.0.1:9',
+              NATS_ROUTE_1: one as string,
+              NATS_ROUTE_2: two as string,
+            };
+      return new Node(
+        `n${at}`,
+        own,
+        [ports[count + at] as number, ports[2 * count + at] as number],
+        program,
+        join(own, 'main.conf'),
+        env,
+      );
     });
     const cluster = new Cluster(nodes, links, directory);
     await Promise.all(nodes.map((node) => node.start()));
@@ -154,7 +193,8 @@ export class Cluster {
   }
 
   isolate(node: number, state: 'open' | 'cut' | 'silent'): void {
-    for (const [a, row] of this.links.entries()) for (const [b, link] of row.entries()) if (a === node || b === node) link?.set(state);
+    for (const [a, row] of this.links.entries())
+      for (const [b, link] of row.entries()) if (a === node || b === node) link?.set(state);
   }
 
   async stop(): Promise<void> {

@@ -59,7 +59,8 @@ export class Link {
     const passed = Math.min(this.#answerBytes, bytes.length);
     this.#answerBytes -= passed;
     if (passed > 0) near.write(bytes.subarray(0, passed));
-    if (passed < bytes.length) this.#held.set(near, Buffer.concat([this.#held.get(near) ?? Buffer.alloc(0), bytes.subarray(passed)]));
+    if (passed < bytes.length)
+      this.#held.set(near, Buffer.concat([this.#held.get(near) ?? Buffer.alloc(0), bytes.subarray(passed)]));
   }
 
   #join(near: Socket, target: number): void {
@@ -68,7 +69,10 @@ export class Link {
       return;
     }
     const far = connect(target, '127.0.0.1');
-    for (const [from, to] of [[near, far], [far, near]] as const) {
+    for (const [from, to] of [
+      [near, far],
+      [far, near],
+    ] as const) {
       this.#sockets.add(from);
       from.setNoDelay(true);
       from.on('data', (bytes) => {
@@ -103,7 +107,9 @@ export async function freePorts(count: number): Promise<number[]> {
   while (servers.size < count) {
     const port = randomInt(FIRST_PORT, LAST_PORT);
     const server = createServer();
-    const isFree = await new Promise<boolean>((resolve) => server.on('error', () => resolve(false)).listen(port, '127.0.0.1', () => resolve(true)));
+    const isFree = await new Promise<boolean>((resolve) =>
+      server.on('error', () => resolve(false)).listen(port, '127.0.0.1', () => resolve(true)),
+    );
     if (isFree) servers.set(port, server);
   }
   await Promise.all([...servers.values()].map((server) => new Promise((resolve) => server.close(resolve))));

@@ -15,8 +15,11 @@ let records = [];
 while (records.length < 2) records = await log.read(0, 10);
 end();
 await log.close();
-process.stdout.write(JSON.stringify({
-  positions: [first, second], read: records.map(({ position, record }) => [position, [...record]]),
-  late: [late instanceof KvError, late.code],
-}));
+process.stdout.write(
+  JSON.stringify({
+    positions: [first, second],
+    read: records.map(({ position, record }) => [position, [...record]]),
+    late: [late instanceof KvError, late.code],
+  }),
+);
 process.exit(0);

@@ -25,7 +25,13 @@ export class S3Server {
   readonly #directory: string;
   #child: ChildProcess | undefined;
 
-  private constructor(options: S3Options, port: number, command: readonly string[], env: Record<string, string>, directory: string) {
+  private constructor(
+    options: S3Options,
+    port: number,
+    command: readonly string[],
+    env: Record<string, string>,
+    directory: string,
+  ) {
     this.options = options;
     this.port = port;
     this.#command = command;
@@ -33,10 +39,18 @@ export class S3Server {
     this.#directory = directory;
   }
 
-  static async start(command: (port: number, directory: string) => readonly string[], env: Record<string, string>, secret = KEYS.secretAccessKey): Promise<S3Server> {
+  static async start(
+    command: (port: number, directory: string) => readonly string[],
+    env: Record<string, string>,
+    secret = KEYS.secretAccessKey,
+  ): Promise<S3Server> {
     const directory = mkdtempSync(join(tmpdir(), 'mangrove-s3-'));
     const [port = 0] = await freePorts(1);
-    const options = { endpoint: `http://127.0.0.1:${port}`, bucket: BUCKET, credentials: { ...KEYS, secretAccessKey: secret } };
+    const options = {
+      endpoint: `http://127.0.0.1:${port}`,
+      bucket: BUCKET,
+      credentials: { ...KEYS, secretAccessKey: secret },
+    };
     const server = new S3Server(options, port, command(port, join(directory, 'store')), env, directory);
     await server.start();
     return server;
@@ -46,19 +60,30 @@ export class S3Server {
   async start(): Promise<void> {
     const [program, ...args] = this.#command as [string, ...string[]];
     mkdirSync(join(this.#directory, 'store'), { recursive: true });
-    const child = spawn(program, args, { env: { ...process.env, NODE_OPTIONS: '', ...this.#env }, stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(program, args, {
+      env: { ...process.env, NODE_OPTIONS: '', ...this.#env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     this.#child = child;
     let printed = '';
-    for (const stream of [child.stdout, child.stderr]) stream.on('data', (bytes) => {
-      printed += bytes;
+    for (const stream of [child.stdout, child.stderr])
+      stream.on('data', (bytes) => {
+        printed += bytes;
+      });
+    const client = new AwsClient({
+      ...(this.options.credentials as typeof KEYS),
+      service: 's3',
+      region: 'us-east-1',
+      retries: 0,
     });
-    const client = new AwsClient({ ...this.options.credentials as typeof KEYS, service: 's3', region: 'us-east-1', retries: 0 });
     for (let tries = 0; ; tries++) {
       if (child.exitCode !== null || tries > 600) {
         child.kill('SIGKILL');
         throw new Error(`${program} did not start: ${printed.slice(-2000)}`);
       }
-      const response = await client.fetch(`${this.options.endpoint}/${BUCKET}`, { method: 'PUT' }).catch(() => undefined);
+      const response = await client
+        .fetch(`${this.options.endpoint}/${BUCKET}`, { method: 'PUT' })
+        .catch(() => undefined);
       if (response?.ok === true || response?.status === 409) break;
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
@@ -95,17 +120,46 @@ export class S3Server {
   }
 }
 
-export const startMinio = (): Promise<S3Server> => S3Server.start(
-  (port, directory) => [programOf('MINIO'), 'server', directory, '--address', `127.0.0.1:${port}`, '--quiet'],
-  { MINIO_ROOT_USER: KEYS.accessKeyId, MINIO_ROOT_PASSWORD: KEYS.secretAccessKey, MINIO_BROWSER: 'off', MINIO_UPDATE: 'off' },
-);
+export const startMinio = (): Promise<S3Server> =>
+  S3Server.start(
+    (port, directory) => [programOf('MINIO'), 'server', directory, '--address', `127.0.0.1:${port}`, '--quiet'],
+    {
+      MINIO_ROOT_USER: KEYS.accessKeyId,
+      MINIO_ROOT_PASSWORD: KEYS.secretAccessKey,
+      MINIO_BROWSER: 'off',
+      MINIO_UPDATE: 'off',
+    },
+  );
 
-export const startVersitygw = (): Promise<S3Server> => S3Server.start(
-  (port, directory) => [programOf('VERSITYGW'), '--access', KEYS.accessKeyId, '--secret', KEYS.secretAccessKey, '--port', `127.0.0.1:${port}`, 'posix', directory],
-  {},
-);
+export const startVersitygw = (): Promise<S3Server> =>
+  S3Server.start(
+    (port, directory) => [
+      programOf('VERSITYGW'),
+      '--access',
+      KEYS.accessKeyId,
+      '--secret',
+      KEYS.secretAccessKey,
+      '--port',
+      `127.0.0.1:${port}`,
+      'posix',
+      directory,
+    ],
+    {},
+  );
 
-export const startS3rver = (): Promise<S3Server> => S3Server.start(
-  (port, directory) => [process.execPath, S3RVER, '--directory', directory, '--address', '127.0.0.1', '--port', String(port), '--silent'],
-  {}, 'S3RVER',
-);
+export const startS3rver = (): Promise<S3Server> =>
+  S3Server.start(
+    (port, directory) => [
+      process.execPath,
+      S3RVER,
+      '--directory',
+      directory,
+      '--address',
+      '127.0.0.1',
+      '--port',
+      String(port),
+      '--silent',
+    ],
+    {},
+    'S3RVER',
+  );

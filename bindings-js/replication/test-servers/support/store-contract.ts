@@ -10,7 +10,7 @@ export function streamOf(bytes: Uint8Array, size = 64 * 1024): ReadableStream<Ui
   return new ReadableStream({
     pull(controller) {
       if (at >= bytes.length) controller.close();
-      else controller.enqueue(bytes.slice(at, at += size));
+      else controller.enqueue(bytes.slice(at, (at += size)));
     },
   });
 }
@@ -27,7 +27,7 @@ export function testStore(name: string, factory: () => Promise<SnapshotStore>): 
 
   contract('an object comes back as it was put', async (store, folder) => {
     for (const length of [0, 1, 65_536, 8 * 1024 * 1024, 20_000_000]) {
-      const bytes = Uint8Array.from({ length }, (_, at) => at * 7 % 251);
+      const bytes = Uint8Array.from({ length }, (_, at) => (at * 7) % 251);
       await store.put(`${folder}${length}`, streamOf(bytes, 1_000_003));
       const found = await bytesIn(await store.get(`${folder}${length}`));
       assert.ok(found !== undefined && Buffer.from(found).equals(Buffer.from(bytes)), `${length} bytes`);
@@ -42,7 +42,7 @@ export function testStore(name: string, factory: () => Promise<SnapshotStore>): 
   contract('an object is created once', async (store, folder) => {
     await store.put(`${folder}a`, streamOf(bytesOf('one')));
     await assert.rejects(store.put(`${folder}a`, streamOf(bytesOf('two'))), hasCode('KV_LOG_CONFLICT'));
-    assert.equal(textOf(await bytesIn(await store.get(`${folder}a`)) as Uint8Array), 'one');
+    assert.equal(textOf((await bytesIn(await store.get(`${folder}a`))) as Uint8Array), 'one');
   });
 
   contract('of racing creators one wins', async (store, folder) => {
@@ -52,7 +52,7 @@ export function testStore(name: string, factory: () => Promise<SnapshotStore>): 
       const ends = await Promise.allSettled(bodies.map((body) => store.put(key, streamOf(body))));
       const winner = ends.findIndex(({ status }) => status === 'fulfilled');
       assert.equal(ends.filter(({ status }) => status === 'fulfilled').length, 1);
-      assert.equal(textOf(await bytesIn(await store.get(key)) as Uint8Array), `racer ${winner}`);
+      assert.equal(textOf((await bytesIn(await store.get(key))) as Uint8Array), `racer ${winner}`);
     }
   });
 
@@ -69,13 +69,19 @@ export function testStore(name: string, factory: () => Promise<SnapshotStore>): 
     assert.equal(await store.get(`${folder}a`), undefined);
     assert.deepEqual(await store.list(folder), []);
     await store.put(`${folder}a`, streamOf(bytesOf('one')));
-    assert.equal(textOf(await bytesIn(await store.get(`${folder}a`)) as Uint8Array), 'one');
+    assert.equal(textOf((await bytesIn(await store.get(`${folder}a`))) as Uint8Array), 'one');
   });
 
   contract('keys are listed in order and deleted', async (store, folder) => {
     for (const key of ['b/2', 'a', 'b/1', 'c']) await store.put(folder + key, streamOf(bytesOf(key)));
-    assert.deepEqual(await store.list(folder), ['a', 'b/1', 'b/2', 'c'].map((key) => folder + key));
-    assert.deepEqual(await store.list(`${folder}b/`), ['b/1', 'b/2'].map((key) => folder + key));
+    assert.deepEqual(
+      await store.list(folder),
+      ['a', 'b/1', 'b/2', 'c'].map((key) => folder + key),
+    );
+    assert.deepEqual(
+      await store.list(`${folder}b/`),
+      ['b/1', 'b/2'].map((key) => folder + key),
+    );
     await store.delete(`${folder}b/1`);
     assert.deepEqual(await store.list(`${folder}b/`), [`${folder}b/2`]);
     assert.equal(await store.get(`${folder}b/1`), undefined);

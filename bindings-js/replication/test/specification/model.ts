@@ -5,28 +5,87 @@
 export type Mistake = string;
 
 /** Of a key. `value` 0: none. `write` is no part of the protocol: it says whose write the value is. */
-export interface Entry { readonly value: number; readonly expiry: number; readonly write: number }
-export interface Stamp extends Entry {
-  readonly h: number; readonly device: number; readonly n: number; readonly position: number; readonly isDead: boolean;
+export interface Entry {
+  readonly value: number;
+  readonly expiry: number;
+  readonly write: number;
 }
-export interface Base { readonly stamp: Stamp; readonly isKept: boolean }
+export interface Stamp extends Entry {
+  readonly h: number;
+  readonly device: number;
+  readonly n: number;
+  readonly position: number;
+  readonly isDead: boolean;
+}
+export interface Base {
+  readonly stamp: Stamp;
+  readonly isKept: boolean;
+}
 export interface Row {
-  readonly base: Base | undefined; readonly former: Base | undefined; readonly isStale: boolean;
+  readonly base: Base | undefined;
+  readonly former: Base | undefined;
+  readonly isStale: boolean;
   readonly pending: { readonly n: number; readonly value: number; readonly expiry: number } | undefined;
 }
-export interface Op { readonly type: 'put' | 'clear'; readonly key: number; readonly value: number; readonly expiry: number; readonly write: number; readonly stamp?: Stamp }
+export interface Op {
+  readonly type: 'put' | 'clear';
+  readonly key: number;
+  readonly value: number;
+  readonly expiry: number;
+  readonly write: number;
+  readonly stamp?: Stamp;
+}
 export type Kind = 'merge' | 'strict' | 'repair' | 'check' | 'newer';
-interface Tx { readonly base: number; readonly h: number; readonly ops: readonly Op[] }
-export interface Body { readonly n: number; readonly txs: readonly Tx[]; readonly digest?: string }
+interface Tx {
+  readonly base: number;
+  readonly h: number;
+  readonly ops: readonly Op[];
+}
+export interface Body {
+  readonly n: number;
+  readonly txs: readonly Tx[];
+  readonly digest?: string;
+}
 /** A record in the outbox. `part` of `parts`: the operations of a long one are spread over them. */
-export interface Out { readonly number: number; readonly kind: Kind; readonly body: Body; readonly part: number; readonly parts: number; readonly isUnbased: boolean; readonly expect: number }
-export interface LogRecord extends Out { readonly device: number; readonly back: number; readonly position: number; readonly time: number; /** Tells it from all others, as the server's time to the millisecond does. */ readonly serial: number }
+export interface Out {
+  readonly number: number;
+  readonly kind: Kind;
+  readonly body: Body;
+  readonly part: number;
+  readonly parts: number;
+  readonly isUnbased: boolean;
+  readonly expect: number;
+}
+export interface LogRecord extends Out {
+  readonly device: number;
+  readonly back: number;
+  readonly position: number;
+  readonly time: number /** Tells it from all others, as the server's time to the millisecond does. */;
+  readonly serial: number;
+}
 /** Parts that wait for the others, by `<device>:<number>`, and the log's time of each. */
 type Parts = Readonly<Record<string, number>>;
 type Applied = Readonly<Record<number, readonly [number: number, chain: number]>>;
-export interface Snapshot { readonly position: number; readonly at: string; readonly time: number; readonly rows: readonly (Base | undefined)[]; readonly applied: Applied; readonly parts: Parts; readonly seen: number; readonly purged: number; readonly digest: string; /** The snapshot before, as the manifest names it. */ readonly previous: Snapshot | undefined }
+export interface Snapshot {
+  readonly position: number;
+  readonly at: string;
+  readonly time: number;
+  readonly rows: readonly (Base | undefined)[];
+  readonly applied: Applied;
+  readonly parts: Parts;
+  readonly seen: number;
+  readonly purged: number;
+  readonly digest: string /** The snapshot before, as the manifest names it. */;
+  readonly previous: Snapshot | undefined;
+}
 export interface Log {
-  records: readonly LogRecord[]; end: number; purged: number; clock: number; serial: number; nextId: number; snapshot: Snapshot | undefined;
+  records: readonly LogRecord[];
+  end: number;
+  purged: number;
+  clock: number;
+  serial: number;
+  nextId: number;
+  snapshot: Snapshot | undefined;
   /** By `<device>:<number>`: what servers take for a record that they have. */
   keys: Readonly<Record<string, number>>;
   /** Counts losses, so that a device can notice them when it connects. */
@@ -34,23 +93,64 @@ export interface Log {
   /** All records of the present history, purged ones, too: no part of the protocol. */
   all: readonly LogRecord[];
 }
-type Commit = { readonly kind: 'merge' | 'newer' | 'long' | 'removal'; readonly base: number; readonly ops: readonly Op[]; readonly seen: number };
+type Commit = {
+  readonly kind: 'merge' | 'newer' | 'long' | 'removal';
+  readonly base: number;
+  readonly ops: readonly Op[];
+  readonly seen: number;
+};
 export interface Device {
-  id: number; formers: readonly (readonly [id: number, number: number, chain: number])[]; next: number; hlc: number;
-  cursor: number; at: string; time: number; mode: 'none' | 'lost' | 'reread'; knows: number; isAside: boolean; isDiverged: boolean; skew: number;
-  rows: Row[]; entries: (Entry | undefined)[]; feed: readonly Commit[]; outbox: readonly Out[]; applied: Applied; parts: Parts;
+  id: number;
+  formers: readonly (readonly [id: number, number: number, chain: number])[];
+  next: number;
+  hlc: number;
+  cursor: number;
+  at: string;
+  time: number;
+  mode: 'none' | 'lost' | 'reread';
+  knows: number;
+  isAside: boolean;
+  isDiverged: boolean;
+  skew: number;
+  rows: Row[];
+  entries: (Entry | undefined)[];
+  feed: readonly Commit[];
+  outbox: readonly Out[];
+  applied: Applied;
+  parts: Parts;
   /** Gone when the process ends. */
-  sent: number; acks: Readonly<Record<number, number>>; losses: number; isCaughtUp: boolean; isChecked: boolean;
+  sent: number;
+  acks: Readonly<Record<number, number>>;
+  losses: number;
+  isCaughtUp: boolean;
+  isChecked: boolean;
   /** What a power cut leaves, if that is not everything. */
-  safe: Device | undefined; isRelaxed: boolean;
+  safe: Device | undefined;
+  isRelaxed: boolean;
   /** The writes that this device knew of: no part of the protocol. */
   seen: number;
   /** Nobody hears of it again. */
   isGone: boolean;
 }
 /** A local write as the application knows it: no part of the protocol. */
-export interface Write { readonly keys: number; readonly deletes: number; readonly knew: number; readonly kind: Kind; readonly expiry: number; readonly isRefused: boolean; /** It may take effect or not: its device is gone, or the log lost what was known of it. */ readonly isUnknown: boolean }
-export interface State { log: Log; devices: Device[]; writes: readonly Write[]; left: Readonly<Record<string, number>>; wire: LogRecord | undefined; numbers: Readonly<Record<string, number>>; broken: string | undefined }
+export interface Write {
+  readonly keys: number;
+  readonly deletes: number;
+  readonly knew: number;
+  readonly kind: Kind;
+  readonly expiry: number;
+  readonly isRefused: boolean /** It may take effect or not: its device is gone, or the log lost what was known of it. */;
+  readonly isUnknown: boolean;
+}
+export interface State {
+  log: Log;
+  devices: Device[];
+  writes: readonly Write[];
+  left: Readonly<Record<string, number>>;
+  wire: LogRecord | undefined;
+  numbers: Readonly<Record<string, number>>;
+  broken: string | undefined;
+}
 
 export interface Scenario {
   readonly name: string;
@@ -80,20 +180,61 @@ export const LIMIT = 60;
 const bit = (index: number): number => 1 << index;
 const EMPTY: Row = { base: undefined, former: undefined, pending: undefined, isStale: false };
 const UNKNOWN = -1;
-export const content = ({ body, part, kind }: Pick<Out, 'body' | 'part' | 'kind'>): string => `${kind}${part}/${body.n}/${body.txs.map(({ base, h, ops }) => `${base}.${h}.${ops.map(({ type, key, value, expiry, stamp }) => `${type[0]}${key}=${value}x${expiry}${stamp ? `s${stamp.h}.${stamp.device}.${stamp.n}` : ''}`).join()}`).join(';')}`;
+export const content = ({ body, part, kind }: Pick<Out, 'body' | 'part' | 'kind'>): string =>
+  `${kind}${part}/${body.n}/${body.txs.map(({ base, h, ops }) => `${base}.${h}.${ops.map(({ type, key, value, expiry, stamp }) => `${type[0]}${key}=${value}x${expiry}${stamp ? `s${stamp.h}.${stamp.device}.${stamp.n}` : ''}`).join()}`).join(';')}`;
 const identity = (record: LogRecord): string => `${record.device}:${record.number}@${record.serial}`;
-const chain = (before: number, text: string): number => [...text].reduce((sum, char) => (Math.imul(sum, 31) + char.charCodeAt(0)) | 0, before);
+const chain = (before: number, text: string): number =>
+  [...text].reduce((sum, char) => (Math.imul(sum, 31) + char.charCodeAt(0)) | 0, before);
 const isForgotten = ({ isDead, h }: Stamp, time: number): boolean => isDead && h < (time - LIMIT) * TICK;
-const isGreater = (a: Stamp, b: Stamp): boolean => (a.h !== b.h ? a.h > b.h : a.device !== b.device ? a.device > b.device : a.n !== b.n ? a.n > b.n : a.value > b.value);
+const isGreater = (a: Stamp, b: Stamp): boolean =>
+  a.h !== b.h ? a.h > b.h : a.device !== b.device ? a.device > b.device : a.n !== b.n ? a.n > b.n : a.value > b.value;
 /** The base as digests see it: values and their stamps. */
-export const digestOf = ({ rows }: Pick<Device, 'rows'>): string => rows.map(({ base }) => (base === undefined || base.stamp.isDead ? '-' : `${base.stamp.h}.${base.stamp.device}.${base.stamp.n}.${base.stamp.position}=${base.stamp.value}`)).join();
+export const digestOf = ({ rows }: Pick<Device, 'rows'>): string =>
+  rows
+    .map(({ base }) =>
+      base === undefined || base.stamp.isDead
+        ? '-'
+        : `${base.stamp.h}.${base.stamp.device}.${base.stamp.n}.${base.stamp.position}=${base.stamp.value}`,
+    )
+    .join();
 /** The base as it decides about what comes. */
-export const baseOf = ({ rows, time }: Device): string => rows.map(({ base }) => (base === undefined || isForgotten(base.stamp, time) ? '-' : `${base.stamp.h}.${base.stamp.device}.${base.stamp.n}.${base.stamp.position}=${base.stamp.value}${base.stamp.isDead ? '' : `x${base.stamp.expiry}`}`)).join();
+export const baseOf = ({ rows, time }: Device): string =>
+  rows
+    .map(({ base }) =>
+      base === undefined || isForgotten(base.stamp, time)
+        ? '-'
+        : `${base.stamp.h}.${base.stamp.device}.${base.stamp.n}.${base.stamp.position}=${base.stamp.value}${base.stamp.isDead ? '' : `x${base.stamp.expiry}`}`,
+    )
+    .join();
 
 export const newDevice = (id: number, keys: number, skew = 0, knows = -1): Device => ({
-  id, formers: [], next: 1, hlc: 0, cursor: 0, at: '', time: 0, mode: 'none', knows, isAside: false, isDiverged: false, skew,
-  rows: Array.from({ length: keys }, () => EMPTY), entries: Array.from({ length: keys }, () => undefined), feed: [], outbox: [], applied: {}, parts: {},
-  sent: 0, acks: {}, losses: 0, isCaughtUp: false, isChecked: true, safe: undefined, isRelaxed: false, seen: 0, isGone: false,
+  id,
+  formers: [],
+  next: 1,
+  hlc: 0,
+  cursor: 0,
+  at: '',
+  time: 0,
+  mode: 'none',
+  knows,
+  isAside: false,
+  isDiverged: false,
+  skew,
+  rows: Array.from({ length: keys }, () => EMPTY),
+  entries: Array.from({ length: keys }, () => undefined),
+  feed: [],
+  outbox: [],
+  applied: {},
+  parts: {},
+  sent: 0,
+  acks: {},
+  losses: 0,
+  isCaughtUp: false,
+  isChecked: true,
+  safe: undefined,
+  isRelaxed: false,
+  seen: 0,
+  isGone: false,
 });
 
 /** One step of the world, on a copy of what it changes. */
@@ -123,11 +264,11 @@ export class Step {
   device(index: number): Device {
     const from = this.state.devices[index] as Device;
     this.#before = from;
-    return this.state.devices[index] = { ...from, rows: [...from.rows], entries: [...from.entries] };
+    return (this.state.devices[index] = { ...from, rows: [...from.rows], entries: [...from.entries] });
   }
 
   get log(): Log {
-    return this.state.log = { ...this.state.log };
+    return (this.state.log = { ...this.state.log });
   }
 
   use(what: string): void {
@@ -144,16 +285,25 @@ export class Step {
 
   /** Entries follow the base. */
   #isMaterial(device: Device, key: number): boolean {
-    return this.#isKnown(device, key) && (device.mode === 'none' || this.#is('entries change before the end of the log'));
+    return (
+      this.#isKnown(device, key) && (device.mode === 'none' || this.#is('entries change before the end of the log'))
+    );
   }
 
   #keeps(device: Device, key: number, expiry: number): boolean {
-    return this.#isStrict(key) || (expiry !== 0 && !this.#is('values that expire are not kept')) || !this.#isMaterial(device, key);
+    return (
+      this.#isStrict(key) ||
+      (expiry !== 0 && !this.#is('values that expire are not kept')) ||
+      !this.#isMaterial(device, key)
+    );
   }
 
   /** What replication does to an entry; never behind what was shown before, nor over what the log has not seen. */
   #show(device: Device, key: number, to: Entry | undefined): void {
-    if (device.feed.some(({ kind, ops }) => kind !== 'removal' && ops.some((op) => op.type === 'clear' || op.key === key))) this.fail(`device ${device.id}: a local write of key ${key} that was not captured is overwritten`);
+    if (
+      device.feed.some(({ kind, ops }) => kind !== 'removal' && ops.some((op) => op.type === 'clear' || op.key === key))
+    )
+      this.fail(`device ${device.id}: a local write of key ${key} that was not captured is overwritten`);
     if (this.#shown === undefined) this.#checkOrder(device, key, device.entries[key], to);
     else if (!this.#shown.has(key)) this.#shown.set(key, device.entries[key]);
     device.entries[key] = to;
@@ -161,8 +311,15 @@ export class Step {
 
   #checkOrder(device: Device, key: number, from: Entry | undefined, to: Entry | undefined): void {
     if (from !== undefined && from.write !== to?.write && from.expiry === 0 && this.state.left['forget'] !== 0) {
-      const isBehind = to !== undefined ? ((this.state.writes[from.write]?.knew ?? 0) & bit(to.write)) !== 0
-        : !this.state.writes.some(({ deletes, keys, expiry }, write) => ((deletes & bit(key)) !== 0 || ((keys & bit(key)) !== 0 && expiry !== 0 && expiry <= this.state.log.clock)) && ((this.state.writes[from.write]?.knew ?? 0) & bit(write)) === 0);
+      const isBehind =
+        to !== undefined
+          ? ((this.state.writes[from.write]?.knew ?? 0) & bit(to.write)) !== 0
+          : !this.state.writes.some(
+              ({ deletes, keys, expiry }, write) =>
+                ((deletes & bit(key)) !== 0 ||
+                  ((keys & bit(key)) !== 0 && expiry !== 0 && expiry <= this.state.log.clock)) &&
+                ((this.state.writes[from.write]?.knew ?? 0) & bit(write)) === 0,
+            );
       if (isBehind) this.fail(`device ${device.id}: key ${key} goes back behind write ${from.write}`);
     }
   }
@@ -181,7 +338,7 @@ export class Step {
     const device = this.device(index);
     const [name, at] = what.split(' ');
     const write = this.state.writes.length;
-    const value = 1 + write % 2;
+    const value = 1 + (write % 2);
     const keys = at === undefined ? device.rows.map((_, key) => key) : [Number(at)];
     const there = keys.filter((key) => device.entries[key] !== undefined);
     const isDelete = name === 'delete' || name === 'clear';
@@ -190,9 +347,23 @@ export class Step {
     if (name === 'clear') ops = [{ type: 'clear', key: 0, value: 0, expiry: 0, write }];
     // A clear removes what is there when the log reaches it.
     const mask = (name === 'delete' ? there : keys).reduce((sum, key) => sum | bit(key), 0);
-    this.state.writes = [...this.state.writes, { keys: mask, deletes: isDelete ? mask : 0, knew: device.seen, kind: name === 'newer' ? 'newer' : 'merge', expiry, isRefused: false, isUnknown: false }];
+    this.state.writes = [
+      ...this.state.writes,
+      {
+        keys: mask,
+        deletes: isDelete ? mask : 0,
+        knew: device.seen,
+        kind: name === 'newer' ? 'newer' : 'merge',
+        expiry,
+        isRefused: false,
+        isUnknown: false,
+      },
+    ];
     for (const key of keys) device.entries[key] = isDelete ? undefined : { value, expiry, write };
-    device.feed = [...device.feed, { kind: name === 'newer' || name === 'long' ? name : 'merge', base: device.cursor, ops, seen: device.seen }];
+    device.feed = [
+      ...device.feed,
+      { kind: name === 'newer' || name === 'long' ? name : 'merge', base: device.cursor, ops, seen: device.seen },
+    ];
     device.seen |= bit(write);
     // The application's commits are durable, and with them what was committed before.
     [device.safe, device.isRelaxed] = [undefined, false];
@@ -221,20 +392,38 @@ export class Step {
         for (const { key } of ops) this.#revive(device, key);
         continue;
       }
-      if (this.#is('what a program does not know is not captured') && ops.some(({ key }) => !this.#isKnown(device, key))) continue;
+      if (
+        this.#is('what a program does not know is not captured') &&
+        ops.some(({ key }) => !this.#isKnown(device, key))
+      )
+        continue;
       const sent: Op[] = [];
       for (const op of ops) {
         const keys = op.type === 'clear' ? device.rows.map((_, key) => key) : [op.key];
         const there = keys.filter((key) => {
           const { pending, former, base: has } = device.rows[key] as Row;
-          return op.value !== 0 || (pending === undefined ? has?.stamp.isDead === false || former?.stamp.isDead === false : pending.value !== 0);
+          return (
+            op.value !== 0 ||
+            (pending === undefined
+              ? has?.stamp.isDead === false || former?.stamp.isDead === false
+              : pending.value !== 0)
+          );
         });
         // What is sent again or put back may come behind a clear, which leaves nothing where there is nothing.
-        const again = op.type === 'put' || this.#is('a clear says nothing of what is pending') ? [] : there.filter((key) => {
-          const { pending, former } = device.rows[key] as Row;
-          return former !== undefined || (pending !== undefined && pending.n < n);
-        });
-        for (const key of there) device.rows[key] = { ...device.rows[key] as Row, former: undefined, isStale: false, pending: { n, value: op.value, expiry: op.expiry } };
+        const again =
+          op.type === 'put' || this.#is('a clear says nothing of what is pending')
+            ? []
+            : there.filter((key) => {
+                const { pending, former } = device.rows[key] as Row;
+                return former !== undefined || (pending !== undefined && pending.n < n);
+              });
+        for (const key of there)
+          device.rows[key] = {
+            ...(device.rows[key] as Row),
+            former: undefined,
+            isStale: false,
+            pending: { n, value: op.value, expiry: op.expiry },
+          };
         if (there.length > 0) sent.push(op, ...again.map((key): Op => ({ ...op, type: 'put', key })));
       }
       if (sent.length === 0) continue;
@@ -243,7 +432,19 @@ export class Step {
     }
     if (txs.length === 0) return;
     const parts = kind === 'long' ? 2 : 1;
-    for (let part = 0; part < parts; part++) device.outbox = [...device.outbox, { number: device.next++, kind: kind === 'newer' ? kind : 'merge', body: { n, txs }, part, parts, isUnbased: false, expect: -1 }];
+    for (let part = 0; part < parts; part++)
+      device.outbox = [
+        ...device.outbox,
+        {
+          number: device.next++,
+          kind: kind === 'newer' ? kind : 'merge',
+          body: { n, txs },
+          part,
+          parts,
+          isUnbased: false,
+          expect: -1,
+        },
+      ];
   }
 
   /** The engine has removed an entry by the device's clock. */
@@ -251,22 +452,46 @@ export class Step {
     const device = this.device(index);
     const keys = expired(this.state, device);
     for (const key of keys) device.entries[key] = undefined;
-    device.feed = [...device.feed, { kind: 'removal', base: device.cursor, ops: keys.map((key) => ({ type: 'put', key, value: 0, expiry: 0, write: 0 })), seen: device.seen }];
+    device.feed = [
+      ...device.feed,
+      {
+        kind: 'removal',
+        base: device.cursor,
+        ops: keys.map((key) => ({ type: 'put', key, value: 0, expiry: 0, write: 0 })),
+        seen: device.seen,
+      },
+    ];
     if (this.#scenario.isLazy !== true) this.#capture(device);
   }
 
   #revive(device: Device, key: number): void {
     const row = device.rows[key] as Row;
     const now = this.state.log.clock + device.skew;
-    if (row.pending !== undefined && row.pending.expiry > now) device.rows[key] = { ...row, pending: { ...row.pending, value: UNKNOWN } };
-    else if (row.pending === undefined && row.base !== undefined && row.base.stamp.expiry > now && !row.base.stamp.isDead && !row.isStale) device.entries[key] = row.base.isKept ? row.base.stamp : undefined;
+    if (row.pending !== undefined && row.pending.expiry > now)
+      device.rows[key] = { ...row, pending: { ...row.pending, value: UNKNOWN } };
+    else if (
+      row.pending === undefined &&
+      row.base !== undefined &&
+      row.base.stamp.expiry > now &&
+      !row.base.stamp.isDead &&
+      !row.isStale
+    )
+      device.entries[key] = row.base.isKept ? row.base.stamp : undefined;
   }
 
   /** A device's clock that was ahead is right again: what the engine removed comes back. */
   rightClock(index: number): void {
     const device = this.device(index);
     device.skew = 0;
-    for (const [key, { pending, base, isStale }] of device.rows.entries()) if (device.entries[key] === undefined && pending === undefined && !isStale && base?.isKept === true && !base.stamp.isDead) device.entries[key] = base.stamp;
+    for (const [key, { pending, base, isStale }] of device.rows.entries())
+      if (
+        device.entries[key] === undefined &&
+        pending === undefined &&
+        !isStale &&
+        base?.isKept === true &&
+        !base.stamp.isDead
+      )
+        device.entries[key] = base.stamp;
   }
 
   /** Offers a strict transaction, which reads and writes its keys: the device has read the log and has nothing pending. */
@@ -276,15 +501,47 @@ export class Step {
     const write = this.state.writes.length;
     device.hlc = Math.max(device.hlc + 1, (this.state.log.clock + device.skew) * TICK);
     const number = device.next++;
-    this.state.writes = [...this.state.writes, { keys: bit(key), deletes: 0, knew: device.seen, kind: 'strict', expiry: 0, isRefused: false, isUnknown: false }];
-    device.outbox = [{ number, kind: 'strict', body: { n: number, txs: [{ base: device.cursor, h: device.hlc, ops: [{ type: 'put', key, value: 1 + write % 2, expiry: 0, write }] }] }, part: 0, parts: 1, isUnbased: false, expect: device.cursor }];
+    this.state.writes = [
+      ...this.state.writes,
+      { keys: bit(key), deletes: 0, knew: device.seen, kind: 'strict', expiry: 0, isRefused: false, isUnknown: false },
+    ];
+    device.outbox = [
+      {
+        number,
+        kind: 'strict',
+        body: {
+          n: number,
+          txs: [
+            {
+              base: device.cursor,
+              h: device.hlc,
+              ops: [{ type: 'put', key, value: 1 + (write % 2), expiry: 0, write }],
+            },
+          ],
+        },
+        part: 0,
+        parts: 1,
+        isUnbased: false,
+        expect: device.cursor,
+      },
+    ];
     [device.safe, device.isRelaxed] = [undefined, false];
   }
 
   check(index: number): void {
     const device = this.device(index);
     const number = device.next++;
-    device.outbox = [{ number, kind: 'check', body: { n: number, txs: [{ base: device.cursor, h: device.hlc, ops: [] }], digest: digestOf(device) }, part: 0, parts: 1, isUnbased: false, expect: device.cursor }];
+    device.outbox = [
+      {
+        number,
+        kind: 'check',
+        body: { n: number, txs: [{ base: device.cursor, h: device.hlc, ops: [] }], digest: digestOf(device) },
+        part: 0,
+        parts: 1,
+        isUnbased: false,
+        expect: device.cursor,
+      },
+    ];
     [device.safe, device.isRelaxed] = [undefined, false];
   }
 
@@ -294,7 +551,11 @@ export class Step {
     let { number, body } = out;
     const last = device.applied[device.id]?.[0] ?? 0;
     if (this.#is('numbers are given when a record is sent')) number = last + 1 + device.outbox.indexOf(out);
-    const before = Math.max(last, ...device.outbox.filter((other) => other.number < number).map((other) => other.number), 0);
+    const before = Math.max(
+      last,
+      ...device.outbox.filter((other) => other.number < number).map((other) => other.number),
+      0,
+    );
     if (this.#is('n is given when a record is sent')) body = { ...body, n: number };
     return { ...out, number, body, device: device.id, back: number - before, position: 0, time: 0, serial: 0 };
   }
@@ -303,7 +564,8 @@ export class Step {
   send(index: number, how: 'sent' | 'reply lost' | 'on its way'): void {
     const device = this.device(index);
     const out = nextOut(device) as Out;
-    if (device.isRelaxed && !this.#is('what a power cut takes back is sent')) [device.safe, device.isRelaxed] = [undefined, false];
+    if (device.isRelaxed && !this.#is('what a power cut takes back is sent'))
+      [device.safe, device.isRelaxed] = [undefined, false];
     const record = this.#record(device, out);
     if (how === 'on its way') {
       this.state.wire = record;
@@ -396,12 +658,16 @@ export class Step {
     const [oldest] = device.outbox;
     const lost = lostOuts(device).at(-1);
     if (oldest === undefined) device.acks = {};
-    else if (lost !== undefined && !this.#is('a record that is lost at the end is not sent again')) this.#renumber(device, lost.number + lost.parts - 1 - lost.part);
-    else if (oldest.expect >= 0 && device.cursor !== oldest.expect && !this.#isInLog(device, oldest)) this.#withdraw(device, oldest);
+    else if (lost !== undefined && !this.#is('a record that is lost at the end is not sent again'))
+      this.#renumber(device, lost.number + lost.parts - 1 - lost.part);
+    else if (oldest.expect >= 0 && device.cursor !== oldest.expect && !this.#isInLog(device, oldest))
+      this.#withdraw(device, oldest);
   }
 
   #isInLog(device: Device, { number }: Out): boolean {
-    return this.state.log.records.some((record) => record.device === device.id && record.number === number && record.position > device.cursor);
+    return this.state.log.records.some(
+      (record) => record.device === device.id && record.number === number && record.position > device.cursor,
+    );
   }
 
   /** Before a commit that a power cut may take back. */
@@ -430,27 +696,54 @@ export class Step {
     if (other === undefined) this.state.numbers = { ...this.state.numbers, [name]: sum };
     device.applied = { ...device.applied, [record.device]: [record.number, chain(known[1], text)] };
     const isOwn = record.device === device.id || device.formers.some(([id]) => id === record.device);
-    const found = this.#is('numbers are given when a record is sent') ? device.outbox[record.number - known[0] - 1]
+    const found = this.#is('numbers are given when a record is sent')
+      ? device.outbox[record.number - known[0] - 1]
       : device.outbox.find(({ number }) => number === record.number);
-    const own = isOwn && found !== undefined && (this.#is('the number tells whose a record is') || content(this.#is('n is given when a record is sent') ? { ...found, body: { ...found.body, n: record.number } } : found) === text) ? found : undefined;
-    if (own === undefined && record.device === device.id && !this.#is('a copy keeps its id')) this.#takeId(device, known);
-    const isInPlace = (record.kind !== 'strict' && record.kind !== 'check') || record.body.txs.every(({ base }) => base === previous);
+    const own =
+      isOwn &&
+      found !== undefined &&
+      (this.#is('the number tells whose a record is') ||
+        content(
+          this.#is('n is given when a record is sent')
+            ? { ...found, body: { ...found.body, n: record.number } }
+            : found,
+        ) === text)
+        ? found
+        : undefined;
+    if (own === undefined && record.device === device.id && !this.#is('a copy keeps its id'))
+      this.#takeId(device, known);
+    const isInPlace =
+      (record.kind !== 'strict' && record.kind !== 'check') || record.body.txs.every(({ base }) => base === previous);
     if (record.kind === 'check' && own === undefined && isInPlace && !device.isAside && device.mode === 'none') {
       device.isDiverged = record.body.digest !== digestOf(device);
       if (device.isDiverged) this.fail(`device ${device.id} does not agree with the check at ${record.position}`);
     }
     const isNewer = record.kind === 'newer' && (device.knows & NEWER) === 0;
-    if (!isNewer || this.#is("a record of a newer program moves the log's time")) this.#advance(device, this.#is("an own clock tells what is over") ? Math.max(record.time, this.state.log.clock + device.skew) : record.time);
+    if (!isNewer || this.#is("a record of a newer program moves the log's time"))
+      this.#advance(
+        device,
+        this.#is('an own clock tells what is over')
+          ? Math.max(record.time, this.state.log.clock + device.skew)
+          : record.time,
+      );
     const isWhole = this.#join(device, record);
     // So no snapshot confirms what had no effect.
-    if (isWhole === 'cut' && !this.#is('a snapshot confirms parts that had no effect')) device.applied = { ...device.applied, [record.device]: [record.number, chain(known[1], `cut ${text}`)] };
+    if (isWhole === 'cut' && !this.#is('a snapshot confirms parts that had no effect'))
+      device.applied = { ...device.applied, [record.device]: [record.number, chain(known[1], `cut ${text}`)] };
     if (isNewer) device.isAside = true;
     else if (isWhole !== 'more') {
       if (!isInPlace && !this.#is('strict records count wherever they are')) {
         if (own !== undefined) this.#withdraw(device, own);
       } else if (isWhole !== 'cut') this.#fold(device, record, own !== undefined);
     }
-    if (own !== undefined) this.#confirm(device, own.number, record.parts, record.part, isWhole === 'cut' && !this.#is('the last part confirms all'));
+    if (own !== undefined)
+      this.#confirm(
+        device,
+        own.number,
+        record.parts,
+        record.part,
+        isWhole === 'cut' && !this.#is('the last part confirms all'),
+      );
   }
 
   #join(device: Device, record: LogRecord): 'whole' | 'cut' | 'more' {
@@ -459,28 +752,42 @@ export class Step {
     const at = (index: number): string => `${from}:${number - part + index}`;
     device.parts = { ...device.parts, [at(part)]: device.time };
     if (part < parts - 1) return 'more';
-    const isWhole = Array.from({ length: parts }, (_, index) => device.parts[at(index)]).every((time) => time !== undefined);
-    device.parts = Object.fromEntries(Object.entries(device.parts).filter(([key]) => !Array.from({ length: parts }, (_, index) => at(index)).includes(key)));
+    const isWhole = Array.from({ length: parts }, (_, index) => device.parts[at(index)]).every(
+      (time) => time !== undefined,
+    );
+    device.parts = Object.fromEntries(
+      Object.entries(device.parts).filter(
+        ([key]) => !Array.from({ length: parts }, (_, index) => at(index)).includes(key),
+      ),
+    );
     return isWhole ? 'whole' : 'cut';
   }
 
   #advance(device: Device, time: number): void {
     if (time <= device.time) return;
     device.time = time;
-    if (!this.#is('parts wait for ever')) device.parts = Object.fromEntries(Object.entries(device.parts).filter(([, came]) => came >= time - LIMIT));
+    if (!this.#is('parts wait for ever'))
+      device.parts = Object.fromEntries(Object.entries(device.parts).filter(([, came]) => came >= time - LIMIT));
     for (const [key, row] of device.rows.entries()) {
       const { base } = row;
       if (base === undefined || base.stamp.isDead || base.stamp.expiry === 0 || base.stamp.expiry > time) continue;
-      if (base.stamp.expiry > this.state.log.clock) this.fail(`device ${device.id}: key ${key} is over before its time`);
+      if (base.stamp.expiry > this.state.log.clock)
+        this.fail(`device ${device.id}: key ${key} is over before its time`);
       device.rows[key] = { ...row, base: { stamp: { ...base.stamp, isDead: true, value: 0 }, isKept: false } };
       if (row.pending === undefined) this.#expose(device, key, undefined);
     }
   }
 
   #fold(device: Device, record: LogRecord, isMine: boolean): void {
-    const { kind, body: { n, txs }, parts, part, isUnbased } = record;
+    const {
+      kind,
+      body: { n, txs },
+      parts,
+      part,
+      isUnbased,
+    } = record;
     const touched: number[] = [];
-    const shown = this.#shown = new Map<number, Entry | undefined>();
+    const shown = (this.#shown = new Map<number, Entry | undefined>());
     for (const { base, h, ops } of txs) {
       for (const op of parts > 1 && this.#is('parts take effect one by one') ? ops.slice(part, part + 1) : ops) {
         this.#note(device, op.write);
@@ -492,7 +799,18 @@ export class Step {
           if (this.#isStrict(key) !== (kind === 'strict') && kind !== 'repair') continue;
           const limited = Math.min(op.stamp?.h ?? h, (device.time + MINUTE) * TICK + TICK - 1);
           const stamp = { h: limited, device: op.stamp?.device ?? record.device, n: op.stamp?.n ?? n };
-          this.#decide(device, key, op, { ...stamp, base: isUnbased && !this.#is('what is pending keeps its base') ? 0 : base, position: record.position, kind }, isMine);
+          this.#decide(
+            device,
+            key,
+            op,
+            {
+              ...stamp,
+              base: isUnbased && !this.#is('what is pending keeps its base') ? 0 : base,
+              position: record.position,
+              kind,
+            },
+            isMine,
+          );
         }
       }
     }
@@ -505,33 +823,94 @@ export class Step {
     device.seen |= bit(write) | (this.state.writes[write]?.knew ?? 0);
   }
 
-  #decide(device: Device, key: number, op: Op, write: { readonly h: number; readonly device: number; readonly n: number; readonly base: number; readonly position: number; readonly kind: Kind }, isMine: boolean): void {
+  #decide(
+    device: Device,
+    key: number,
+    op: Op,
+    write: {
+      readonly h: number;
+      readonly device: number;
+      readonly n: number;
+      readonly base: number;
+      readonly position: number;
+      readonly kind: Kind;
+    },
+    isMine: boolean,
+  ): void {
     const row = device.rows[key] as Row;
-    const current = (row.base ?? (this.#is('what is read again meets the former base') ? row.former : undefined))?.stamp;
-    const time = this.#is('tombstones are forgotten by an own clock') ? this.state.log.clock + device.skew : device.time;
+    const current = (row.base ?? (this.#is('what is read again meets the former base') ? row.former : undefined))
+      ?.stamp;
+    const time = this.#is('tombstones are forgotten by an own clock')
+      ? this.state.log.clock + device.skew
+      : device.time;
     let h: number | undefined;
     if (current === undefined || isForgotten(current, time)) ({ h } = write);
     else if (write.kind === 'strict') h = Math.max(write.h, current.h + 1);
-    else if (write.kind !== 'repair' && current.device === write.device && !this.#is('a record that is sent again counts as newer')) {
-      const isSame = write.n === current.n && !this.#is('a record that comes again is raised above itself') && (write.position !== current.position || !this.#is('only the first write to a key keeps its clock when its record comes again'));
+    else if (
+      write.kind !== 'repair' &&
+      current.device === write.device &&
+      !this.#is('a record that is sent again counts as newer')
+    ) {
+      const isSame =
+        write.n === current.n &&
+        !this.#is('a record that comes again is raised above itself') &&
+        (write.position !== current.position ||
+          !this.#is('only the first write to a key keeps its clock when its record comes again'));
       if (write.n >= current.n) h = Math.max(write.h, current.h + (isSame ? 0 : 1));
-    } else if (write.kind !== 'repair' && !this.#is('clocks decide about what was known') && (current.position <= write.base || current.device === write.device)) h = Math.max(write.h, current.h + 1);
-    else if (write.h !== current.h ? write.h > current.h : write.device !== current.device ? write.device > current.device : write.n !== current.n ? write.n > current.n : op.value > current.value || (op.value === current.value && write.kind === 'repair')) ({ h } = write);
+    } else if (
+      write.kind !== 'repair' &&
+      !this.#is('clocks decide about what was known') &&
+      (current.position <= write.base || current.device === write.device)
+    )
+      h = Math.max(write.h, current.h + 1);
+    else if (
+      write.h !== current.h
+        ? write.h > current.h
+        : write.device !== current.device
+          ? write.device > current.device
+          : write.n !== current.n
+            ? write.n > current.n
+            : op.value > current.value || (op.value === current.value && write.kind === 'repair')
+    )
+      ({ h } = write);
     if (h === undefined) return;
     if (!this.#is('clocks do not learn')) device.hlc = Math.max(device.hlc, h);
-    const isKnown = current !== undefined && write.kind === 'merge' && write.device !== current.device && current.position <= write.base && !isForgotten(current, time);
-    if (isKnown && current.write !== op.write && ((this.state.writes[op.write]?.knew ?? 0) & bit(current.write)) === 0) this.fail(`write ${op.write} wins because it knew write ${current.write}, which it did not`);
-    const clock = this.#is("an own clock tells what is over") ? this.state.log.clock + device.skew : device.time;
+    const isKnown =
+      current !== undefined &&
+      write.kind === 'merge' &&
+      write.device !== current.device &&
+      current.position <= write.base &&
+      !isForgotten(current, time);
+    if (isKnown && current.write !== op.write && ((this.state.writes[op.write]?.knew ?? 0) & bit(current.write)) === 0)
+      this.fail(`write ${op.write} wins because it knew write ${current.write}, which it did not`);
+    const clock = this.#is('an own clock tells what is over') ? this.state.log.clock + device.skew : device.time;
     const isOver = op.value !== 0 && op.expiry !== 0 && op.expiry <= clock;
     const isDead = op.value === 0 || isOver;
-    const stamp = { h, device: write.device, n: write.n, position: write.position, isDead, value: isDead ? 0 : op.value, expiry: isDead ? 0 : op.expiry, write: op.write };
+    const stamp = {
+      h,
+      device: write.device,
+      n: write.n,
+      position: write.position,
+      isDead,
+      value: isDead ? 0 : op.value,
+      expiry: isDead ? 0 : op.expiry,
+      write: op.write,
+    };
     if (op.type === 'clear' && this.#is('a clear leaves no tombstones')) device.rows[key] = { ...row, base: undefined };
     else {
       const isCovered = row.pending !== undefined;
-      device.rows[key] = { ...row, base: { stamp, isKept: !isDead && ((isCovered && (!isMine || write.kind === 'repair')) || this.#keeps(device, key, stamp.expiry)) } };
+      device.rows[key] = {
+        ...row,
+        base: {
+          stamp,
+          isKept:
+            !isDead && ((isCovered && (!isMine || write.kind === 'repair')) || this.#keeps(device, key, stamp.expiry)),
+        },
+      };
     }
     if (row.pending === undefined || this.#is('what arrives replaces what is pending')) {
-      if (row.pending !== undefined && !isMine) this.fail(`device ${device.id}: a pending write of key ${key} is overwritten`);
+      if (row.pending !== undefined && !isMine)
+        this.fail(`device ${device.id}: a pending write of key ${key} is overwritten`);
       this.#expose(device, key, isDead ? undefined : stamp);
     }
   }
@@ -545,20 +924,29 @@ export class Step {
     device.rows[key] = { ...row, pending: undefined };
     if (base === undefined) return;
     const { stamp } = base;
-    const isSame = stamp.isDead ? pending.value === 0 : pending.value === stamp.value && pending.expiry === stamp.expiry;
+    const isSame = stamp.isDead
+      ? pending.value === 0
+      : pending.value === stamp.value && pending.expiry === stamp.expiry;
     if (!this.#isMaterial(device, key)) {
       device.rows[key] = { ...row, pending: undefined, isStale: !isSame };
       return;
     }
     if (!isSame && (stamp.isDead || base.isKept)) this.#show(device, key, stamp.isDead ? undefined : stamp);
-    else if (device.entries[key] !== undefined && !stamp.isDead) device.entries[key] = { ...device.entries[key], write: stamp.write };
-    device.rows[key] = { ...row, pending: undefined, base: { stamp, isKept: base.isKept && this.#keeps(device, key, stamp.expiry) } };
+    else if (device.entries[key] !== undefined && !stamp.isDead)
+      device.entries[key] = { ...device.entries[key], write: stamp.write };
+    device.rows[key] = {
+      ...row,
+      pending: undefined,
+      base: { stamp, isKept: base.isKept && this.#keeps(device, key, stamp.expiry) },
+    };
   }
 
   #confirm(device: Device, number: number, parts: number, part: number, isCut: boolean): void {
     const first = number - part;
-    if (this.#is('parts leave the outbox one by one')) device.outbox = device.outbox.filter((out) => out.number !== number);
-    else if (part === parts - 1 && !isCut) device.outbox = device.outbox.filter((out) => out.number < first || out.number > number);
+    if (this.#is('parts leave the outbox one by one'))
+      device.outbox = device.outbox.filter((out) => out.number !== number);
+    else if (part === parts - 1 && !isCut)
+      device.outbox = device.outbox.filter((out) => out.number < first || out.number > number);
     const oldest = device.outbox[0]?.number ?? number;
     const last = isCut ? number : first - 1;
     if (oldest <= last) this.#renumber(device, last);
@@ -566,7 +954,11 @@ export class Step {
 
   /** What the log lost of a strict transaction another device has put back. */
   #confirmStrict(device: Device, { device: by, n }: Pick<Stamp, 'device' | 'n'>): void {
-    if (this.#is('a strict transaction that was put back counts as refused') || (by !== device.id && device.formers.every(([id]) => id !== by))) return;
+    if (
+      this.#is('a strict transaction that was put back counts as refused') ||
+      (by !== device.id && device.formers.every(([id]) => id !== by))
+    )
+      return;
     device.outbox = device.outbox.filter(({ kind, body }) => kind !== 'strict' || body.n !== n);
   }
 
@@ -591,15 +983,29 @@ export class Step {
     const last = device.applied[device.id] ?? [0, 0];
     if (!(kind === 'lost' && this.#is('lost history leaves the id'))) this.#takeId(device, last);
     if (kind === 'lost') for (const out of device.outbox) if (out.kind === 'strict') this.#ends(out, 'isUnknown');
-    if (kind === 'lost') device.outbox = device.outbox.filter(({ expect }) => expect < 0).map((out) => ({ ...out, isUnbased: true }));
+    if (kind === 'lost')
+      device.outbox = device.outbox.filter(({ expect }) => expect < 0).map((out) => ({ ...out, isUnbased: true }));
     if (kind === 'reread') device.outbox = device.outbox.filter(({ kind: what }) => what !== 'check');
     if (!this.#is('bases survive lost history')) {
       const isFirst = device.mode === 'none' || this.#is('a second loss takes the former base');
       // Of a history that was not read to its end only what is the entry counts: an own write that it had confirmed.
-      const isEntry = ({ base, pending, isStale }: Row): boolean => base !== undefined && pending === undefined && !isStale;
-      device.rows = device.rows.map((row) => ({ ...row, base: undefined, former: isFirst || isEntry(row) ? row.base : row.former }));
+      const isEntry = ({ base, pending, isStale }: Row): boolean =>
+        base !== undefined && pending === undefined && !isStale;
+      device.rows = device.rows.map((row) => ({
+        ...row,
+        base: undefined,
+        former: isFirst || isEntry(row) ? row.base : row.former,
+      }));
     }
-    [device.applied, device.parts, device.isAside, device.cursor, device.at, device.isCaughtUp, device.isDiverged] = [{}, {}, false, 0, '', false, false];
+    [device.applied, device.parts, device.isAside, device.cursor, device.at, device.isCaughtUp, device.isDiverged] = [
+      {},
+      {},
+      false,
+      0,
+      '',
+      false,
+      false,
+    ];
     if (!this.#is("the log's time survives a reread")) device.time = 0;
     [device.sent, device.acks] = [0, {}];
     device.mode = kind === 'lost' || device.mode === 'lost' ? 'lost' : 'reread';
@@ -609,16 +1015,57 @@ export class Step {
   /** Another device may put a value back behind a clear, which finds nothing then: the record names the key. */
   #name(device: Device, key: number, n: number, repair: Op[]): void {
     // A repair that is still on its way names it.
-    if (device.outbox.some(({ kind, body }) => kind === 'repair' && body.n === n && body.txs.some(({ ops }) => ops.some((op) => op.key === key)))) return;
-    const clear = device.outbox.filter(({ body }) => body.n === n).flatMap(({ body }) => body.txs).flatMap(({ h, ops }) => ops.map((op) => ({ ...op, h }))).filter((op) => op.type === 'clear' || op.key === key).at(-1);
+    if (
+      device.outbox.some(
+        ({ kind, body }) =>
+          kind === 'repair' && body.n === n && body.txs.some(({ ops }) => ops.some((op) => op.key === key)),
+      )
+    )
+      return;
+    const clear = device.outbox
+      .filter(({ body }) => body.n === n)
+      .flatMap(({ body }) => body.txs)
+      .flatMap(({ h, ops }) => ops.map((op) => ({ ...op, h })))
+      .filter((op) => op.type === 'clear' || op.key === key)
+      .at(-1);
     if (clear === undefined) this.fail(`nothing in the outbox has the delete of key ${key}`);
     if (clear?.type !== 'clear' || this.#is('a clear that is pending stays as it was')) return;
     const { write } = clear;
-    const [withOwn, withRecords] = [this.#is("what a clear removed is put into a repair with the device's clock"), this.#is('what a clear removed is put into a repair')];
-    if (withOwn || withRecords) repair.push({ type: 'put', key, value: 0, expiry: 0, write, stamp: { h: withOwn ? device.hlc : clear.h, device: device.id, n, position: 0, isDead: true, value: 0, expiry: 0, write } });
+    const [withOwn, withRecords] = [
+      this.#is("what a clear removed is put into a repair with the device's clock"),
+      this.#is('what a clear removed is put into a repair'),
+    ];
+    if (withOwn || withRecords)
+      repair.push({
+        type: 'put',
+        key,
+        value: 0,
+        expiry: 0,
+        write,
+        stamp: {
+          h: withOwn ? device.hlc : clear.h,
+          device: device.id,
+          n,
+          position: 0,
+          isDead: true,
+          value: 0,
+          expiry: 0,
+          write,
+        },
+      });
     else {
-      const more = ({ base, h, ops }: Tx): Tx => ({ base, h, ops: ops.flatMap((op) => (op.type === 'clear' && op.write === write ? [op, { ...op, type: 'put' as const, key }] : [op])) });
-      device.outbox = device.outbox.map((out) => (out.kind !== 'repair' && out.body.n === n ? { ...out, body: { ...out.body, txs: out.body.txs.map(more) } } : out));
+      const more = ({ base, h, ops }: Tx): Tx => ({
+        base,
+        h,
+        ops: ops.flatMap((op) =>
+          op.type === 'clear' && op.write === write ? [op, { ...op, type: 'put' as const, key }] : [op],
+        ),
+      });
+      device.outbox = device.outbox.map((out) =>
+        out.kind !== 'repair' && out.body.n === n
+          ? { ...out, body: { ...out.body, txs: out.body.txs.map(more) } }
+          : out,
+      );
     }
   }
 
@@ -632,17 +1079,26 @@ export class Step {
       if (former === undefined && !isStale) continue;
       device.rows[key] = { ...row, former: undefined };
       if (pending !== undefined) {
-        if (mode === 'lost' && pending.value === 0 && former?.stamp.isDead === false) this.#name(device, key, pending.n, ops);
+        if (mode === 'lost' && pending.value === 0 && former?.stamp.isDead === false)
+          this.#name(device, key, pending.n, ops);
         continue;
       }
       if (mode === 'lost' && former !== undefined && (base === undefined || isGreater(former.stamp, base.stamp))) {
         const { stamp } = former;
-        const entry = this.#isKnown(device, key) || !this.#is('entries that a program does not know cannot be read') ? device.entries[key] : undefined;
-        const value = stamp.isDead ? 0 : former.isKept ? stamp.value : entry?.value ?? 0;
+        const entry =
+          this.#isKnown(device, key) || !this.#is('entries that a program does not know cannot be read')
+            ? device.entries[key]
+            : undefined;
+        const value = stamp.isDead ? 0 : former.isKept ? stamp.value : (entry?.value ?? 0);
         if (value !== 0 || stamp.isDead) {
           if (value !== stamp.value) this.fail(`device ${device.id} puts back key ${key} with another value`);
           ops.push({ type: 'put', key, value, expiry: stamp.expiry, write: stamp.write, stamp });
-          device.rows[key] = { base, former: undefined, isStale: false, pending: { n: device.next, value: stamp.value, expiry: stamp.expiry } };
+          device.rows[key] = {
+            base,
+            former: undefined,
+            isStale: false,
+            pending: { n: device.next, value: stamp.value, expiry: stamp.expiry },
+          };
           if (stamp.isDead || former.isKept) this.#show(device, key, stamp.isDead ? undefined : stamp);
           continue;
         }
@@ -652,13 +1108,29 @@ export class Step {
         continue;
       }
       this.#show(device, key, base === undefined || base.stamp.isDead ? undefined : base.stamp);
-      device.rows[key] = { base: base && { stamp: base.stamp, isKept: base.isKept && this.#keeps(device, key, base.stamp.expiry) }, former: undefined, pending: undefined, isStale: false };
+      device.rows[key] = {
+        base: base && { stamp: base.stamp, isKept: base.isKept && this.#keeps(device, key, base.stamp.expiry) },
+        former: undefined,
+        pending: undefined,
+        isStale: false,
+      };
     }
     if (ops.length === 0) return;
     const isNew = this.#is('repairs get stamps of their own');
     if (isNew) device.hlc = Math.max(device.hlc + 1, (this.state.log.clock + device.skew) * TICK);
     const sent = isNew ? ops.map(({ type, key, value, expiry, write }) => ({ type, key, value, expiry, write })) : ops;
-    device.outbox = [...device.outbox, { number: device.next, kind: 'repair', body: { n: device.next++, txs: [{ base: 0, h: device.hlc, ops: sent }] }, part: 0, parts: 1, isUnbased: false, expect: -1 }];
+    device.outbox = [
+      ...device.outbox,
+      {
+        number: device.next,
+        kind: 'repair',
+        body: { n: device.next++, txs: [{ base: 0, h: device.hlc, ops: sent }] },
+        part: 0,
+        parts: 1,
+        isUnbased: false,
+        expect: -1,
+      },
+    ];
   }
 
   /** The newest snapshot becomes the base. */
@@ -676,18 +1148,34 @@ export class Step {
       // What the newest snapshot has and the log does not is put back at the log's end.
       for (const [key, base] of snapshot.rows.entries()) {
         const row = device.rows[key] as Row;
-        if (base !== undefined && (row.former === undefined || isGreater(base.stamp, row.former.stamp)) && !this.#is('what the newest snapshot has beyond is not put back')) device.rows[key] = { ...row, former: base };
+        if (
+          base !== undefined &&
+          (row.former === undefined || isGreater(base.stamp, row.former.stamp)) &&
+          !this.#is('what the newest snapshot has beyond is not put back')
+        )
+          device.rows[key] = { ...row, former: base };
       }
     }
     for (const [key, base] of from?.rows.entries() ?? []) {
       const row = device.rows[key] as Row;
       if (base === undefined) continue;
-      device.rows[key] = { ...row, base: { stamp: base.stamp, isKept: base.isKept && (row.pending !== undefined || this.#keeps(device, key, base.stamp.expiry)) } };
+      device.rows[key] = {
+        ...row,
+        base: {
+          stamp: base.stamp,
+          isKept: base.isKept && (row.pending !== undefined || this.#keeps(device, key, base.stamp.expiry)),
+        },
+      };
       this.#confirmStrict(device, base.stamp);
       if (row.pending === undefined) this.#expose(device, key, base.stamp.isDead ? undefined : base.stamp);
     }
-    const mine = isRight ? own : [0, 0] as const;
-    [device.applied, device.parts, device.time, device.seen] = [from?.applied ?? {}, from?.parts ?? {}, from?.time ?? 0, device.seen | (from?.seen ?? 0)];
+    const mine = isRight ? own : ([0, 0] as const);
+    [device.applied, device.parts, device.time, device.seen] = [
+      from?.applied ?? {},
+      from?.parts ?? {},
+      from?.time ?? 0,
+      device.seen | (from?.seen ?? 0),
+    ];
     device.cursor = from?.position ?? log.purged;
     device.at = from?.at ?? '';
     for (const [id, ...last] of [[device.id, ...mine] as const, ...device.formers]) {
@@ -704,11 +1192,17 @@ export class Step {
     if (last[0] === known[0] && last[1] === known[1]) return true;
     const outs = device.outbox.filter(({ number }) => number > known[0] && number <= last[0]);
     const sum = outs.reduce((before, out) => chain(before, content(out)), known[1]);
-    if (!this.#is('a snapshot confirms by number') && ((outs.at(-1)?.number ?? known[0]) !== last[0] || sum !== last[1])) return false;
+    if (
+      !this.#is('a snapshot confirms by number') &&
+      ((outs.at(-1)?.number ?? known[0]) !== last[0] || sum !== last[1])
+    )
+      return false;
     for (const out of outs) {
       if (out.part < out.parts - 1) continue;
       device.outbox = device.outbox.filter(({ number }) => number > out.number || number <= out.number - out.parts);
-      for (const { ops } of out.body.txs) for (const op of ops) for (const key of op.type === 'clear' ? device.rows.keys() : [op.key]) this.#settle(device, key, out.body.n);
+      for (const { ops } of out.body.txs)
+        for (const op of ops)
+          for (const key of op.type === 'clear' ? device.rows.keys() : [op.key]) this.#settle(device, key, out.body.n);
     }
     return true;
   }
@@ -716,33 +1210,68 @@ export class Step {
   /** What a snapshot would have; undefined: not now. */
   snapshot(device: Device): Snapshot | undefined {
     const isHasty = this.#is('a snapshot does not wait for what is pending');
-    if (device.cursor === 0 || device.mode !== 'none' || ((device.outbox.length > 0 || device.feed.length > 0) && !isHasty)) return undefined;
-    if ((device.isAside || device.isDiverged) && !this.#is('a device that set records aside compacts')) return undefined;
+    if (
+      device.cursor === 0 ||
+      device.mode !== 'none' ||
+      ((device.outbox.length > 0 || device.feed.length > 0) && !isHasty)
+    )
+      return undefined;
+    if ((device.isAside || device.isDiverged) && !this.#is('a device that set records aside compacts'))
+      return undefined;
     const rows: (Base | undefined)[] = [];
     for (const [key, { base, isStale }] of device.rows.entries()) {
       const isKnown = this.#isKnown(device, key);
-      if (base === undefined || (base.stamp.isDead && (isForgotten(base.stamp, device.time - 7) || this.#is('snapshots have no tombstones'))) || (!isKnown && this.#is('a snapshot lacks what the program does not know'))) {
+      if (
+        base === undefined ||
+        (base.stamp.isDead && (isForgotten(base.stamp, device.time - 7) || this.#is('snapshots have no tombstones'))) ||
+        (!isKnown && this.#is('a snapshot lacks what the program does not know'))
+      ) {
         rows.push(undefined);
         continue;
       }
-      const entry = isKnown || !this.#is('entries that a program does not know cannot be read') ? device.entries[key] : undefined;
+      const entry =
+        isKnown || !this.#is('entries that a program does not know cannot be read') ? device.entries[key] : undefined;
       const value = base.stamp.isDead || isStale || base.isKept ? base.stamp.value : entry?.value;
       if (value !== base.stamp.value && !isHasty) return undefined;
-      rows.push({ stamp: { ...base.stamp, value: value ?? 0, write: base.isKept || base.stamp.isDead ? base.stamp.write : entry?.write ?? base.stamp.write }, isKept: true });
+      rows.push({
+        stamp: {
+          ...base.stamp,
+          value: value ?? 0,
+          write: base.isKept || base.stamp.isDead ? base.stamp.write : (entry?.write ?? base.stamp.write),
+        },
+        isKept: true,
+      });
     }
     const { log } = this.state;
     const newest = log.snapshot;
     const before = [newest, newest?.previous].find((each) => each !== undefined && isIn(log, each));
     const purged = Math.max((before?.position ?? 0) - 1, log.purged, 0);
-    return { position: device.cursor, at: device.at, time: device.time, rows, applied: device.applied, parts: device.parts, seen: device.seen, purged, digest: baseOf(device), previous: before && { ...before, previous: undefined } };
+    return {
+      position: device.cursor,
+      at: device.at,
+      time: device.time,
+      rows,
+      applied: device.applied,
+      parts: device.parts,
+      seen: device.seen,
+      purged,
+      digest: baseOf(device),
+      previous: before && { ...before, previous: undefined },
+    };
   }
 
   compact(index: number): void {
     const snapshot = this.snapshot(this.device(index)) as Snapshot;
     const log = this.log;
-    const right = replay(log.all.filter(({ position }) => position <= snapshot.position), this.state, this.#scenario, this.#wrong);
+    const right = replay(
+      log.all.filter(({ position }) => position <= snapshot.position),
+      this.state,
+      this.#scenario,
+      this.#wrong,
+    );
     const has = snapshot.rows.map((base) => (base === undefined || base.stamp.isDead ? '-' : base.stamp.value)).join();
-    if (has !== right.rows.map(({ base }) => (base === undefined || base.stamp.isDead ? '-' : base.stamp.value)).join()) this.fail(`the snapshot of device ${(this.state.devices[index] as Device).id} is not what the log has: ${has}`);
+    if (has !== right.rows.map(({ base }) => (base === undefined || base.stamp.isDead ? '-' : base.stamp.value)).join())
+      this.fail(`the snapshot of device ${(this.state.devices[index] as Device).id} is not what the log has: ${has}`);
     log.purged = this.#is('a snapshot purges up to itself') ? snapshot.position : snapshot.purged;
     log.snapshot = snapshot;
     log.records = log.records.filter(({ position }) => position > log.purged);
@@ -756,7 +1285,8 @@ export class Step {
     const lost = log.records.slice(-count);
     log.records = kept;
     log.end = kept.at(-1)?.position ?? log.purged;
-    if (this.#scenario.isRemembered !== true) log.keys = Object.fromEntries(Object.entries(log.keys).filter(([, position]) => position <= log.end));
+    if (this.#scenario.isRemembered !== true)
+      log.keys = Object.fromEntries(Object.entries(log.keys).filter(([, position]) => position <= log.end));
     // Where nothing is left, what was purged is lost, too.
     log.all = kept.length === 0 ? [] : log.all.filter(({ position }) => position <= log.end);
     log.losses++;
@@ -778,7 +1308,7 @@ export class Step {
 
   cut(index: number): void {
     const from = this.state.devices[index] as Device;
-    this.state.devices[index] = { ...from.safe ?? from, safe: undefined, isRelaxed: false };
+    this.state.devices[index] = { ...(from.safe ?? from), safe: undefined, isRelaxed: false };
     this.connect(index);
   }
 
@@ -786,13 +1316,17 @@ export class Step {
   leave(index: number): void {
     const device = this.device(index);
     device.isGone = true;
-    const writes = new Set([...device.feed, ...device.outbox.flatMap(({ body }) => body.txs)].flatMap(({ ops }) => ops.map(({ write }) => write)));
+    const writes = new Set(
+      [...device.feed, ...device.outbox.flatMap(({ body }) => body.txs)].flatMap(({ ops }) =>
+        ops.map(({ write }) => write),
+      ),
+    );
     this.state.writes = this.state.writes.map((each, at) => (writes.has(at) ? { ...each, isUnknown: true } : each));
   }
 
   copy(index: number): void {
     const at = this.state.devices.length;
-    this.state.devices.push({ ...this.state.devices[index] as Device, safe: undefined, isRelaxed: false });
+    this.state.devices.push({ ...(this.state.devices[index] as Device), safe: undefined, isRelaxed: false });
     this.connect(at);
   }
 
@@ -807,22 +1341,39 @@ export class Step {
     for (const [key, row] of device.rows.entries()) {
       if (!row.isStale || !this.#isKnown(device, key) || row.pending !== undefined) continue;
       this.#show(device, key, row.base === undefined || row.base.stamp.isDead ? undefined : row.base.stamp);
-      device.rows[key] = { ...row, isStale: false, base: row.base && { stamp: row.base.stamp, isKept: this.#keeps(device, key, row.base.stamp.expiry) } };
+      device.rows[key] = {
+        ...row,
+        isStale: false,
+        base: row.base && { stamp: row.base.stamp, isKept: this.#keeps(device, key, row.base.stamp.expiry) },
+      };
     }
   }
 }
 
-const isIn = ({ records }: Log, { position, at }: Snapshot): boolean => records.some((record) => record.position === position && identity(record) === at);
+const isIn = ({ records }: Log, { position, at }: Snapshot): boolean =>
+  records.some((record) => record.position === position && identity(record) === at);
 /** The program understands records of newer ones. */
 export const NEWER = 1 << 20;
-export const expired = ({ log }: State, { entries, skew }: Device): number[] => [...entries.keys()].filter((key) => (entries[key]?.expiry ?? 0) !== 0 && (entries[key] as Entry).expiry <= log.clock + skew);
+export const expired = ({ log }: State, { entries, skew }: Device): number[] =>
+  [...entries.keys()].filter(
+    (key) => (entries[key]?.expiry ?? 0) !== 0 && (entries[key] as Entry).expiry <= log.clock + skew,
+  );
 export const nextOut = ({ outbox, sent }: Device): Out | undefined => outbox.find(({ number }) => number > sent);
 
 /** Acknowledged records that the log, read to its end, does not have; parts that came back wait for the others. */
-export const lostOuts = ({ outbox, acks, cursor, id, parts }: Device): Out[] => outbox.filter(({ number, expect }) => expect < 0 && (acks[number] ?? Infinity) <= cursor && parts[`${id}:${number}`] === undefined);
+export const lostOuts = ({ outbox, acks, cursor, id, parts }: Device): Out[] =>
+  outbox.filter(
+    ({ number, expect }) =>
+      expect < 0 && (acks[number] ?? Infinity) <= cursor && parts[`${id}:${number}`] === undefined,
+  );
 
 /** What the rules make of records, wrong ones, too: those have to be wrong by what they do. */
-export function replay(records: readonly LogRecord[], state: State, scenario: Scenario, rules: ReadonlySet<Mistake>): Device {
+export function replay(
+  records: readonly LogRecord[],
+  state: State,
+  scenario: Scenario,
+  rules: ReadonlySet<Mistake>,
+): Device {
   const step = new Step({ ...state, broken: undefined, devices: [], numbers: {} }, scenario, rules);
   const device = newDevice(-1, scenario.keys);
   for (const record of records) step.apply(device, record);

@@ -1,6 +1,6 @@
 // Runs the test suite that abstract-level publishes for its implementations, with a `tape` from
 // anywhere.
-import { MangroveLevel } from '@mangrove-kv/level';
+import type { MangroveLevel } from '@mangrove-kv/level';
 import type { MangroveLevelOptions } from '@mangrove-kv/level';
 
 /** The part of tape's interface that is used. */

@@ -1,7 +1,24 @@
 // Schemas, documents and storages for the tests of the adapter for RxDB.
-import { createBlob, fillWithDefaultSettings, getQueryMatcher, getSortComparator, normalizeMangoQuery, now, prepareQuery, randomToken } from 'rxdb';
+import {
+  createBlob,
+  fillWithDefaultSettings,
+  getQueryMatcher,
+  getSortComparator,
+  normalizeMangoQuery,
+  now,
+  prepareQuery,
+  randomToken,
+} from 'rxdb';
 import type {
-  BulkWriteRow, MangoQuery, PreparedQuery, RxAttachmentWriteData, RxDocumentData, RxDocumentWriteData, RxJsonSchema, RxStorage, RxStorageInstance,
+  BulkWriteRow,
+  MangoQuery,
+  PreparedQuery,
+  RxAttachmentWriteData,
+  RxDocumentData,
+  RxDocumentWriteData,
+  RxJsonSchema,
+  RxStorage,
+  RxStorageInstance,
 } from 'rxdb';
 import { getRxStorageMangrove } from '@mangrove-kv/rxdb';
 import type { MangroveInternals } from '@mangrove-kv/rxdb';
@@ -36,7 +53,17 @@ export const PERSON: RxJsonSchema<Person> = {
     tags: { type: 'array', items: { type: 'string' } },
   },
   required: ['id', 'name', 'age', 'score', 'active', 'address'],
-  indexes: ['name', 'age', 'score', ['active', 'age'], ['age', 'name'], 'address.street', ['name', 'active', 'score'], 'city', ['rank', 'city']],
+  indexes: [
+    'name',
+    'age',
+    'score',
+    ['active', 'age'],
+    ['age', 'name'],
+    'address.street',
+    ['name', 'active', 'score'],
+    'city',
+    ['rank', 'city'],
+  ],
 };
 
 /** As RxDB hands it to a storage. */
@@ -57,16 +84,34 @@ export interface InstanceOptions {
 /** The storage of one collection, as RxDB creates it. */
 export function createInstance<I>(
   storage: RxStorage<I, object>,
-  { databaseName = 'people', collectionName = 'person', schema = FILLED, multiInstance = false, options = {} }: InstanceOptions = {},
+  {
+    databaseName = 'people',
+    collectionName = 'person',
+    schema = FILLED,
+    multiInstance = false,
+    options = {},
+  }: InstanceOptions = {},
 ): Promise<RxStorageInstance<Person, I, object>> {
   return storage.createStorageInstance<Person>({
-    databaseInstanceToken: randomToken(10), databaseName, collectionName, schema, options, multiInstance, devMode: false,
+    databaseInstanceToken: randomToken(10),
+    databaseName,
+    collectionName,
+    schema,
+    options,
+    multiInstance,
+    devMode: false,
   });
 }
 
 /** Calls `use` with an instance in a database of its own in memory. */
-export async function withInstance(use: (instance: PersonStorage) => Promise<void>, options: InstanceOptions = {}): Promise<void> {
-  const instance = await createInstance(getRxStorageMangrove({ storage: 'memory' }), { databaseName: randomToken(10), ...options });
+export async function withInstance(
+  use: (instance: PersonStorage) => Promise<void>,
+  options: InstanceOptions = {},
+): Promise<void> {
+  const instance = await createInstance(getRxStorageMangrove({ storage: 'memory' }), {
+    databaseName: randomToken(10),
+    ...options,
+  });
   try {
     await use(instance);
   } finally {
@@ -92,7 +137,12 @@ export function row(data: Person, previous?: RxDocumentData<Person>, deleted = f
 
 /** An attachment as it is written. */
 export function attachment(text: string): RxAttachmentWriteData {
-  return { length: text.length, type: 'text/plain', digest: `digest of ${text.slice(0, 40)}`, data: createBlob(text, 'text/plain') };
+  return {
+    length: text.length,
+    type: 'text/plain',
+    digest: `digest of ${text.slice(0, 40)}`,
+    data: createBlob(text, 'text/plain'),
+  };
 }
 
 export function prepare(query: MangoQuery<Person>, schema = FILLED): PreparedQuery<Person> {
@@ -100,7 +150,10 @@ export function prepare(query: MangoQuery<Person>, schema = FILLED): PreparedQue
 }
 
 /** What a query finds in a list of all documents: the definition, without indexes or plans. */
-export function found(all: readonly RxDocumentData<Person>[], { query }: PreparedQuery<Person>): RxDocumentData<Person>[] {
+export function found(
+  all: readonly RxDocumentData<Person>[],
+  { query }: PreparedQuery<Person>,
+): RxDocumentData<Person>[] {
   const matches = all.filter(getQueryMatcher(FILLED, query));
   matches.sort(getSortComparator(FILLED as never, query) as never);
   const { skip, limit = Infinity } = query;

@@ -7,7 +7,9 @@ const [path] = process.argv.slice(2);
 
 const provider = new MangrovePersistence('document', new Y.Doc(), { database: path, trimSize: 20 });
 provider._storeTimeout = 0;
-provider.on('error', (error) => { throw error; });
+provider.on('error', (error) => {
+  throw error;
+});
 const { doc } = await provider.whenSynced;
 const list = doc.getArray('list');
 for (;;) {

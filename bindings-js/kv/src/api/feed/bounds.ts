@@ -20,12 +20,19 @@ function attempt<T>(make: () => T): T | undefined {
 function toBound<K>(codec: KeyCodec<K>, bytes: Uint8Array): Bound<K> | undefined {
   const candidates: (() => unknown)[] = [
     () => codec.decode(bytes),
-    () => [...codec.decode(bytes.subarray(0, -1)) as Iterable<unknown>, MAX_KEY],
+    () => [...(codec.decode(bytes.subarray(0, -1)) as Iterable<unknown>), MAX_KEY],
     () => MAX_KEY,
   ];
   for (const candidate of candidates) {
     const bound = attempt(candidate) as Bound<K> | undefined;
-    if (bound !== undefined && isSame(bytes, attempt(() => encodeBound(codec, bound)))) return bound;
+    if (
+      bound !== undefined &&
+      isSame(
+        bytes,
+        attempt(() => encodeBound(codec, bound)),
+      )
+    )
+      return bound;
   }
   return undefined;
 }
@@ -39,10 +46,19 @@ export function toBounds<K>(
   const to = upper && toBound(codec, upper.bytes);
   if (upper !== undefined && to === undefined && from !== undefined && lower?.isExclusive === false) {
     const prefix = from as KeyPrefix<K>;
-    if (isSame(upper.bytes, attempt(() => prefixRange(codec, prefix).upper))) return { range: { prefix }, isExact: true };
+    if (
+      isSame(
+        upper.bytes,
+        attempt(() => prefixRange(codec, prefix).upper),
+      )
+    )
+      return { range: { prefix }, isExact: true };
   }
   const range: Bounds<K> = {};
   if (from !== undefined) range[lower?.isExclusive ? 'gt' : 'gte'] = from;
   if (to !== undefined) range[upper?.isExclusive ? 'lt' : 'lte'] = to;
-  return { range, isExact: (from === undefined) === (lower === undefined) && (to === undefined) === (upper === undefined) };
+  return {
+    range,
+    isExact: (from === undefined) === (lower === undefined) && (to === undefined) === (upper === undefined),
+  };
 }

@@ -122,7 +122,7 @@ export class CommitReader {
     const start = reader.at;
     const known = this.#names.length;
     const changes: Change[] = [];
-    for (let left = count; left > 0;) {
+    for (let left = count; left > 0; ) {
       const type = reader.u8();
       if (type > DELETE) break;
       const name = this.#name();
@@ -151,7 +151,11 @@ export class CommitReader {
       case SET: {
         const { key, value, mark } = this.#decoders.of(collection);
         const change = {
-          type: 'set', collection, key: decodeKey(key, reader.bytes()), value: decodeValue(value, reader.bytes()), ...mark,
+          type: 'set',
+          collection,
+          key: decodeKey(key, reader.bytes()),
+          value: decodeValue(value, reader.bytes()),
+          ...mark,
         } as const;
         const expiresAt = reader.uv();
         return expiresAt === 0 ? change : { ...change, expiresAt };
@@ -187,7 +191,7 @@ export class CommitReader {
 
   #name(): string {
     const index = this.#reader.uv();
-    return this.#names[index] ??= this.#reader.str();
+    return (this.#names[index] ??= this.#reader.str());
   }
 
   #bound(): ByteBound {

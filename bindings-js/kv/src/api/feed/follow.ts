@@ -1,6 +1,13 @@
 // Following commits: those that touch a collection's range, or all of the database.
 import { queueMicrotask } from '../../base/platform.ts';
-import type { Change, Commit, CommitIterator, ReplicationChangesOptions, Subscription, WatchOptions } from '../../types/feed.ts';
+import type {
+  Change,
+  Commit,
+  CommitIterator,
+  ReplicationChangesOptions,
+  Subscription,
+  WatchOptions,
+} from '../../types/feed.ts';
 import type { Bounds, SignalOptions } from '../../types/index.ts';
 import { checkBoolean, checkCount, checkFunction, dispose, ignore, isAborted, onAbort } from '../../base/async.ts';
 import type { CodecPair } from '../../wire/known-codecs.ts';
@@ -38,7 +45,11 @@ export function watch<K, V>(
       return new FixedDecoders({ key, value } as unknown as CodecPair);
     },
     since: undefined,
-    writeFilter: (writer) => writer.u8(1).uv(index).range(toWindow(target, 'watch', options, WATCH).range),
+    writeFilter: (writer) =>
+      writer
+        .u8(1)
+        .uv(index)
+        .range(toWindow(target, 'watch', options, WATCH).range),
     signal,
     first: initial ? readAll : undefined,
   });
@@ -54,13 +65,16 @@ export function changes(connection: Connection, options: ReplicationChangesOptio
       if (raw) return new FixedDecoders(RAW, only);
       const decoders = new StoredDecoders(connection);
       // The feed announces the codecs of collections that are created later.
-      connection.post((writer) => writer.u8(Op.collections), (reader) => {
-        for (let left = reader.uv(); left > 0; left--) {
-          const name = reader.str();
-          reader.uv();
-          decoders.note(name, [reader.str(), reader.str()]);
-        }
-      });
+      connection.post(
+        (writer) => writer.u8(Op.collections),
+        (reader) => {
+          for (let left = reader.uv(); left > 0; left--) {
+            const name = reader.str();
+            reader.uv();
+            decoders.note(name, [reader.str(), reader.str()]);
+          }
+        },
+      );
       return decoders;
     },
     since,
@@ -72,7 +86,10 @@ export function changes(connection: Connection, options: ReplicationChangesOptio
 /** Reports an error as an uncaught exception. */
 function report(error: unknown): void {
   if (typeof globalThis.reportError === 'function') globalThis.reportError(error);
-  else queueMicrotask(() => { throw error; });
+  else
+    queueMicrotask(() => {
+      throw error;
+    });
 }
 
 export function subscribe<K, V>(
@@ -97,9 +114,11 @@ export function subscribe<K, V>(
       }
     }
   };
-  listen().catch((error: unknown) => {
-    if (isActive) report(error);
-  }).finally(() => forgetSignal());
+  listen()
+    .catch((error: unknown) => {
+      if (isActive) report(error);
+    })
+    .finally(() => forgetSignal());
   const unsubscribe = (): void => {
     isActive = false;
     forgetSignal();

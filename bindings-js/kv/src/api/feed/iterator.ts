@@ -86,10 +86,16 @@ export class FeedIterator<K, V> implements ReplicationCommits<K, V> {
   /** Opens at once rather than at the first `next`: later commits are seen from here on. */
   #open({ connection, prepare, since, writeFilter, signal, first }: FeedRequest<K, V>): void {
     this.#decoders = prepare();
-    this.#opened = connection.request((writer) => {
-      writer.u8(Op.changesOpen).uv(this.#held.id).uv(since === undefined ? 0 : since + 1);
-      writeFilter(writer);
-    }, (reader) => reader.uv());
+    this.#opened = connection.request(
+      (writer) => {
+        writer
+          .u8(Op.changesOpen)
+          .uv(this.#held.id)
+          .uv(since === undefined ? 0 : since + 1);
+        writeFilter(writer);
+      },
+      (reader) => reader.uv(),
+    );
     this.#opened.catch(ignore);
     this.#first = first?.();
     this.#first?.catch(ignore);
@@ -143,10 +149,13 @@ export class FeedIterator<K, V> implements ReplicationCommits<K, V> {
     const { connection, id } = this.#held;
     const { wakes } = connection;
     const looks = this.#looks;
-    const pulled = connection.request((writer) => writer.u8(Op.changesNext).uv(id).uv(CHUNK_BYTES), (reader) => {
-      const isAll = reader.u8() !== 0;
-      return { isAll, version: reader.uv(), bytes: reader.bytes() };
-    });
+    const pulled = connection.request(
+      (writer) => writer.u8(Op.changesNext).uv(id).uv(CHUNK_BYTES),
+      (reader) => {
+        const isAll = reader.u8() !== 0;
+        return { isAll, version: reader.uv(), bytes: reader.bytes() };
+      },
+    );
     const { isAll, version, bytes } = await abortable(pulled, this.#signal);
     this.#commits = new CommitReader(bytes, this.#decoders as Decoders);
     this.#wakesAtEnd = isAll ? wakes : undefined;

@@ -14,7 +14,10 @@ const VERIFY_BYTES = 2 << 20;
 const PIECE_BYTES = 256 << 10;
 
 /** @internal */
-export type Checked = { readonly signal: AbortSignal | undefined; readonly onProgress: (done: number, total: number) => void };
+export type Checked = {
+  readonly signal: AbortSignal | undefined;
+  readonly onProgress: (done: number, total: number) => void;
+};
 
 /** @internal */
 export function check<T extends MaintenanceOptions>(call: string, options: T | undefined, names: Names<T>): Checked {
@@ -30,13 +33,20 @@ export async function verify(connection: Connection, options: MaintenanceOptions
   const id = connection.newId();
   try {
     for (;;) {
-      const { done, total, report } = await abortable(connection.requestLoading(
-        (writer) => writer.u8(Op.verify).uv(id).uv(VERIFY_BYTES),
-        (reader) => {
-          const isAll = reader.u8() !== 0;
-          return { done: reader.uv(), total: reader.uv(), report: isAll ? JSON.parse(reader.str()) as VerifyReport : undefined };
-        },
-      ), signal);
+      const { done, total, report } = await abortable(
+        connection.requestLoading(
+          (writer) => writer.u8(Op.verify).uv(id).uv(VERIFY_BYTES),
+          (reader) => {
+            const isAll = reader.u8() !== 0;
+            return {
+              done: reader.uv(),
+              total: reader.uv(),
+              report: isAll ? (JSON.parse(reader.str()) as VerifyReport) : undefined,
+            };
+          },
+        ),
+        signal,
+      );
       onProgress(done, total);
       if (report !== undefined) return report;
     }
@@ -80,11 +90,14 @@ export function backup(
     async pull(controller) {
       try {
         await abortable(opened, signal);
-        const next = connection.requestLoading((writer) => writer.u8(Op.backupNext).uv(held.id).uv(PIECE_BYTES), (reader) => {
-          const [done, total] = [reader.uv(), reader.uv()];
-          // The piece outlives the reply's buffer.
-          return { done, total, piece: reader.bytes().slice() };
-        });
+        const next = connection.requestLoading(
+          (writer) => writer.u8(Op.backupNext).uv(held.id).uv(PIECE_BYTES),
+          (reader) => {
+            const [done, total] = [reader.uv(), reader.uv()];
+            // The piece outlives the reply's buffer.
+            return { done, total, piece: reader.bytes().slice() };
+          },
+        );
         const { done, total, piece } = await abortable(next, signal);
         onProgress(done, total);
         if (piece.length > 0) {

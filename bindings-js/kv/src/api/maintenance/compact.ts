@@ -14,7 +14,14 @@ export { layout } from './layout.ts';
 /** Changes the key of an encrypted database; see `Database.changeKey`. */
 export async function changeKey(connection: Connection, encryption: Encryption): Promise<void> {
   const secret = await toSecret(encryption);
-  await connection.requestLoading((writer) => writer.u8(Op.lazy).u8(0).bytes(bodyOf(LazyOp.changeKey, (body) => body.bytes(secret))), ignore);
+  await connection.requestLoading(
+    (writer) =>
+      writer
+        .u8(Op.lazy)
+        .u8(0)
+        .bytes(bodyOf(LazyOp.changeKey, (body) => body.bytes(secret))),
+    ignore,
+  );
   connection.rekey((opening) => withSecret(opening, secret));
 }
 
@@ -28,10 +35,22 @@ const STAGED_PAUSE = 100;
 export async function reencrypt(connection: Connection, options: MaintenanceOptions | undefined): Promise<void> {
   const { signal, onProgress } = check('reencrypt', options, MAINTENANCE);
   for (let begins = true; ; begins = false) {
-    const { isDone, isWaiting, moved, used } = await abortable(connection.requestLoading(
-      (writer) => writer.u8(Op.lazy).u8(0).bytes(bodyOf(LazyOp.reencrypt, (body) => body.uv(REENCRYPT_SLICES).u8(begins ? 1 : 0))),
-      (reader) => ({ isDone: reader.u8() !== 0, isWaiting: reader.u8() !== 0, moved: reader.uv(), used: reader.uv() }),
-    ), signal);
+    const { isDone, isWaiting, moved, used } = await abortable(
+      connection.requestLoading(
+        (writer) =>
+          writer
+            .u8(Op.lazy)
+            .u8(0)
+            .bytes(bodyOf(LazyOp.reencrypt, (body) => body.uv(REENCRYPT_SLICES).u8(begins ? 1 : 0))),
+        (reader) => ({
+          isDone: reader.u8() !== 0,
+          isWaiting: reader.u8() !== 0,
+          moved: reader.uv(),
+          used: reader.uv(),
+        }),
+      ),
+      signal,
+    );
     if (isDone) return;
     onProgress(Math.min(moved, used), used);
     if (isWaiting) await abortable(new Promise((resolve) => setTimeout(resolve, STAGED_PAUSE)), signal);
@@ -44,17 +63,20 @@ export async function compact(
 ): Promise<{ readonly before: number; readonly after: number }> {
   const { signal, onProgress } = check('compact', options, MAINTENANCE);
   let first: number | undefined;
-  for (let slices = COMPACT_SLICES; ;) {
-    const { isAll, before, after, used } = await abortable(connection.requestLoading(
-      (writer) => writer.u8(Op.compact).uv(slices).uv(0),
-      (reader) => {
-        const reply = { isAll: reader.u8() !== 0, before: reader.uv(), after: reader.uv(), used: reader.uv() };
-        // Unused: whether room was lacking, and the bytes moved.
-        reader.u8();
-        reader.uv();
-        return reply;
-      },
-    ), signal);
+  for (let slices = COMPACT_SLICES; ; ) {
+    const { isAll, before, after, used } = await abortable(
+      connection.requestLoading(
+        (writer) => writer.u8(Op.compact).uv(slices).uv(0),
+        (reader) => {
+          const reply = { isAll: reader.u8() !== 0, before: reader.uv(), after: reader.uv(), used: reader.uv() };
+          // Unused: whether room was lacking, and the bytes moved.
+          reader.u8();
+          reader.uv();
+          return reply;
+        },
+      ),
+      signal,
+    );
     first ??= before;
     onProgress(Math.max(first - after, 0), Math.max(isAll ? first - after : first - used, 0));
     if (isAll) return { before: first, after };

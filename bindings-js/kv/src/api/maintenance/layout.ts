@@ -1,5 +1,12 @@
 // Assembles a database's layout from the parts of the file that the engine reports.
-import type { CollectionLayout, ExtentKind, Layout, LayoutExtent, LayoutOptions, LevelLayout } from '../../types/index.ts';
+import type {
+  CollectionLayout,
+  ExtentKind,
+  Layout,
+  LayoutExtent,
+  LayoutOptions,
+  LevelLayout,
+} from '../../types/index.ts';
 import type { Names } from '../../base/names.ts';
 import { abortable, checkCount, ignore } from '../../base/async.ts';
 import type { Connection } from '../../wire/connection.ts';
@@ -58,7 +65,7 @@ class Parts {
       tree.valueUnits += units;
       return;
     }
-    const level = tree.levels[code - KINDS.length] ??= { nodes: 0, usedSize: 0, fileSize: 0 };
+    const level = (tree.levels[code - KINDS.length] ??= { nodes: 0, usedSize: 0, fileSize: 0 });
     level.nodes++;
     level.usedSize += usedSize;
     // In units; `toLayout` converts them to bytes.
@@ -66,7 +73,7 @@ class Parts {
   }
 
   #tree(collection: number): Trees {
-    return this.trees[collection] ??= { levels: [], valueBlocks: 0, valueUnits: 0, indexUnits: 0 };
+    return (this.trees[collection] ??= { levels: [], valueBlocks: 0, valueUnits: 0, indexUnits: 0 });
   }
 }
 
@@ -133,7 +140,14 @@ function toLayout(parts: Parts, reader: ReplyReader, maxExtents: number): Layout
     const { levels = [], valueBlocks = 0, valueUnits = 0, indexUnits = 0 } = parts.trees[index] ?? {};
     for (const level of levels) level.fileSize *= unitSize;
     collections.push({
-      name, entries, keyCodec, valueCodec, levels, valueBlocks, valueSize: valueUnits * unitSize, indexSize: indexUnits * unitSize,
+      name,
+      entries,
+      keyCodec,
+      valueCodec,
+      levels,
+      valueBlocks,
+      valueSize: valueUnits * unitSize,
+      indexSize: indexUnits * unitSize,
     });
   }
   const units = fileSize / unitSize;
@@ -156,14 +170,17 @@ export async function layout(connection: Connection, options: LayoutOptions | un
   const parts = new Parts();
   try {
     for (let begins = 1; ; begins = 0) {
-      const { done, total, found } = await abortable(connection.requestLoading(
-        (writer) => writer.u8(Op.layout).uv(id).uv(VISITS).u8(begins),
-        (reader) => {
-          const [done, total, count] = [reader.uv(), reader.uv(), reader.uv()];
-          for (let left = count - 1; left > 0; left--) parts.read(reader);
-          return { done, total, found: count === 0 ? toLayout(parts, reader, maxExtents) : undefined };
-        },
-      ), signal);
+      const { done, total, found } = await abortable(
+        connection.requestLoading(
+          (writer) => writer.u8(Op.layout).uv(id).uv(VISITS).u8(begins),
+          (reader) => {
+            const [done, total, count] = [reader.uv(), reader.uv(), reader.uv()];
+            for (let left = count - 1; left > 0; left--) parts.read(reader);
+            return { done, total, found: count === 0 ? toLayout(parts, reader, maxExtents) : undefined };
+          },
+        ),
+        signal,
+      );
       onProgress(done, total);
       if (found !== undefined) return found;
     }
