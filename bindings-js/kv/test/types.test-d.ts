@@ -524,9 +524,9 @@ void replicate(db, {
 });
 // @ts-expect-error: there is no third mode
 void replicate(db, { log: new MemoryLog(new MemoryServer()), collections: { users: { mode: 'lax' } } });
-// @ts-expect-error: numbers have no prefixes
 void replicate(db, {
   log: new MemoryLog(new MemoryServer()),
+  // @ts-expect-error: numbers have no prefixes
   collections: { users: { prefixModes: [{ prefix: 1, mode: 'strict' }] } },
 });
 
@@ -536,7 +536,7 @@ updateEntries(
   ({ first, last }: { first: string; last: string }, _: number) => ({ name: `${first} ${last}` }),
   { indexes: { byName: { key: ({ name }) => name } } },
 );
-// @ts-expect-error: the new values have no such property
 updateEntries('people', ({ first }: { first: string }, _: number) => ({ name: first }), {
+  // @ts-expect-error: the new values have no such property
   indexes: { byFirst: { key: ({ first }) => first } },
 });

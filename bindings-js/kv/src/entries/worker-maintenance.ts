@@ -5,7 +5,7 @@ import { names } from '../tabs/messages.ts';
 import type { Announcement } from '../tabs/messages.ts';
 import type { StorageFile } from '../types/index.ts';
 import { IdbTarget, openIdbSource } from '../maintenance/idb.ts';
-import type { Watch } from '../maintenance/job.ts';
+import type { Watch } from '../maintenance/report.ts';
 import { OpfsTarget, openOpfsSource } from '../maintenance/opfs.ts';
 import { appendTo } from '../maintenance/options.ts';
 import { recoverInto, restoreInto } from '../maintenance/run.ts';

@@ -1,17 +1,8 @@
 // Incremental backups, which only the command line tool makes and adds.
 import type { CustomStorage, StorageFile } from '../types/index.ts';
 import { runMaintenance } from './job.ts';
-import type { Maker, Watch } from './job.ts';
-
-/** Of a backup of the commits after `base`. */
-export interface IncrementalReport {
-  readonly databaseId: string;
-  readonly base: number;
-  readonly version: number;
-  readonly commits: number;
-  readonly changes: number;
-  readonly bytes: number;
-}
+import type { Maker } from './job.ts';
+import type { IncrementalReport, Watch } from './report.ts';
 
 /** Passes the commits after a version to `take`, whose exceptions it throws. `isBesideWriter`: another process may write to `source` meanwhile. */
 export function backupSince(

@@ -7,15 +7,7 @@ import type { PlainError } from '../base/plain-error.ts';
 import { KvError } from '../base/errors.ts';
 import { withSecret } from '../api/encryption.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
-import type { FullRecoverReport, RestoreReport } from './report.ts';
-
-export type Phase = 'restoring' | 'scanning' | 'copying' | 'verifying';
-
-/**
- * Receives the progress of the work, in records, or in bytes while scanning. Returning `false` ends
- * the work.
- */
-export type Watch = (phase: Phase, done: number, total: number) => boolean;
+import type { FullRecoverReport, RestoreReport, Watch } from './report.ts';
 
 /** What makes the new database. */
 export interface Maker {

@@ -11,7 +11,8 @@ import type { StorageFile } from '../types/index.ts';
 import type { RecoverOptions, RestoreOptions } from '../types/maintenance.ts';
 import { toSecret } from '../api/encryption.ts';
 import type { LoadModule } from '../engine/wasm.ts';
-import type { Maker, Phase } from './job.ts';
+import type { Maker } from './job.ts';
+import type { Phase } from './report.ts';
 
 /** Reports progress to the caller, and remembers why the work has to end. */
 export class Watcher {

@@ -1,6 +1,14 @@
-// Results of the work: as the module reports them, and as `recover` returns them.
+// Progress and results of the work: as the module reports them, and as `recover` returns them.
 import type { RecoverReport } from '../types/maintenance.ts';
 import type { VerifyProblem } from '../types/index.ts';
+
+export type Phase = 'restoring' | 'scanning' | 'copying' | 'verifying';
+
+/**
+ * Receives the progress of the work, in records, or in bytes while scanning. Returning `false` ends
+ * the work.
+ */
+export type Watch = (phase: Phase, done: number, total: number) => boolean;
 
 export interface RestoreReport {
   readonly databaseId: string;
@@ -71,4 +79,14 @@ export function toRecoverReport(report: FullRecoverReport): RecoverReport {
     problems.push('a superblock is damaged: newer commits may be missing');
   }
   return { entries: report.entries, lost, problems };
+}
+
+/** Of a backup of the commits after `base`. */
+export interface IncrementalReport {
+  readonly databaseId: string;
+  readonly base: number;
+  readonly version: number;
+  readonly commits: number;
+  readonly changes: number;
+  readonly bytes: number;
 }

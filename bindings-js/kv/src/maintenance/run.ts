@@ -1,6 +1,7 @@
 // The steps of building a database next to its destination, which are the same for all storages.
 import { runRecover, runRestore } from './job.ts';
-import type { Maker, Watch } from './job.ts';
+import type { Maker } from './job.ts';
+import type { Watch } from './report.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
 

@@ -1,6 +1,7 @@
 // Messages between a page and the maintenance worker.
 import type { PlainError } from '../base/plain-error.ts';
-import type { Maker, Phase } from './job.ts';
+import type { Maker } from './job.ts';
+import type { Phase } from './report.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 
 export type MaintenanceJob =

@@ -3,19 +3,16 @@
  *
  * @module mangrove-kv/internal/tool
  */
-import process from 'node:process';
 import type { CustomStorage, Database, Encryption } from '../types/index.ts';
 import { createModuleLoader } from '../engine/node-wasm.ts';
 import { NodeStorage } from '../storage/node-fs.ts';
 import { lockDirectory } from '../storage/node-lock.ts';
 import { lockFile } from '../storage/os-lock.ts';
 import { backupSince, restoreCommits } from '../maintenance/incremental.ts';
-import type { IncrementalReport } from '../maintenance/incremental.ts';
 import { Directory, openBackup, openSource } from '../maintenance/node.ts';
 import { appendTo, pour, toMaker } from '../maintenance/options.ts';
-import type { FullRecoverReport, RestoreReport } from '../maintenance/report.ts';
+import type { FullRecoverReport, IncrementalReport, RestoreReport, Watch } from '../maintenance/report.ts';
 import { recoverInto, restoreInto } from '../maintenance/run.ts';
-import type { Watch } from '../maintenance/job.ts';
 import { ownModule } from './module-maintenance.ts';
 import type { Connection } from '../wire/connection.ts';
 import { Op } from '../wire/opcodes.ts';
