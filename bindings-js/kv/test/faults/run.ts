@@ -8,7 +8,7 @@ import type { Counts } from './life.ts';
 
 const moduleOf = (name: string): WebAssembly.Module =>
   new WebAssembly.Module(readFileSync(new URL(`../../dist/${name}_bg.wasm`, import.meta.url)));
-const engines = [plainly(moduleOf('mangrove')), withKey(moduleOf('mangrove_encrypted'))] as const;
+const engines = [plainly(moduleOf('mangrove')), withKey(moduleOf('mangrove'))] as const;
 const images = Number(process.env['MANGROVE_FAULTS_IMAGES'] ?? 20_000);
 const firstSeed = Number(process.env['MANGROVE_FAULTS_SEED'] ?? 1);
 const start = performance.now();

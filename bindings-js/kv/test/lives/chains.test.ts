@@ -16,7 +16,7 @@ import type { Commit, State } from './workload.mjs';
 
 const moduleOf = (name: string): WebAssembly.Module =>
   new WebAssembly.Module(readFileSync(new URL(`../../dist/${name}_bg.wasm`, import.meta.url)));
-const engines = [plainly(moduleOf('mangrove')), withKey(moduleOf('mangrove_encrypted'))] as const;
+const engines = [plainly(moduleOf('mangrove')), withKey(moduleOf('mangrove'))] as const;
 const lives = Number(process.env['MANGROVE_LIVES'] ?? 24);
 const firstSeed = Number(process.env['MANGROVE_LIVES_SEED'] ?? 1);
 
