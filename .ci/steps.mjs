@@ -15,6 +15,9 @@ const MATRIX = join(ROOT, 'tests-e2e', 'matrix');
 /** Tests that take half of Bun's time and need nothing of the runtime; Node and Deno run them. */
 const NOT_IN_BUN = ['level', 'yjs-model', 'rxdb-queries', 'converge'];
 
+/** Specifications in Chromium that `npm test` has: reading and writing, tabs, indexes, an encrypted database, the demo. */
+const SMOKE = ['blobs', 'encryption', 'kill', 'path-files', 'tabs', 'demo'];
+
 /** Folders with tests of packages, below bindings-js. */
 const TESTS = ['kv', ...ON_TOP].map((name) => `${name}/test`).filter((path) => existsSync(join(PACKAGES, path)));
 /** The same without those packages whose tests are a step of their own. */
@@ -100,25 +103,33 @@ const I686 = {
 
 /**
  * Each step is a command, run in the root or in `cwd`. `suite` is `quick` for what a change usually
- * breaks; the others are in one of four groups. Steps wait for the build, unless they are `native`. A
+ * breaks, and `full` for the others that pass before it lands; the rest are in one of four groups. Steps wait for the build, unless they are `native`. A
  * step that is `alone` runs with no other; `after` names a step whose files it needs.
  */
 export const STEPS = [
   { name: 'build', suite: 'all', native: true, command: ['npm', 'run', '--silent', 'build:package'] },
 
-  // Cuts the power at each tenth operation, and checks a fifth of the chains of deaths; the steps `crash` and `chains` do the rest.
+  // Cuts the power at each fiftieth operation, and checks a few of the chains of deaths.
   {
     name: 'rust',
     suite: 'quick',
     native: true,
     command: ['cargo', 'test', '--no-fail-fast', ...RUST],
+    env: { MANGROVE_CRASH_STRIDE: '50', MANGROVE_CHAINS_IMAGES: '40000' },
+  },
+  // At each tenth, and a fifth of the chains; the steps `crash` and `chains` do the rest.
+  {
+    name: 'rust cuts',
+    suite: 'full',
+    native: true,
+    command: ['cargo', 'test', '--no-fail-fast', '--package', 'mangrove-engine'],
     env: { MANGROVE_CRASH_STRIDE: '10', MANGROVE_CHAINS_IMAGES: '200000' },
   },
   { name: 'fmt', suite: 'quick', native: true, command: ['cargo', 'fmt', '--all', '--check'] },
   { name: 'node', suite: 'quick', cwd: KV, command: ['npm', 'run', '--silent', 'test'] },
   {
     name: 'node replication',
-    suite: 'quick',
+    suite: 'full',
     cwd: REPLICATION,
     command: ['npm', 'run', '--silent', 'test'],
     env: { REPLICATION_RUNS: '2' },
@@ -133,7 +144,7 @@ export const STEPS = [
   // Random histories of replication, 2,000 in all; the step `node` has a few of them.
   {
     name: 'histories',
-    suite: 'quick',
+    suite: 'full',
     cwd: REPLICATION,
     command: [
       'node',
@@ -158,7 +169,7 @@ export const STEPS = [
   // Links that lead nowhere are errors.
   {
     name: 'rustdoc',
-    suite: 'quick',
+    suite: 'full',
     native: true,
     command: ['cargo', 'doc', '--no-deps', '--package', 'mangrove-engine', '--package', 'mangrove-memory'],
     env: { RUSTDOCFLAGS: '--deny warnings' },
@@ -184,7 +195,7 @@ export const STEPS = [
   // Warnings, such as an export without documentation, are errors.
   {
     name: 'docs reference',
-    suite: 'quick',
+    suite: 'full',
     command: ['npm', 'run', '--silent', 'build', '--workspace', 'mangrove-reference'],
   },
   {
@@ -192,7 +203,7 @@ export const STEPS = [
     suite: 'quick',
     command: ['npm', 'run', '--silent', 'check', '--workspace', 'mangrove-reference'],
   },
-  { name: 'examples', suite: 'quick', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
+  { name: 'examples', suite: 'full', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
   { name: 'workerd', suite: 'quick', cwd: KV, command: ['npm', 'run', '--silent', 'test:workerd'] },
   // Test suites of the packages whose interfaces the adapters implement; they need vitest.
   {
@@ -213,11 +224,19 @@ export const STEPS = [
   { name: 'test runners', suite: 'runtimes', cwd: RUNNERS, command: ['npm', 'run', '--silent', 'test'] },
   // Node's permission model, in the supported versions, which setup installs.
   { name: 'node permissions', suite: 'runtimes', cwd: NODES, command: ['npm', 'run', '--silent', 'test'] },
-  { name: 'pack', suite: 'quick', command: ['node', '.ci/test-pack.mjs'] },
+  { name: 'pack', suite: 'full', command: ['node', '.ci/test-pack.mjs'] },
+  // A few of what the next step has.
+  {
+    name: 'e2e smoke',
+    suite: 'quick',
+    alone: true,
+    cwd: join(ROOT, 'tests-e2e'),
+    command: ['playwright', 'test', '--project=chromium', ...SMOKE.map((name) => `specs/${name}.spec.ts`)],
+  },
   // Steps with browsers start two at a time; a third program would slow them down by minutes.
   {
     name: 'e2e chromium',
-    suite: 'quick',
+    suite: 'full',
     alone: true,
     cwd: join(ROOT, 'tests-e2e'),
     command: ['playwright', 'test', '--project', 'chromium'],

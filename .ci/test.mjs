@@ -2,6 +2,7 @@
 // runs.
 //
 //     node .ci/test.mjs                 what a change usually breaks: `npm test`
+//     node .ci/test.mjs --full          the others that have to pass before it lands
 //     node .ci/test.mjs --engine        the engine's long tests; also --runtimes, --browsers, --replication
 //     node .ci/test.mjs node deno       steps with one of these words in their name
 import { spawn } from 'node:child_process';
