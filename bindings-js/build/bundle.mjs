@@ -123,8 +123,8 @@ function optionsOf({ name, source = name, platform, external = [], isInlined = f
     platform,
     external,
     minify: !isDevelopment,
-    // Those of the inlined entries would be the same as the others'.
-    sourcemap: !isInlined,
+    // Those of the inlined entries and of the second worker would be nearly the same as the others'.
+    sourcemap: !isInlined && name !== 'worker-indexeddb',
     plugins: [
       ...(platform === 'browser' ? [platformOfPages] : []),
       ...(isDevelopment ? [glueOfDevelopment] : []),

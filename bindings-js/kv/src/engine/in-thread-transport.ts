@@ -102,14 +102,14 @@ export class InThreadTransport implements Transport {
 
   send(message: Uint8Array): void {
     this.#attempt(() => {
-      this.#execute(message);
+      this.#answer(message);
       if (this.#left === undefined) return;
       this.#continue();
       if (!this.isBusy) this.events?.idle();
     });
   }
 
-  #execute(message: Uint8Array): void {
+  #answer(message: Uint8Array): void {
     // While a flush runs that nothing waits for, no other can begin: the message flushes in this
     // thread.
     const reply = this.#flushesLater && !this.#isFlushing ? this.#host.start(message) : this.#host.execute(message);
@@ -123,7 +123,7 @@ export class InThreadTransport implements Transport {
     while (this.#left !== undefined && !this.#host.isBusy) {
       const left = this.#left;
       this.#left = undefined;
-      this.#execute(left);
+      this.#answer(left);
     }
   }
 

@@ -132,7 +132,7 @@ export class Leader implements OwnLeader {
 
   /** Takes a request from this tab's own client. */
   request(request: Request): void {
-    this.#execute(this.#own, request);
+    this.#serve(this.#own, request);
   }
 
   /** Tells the clients of these sessions that there are new commits for their followers. */
@@ -263,14 +263,14 @@ export class Leader implements OwnLeader {
     const served = this.#remote.get(client);
     if (this.#isOver || served === undefined || message.term !== this.term) return;
     if (message.type === 'request') {
-      this.#execute(served, message);
+      this.#serve(served, message);
     } else if (message.type === 'visible') {
       served.visible = message.visible;
       this.#events.visibility();
     }
   }
 
-  #execute(served: Served, request: Request): void {
+  #serve(served: Served, request: Request): void {
     if (this.#isOver) return;
     if (served.session === undefined && request.hello === undefined) {
       this.#post(served, { type: 'ready', term: this.term });

@@ -40,7 +40,7 @@ extern "C" fn engine_reserve(len: usize) -> bool {
 /// call.
 #[unsafe(no_mangle)]
 extern "C" fn engine_execute(client: f64, sequence: f64, len: usize, may_wait: bool) -> u8 {
-    with(|engine| engine.execute(client, sequence, len, may_wait))
+    with(|engine| engine.execute_buffered(client, sequence, len, may_wait))
 }
 
 /// Continues the message of `len` bytes that waits for a flush, and performs the flush if the host

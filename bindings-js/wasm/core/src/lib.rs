@@ -76,7 +76,7 @@ thread_local! {
 
 /// An open database.
 ///
-/// The caller copies a message into the request buffer, calls [`execute`](Engine::execute) and
+/// The caller copies a message into the request buffer, calls [`execute_buffered`](Engine::execute_buffered) and
 /// finds the results through the frame. Each call may grow the memory, which invalidates views of
 /// it.
 struct Engine {
@@ -139,7 +139,7 @@ impl Engine {
     }
 
     /// See [`exports::engine_execute`].
-    fn execute(&mut self, client: f64, sequence: f64, len: usize, may_wait: bool) -> u8 {
+    fn execute_buffered(&mut self, client: f64, sequence: f64, len: usize, may_wait: bool) -> u8 {
         self.client = to_id(client);
         self.session.select(self.client);
         self.session.begin_message(to_id(sequence));
@@ -148,7 +148,7 @@ impl Engine {
         let progress = if may_wait {
             self.session.start(message, &mut self.reply)
         } else {
-            self.session.execute(message, &mut self.reply)
+            self.session.execute_message(message, &mut self.reply)
         };
         self.report(progress)
     }

@@ -110,12 +110,12 @@ impl Session {
 
     /// Executes a message and appends one reply per request. After a malformed request, or once the
     /// database is closed, a single error replaces all remaining replies.
-    pub fn execute(&mut self, message: &[u8], out: &mut Writer) -> Progress {
+    pub fn execute_message(&mut self, message: &[u8], out: &mut Writer) -> Progress {
         self.replies = 0;
         self.proceed(message, 0, false, out)
     }
 
-    /// As [`execute`](Self::execute), but returns instead of waiting for a flush. The host then
+    /// As [`execute_message`](Self::execute_message), but returns instead of waiting for a flush. The host then
     /// performs the flush that [`begin_flush`](Self::begin_flush) describes and calls
     /// [`resume`](Self::resume).
     pub fn start(&mut self, message: &[u8], out: &mut Writer) -> Progress {
@@ -459,7 +459,7 @@ impl<'m, 'd> Group<'m, 'd> {
                 Ok(Request::Close {}) => return End::Close,
                 _ => {
                     let may_be_cut = matches!(request, Ok(Request::GetMany { .. }));
-                    self.execute(state, request, at..self.message.len() - reader.left(), out);
+                    self.execute_in_group(state, request, at..self.message.len() - reader.left(), out);
                     // What saw the group and is cut can only be continued in a committed state.
                     if may_be_cut && self.writes.were_seen && out.position() - reply_at >= REPLY_BYTES {
                         self.executed.pop();
@@ -473,7 +473,13 @@ impl<'m, 'd> Group<'m, 'd> {
         }
     }
 
-    fn execute(&mut self, state: &mut State, request: Result<Request<'_>>, place: Range<usize>, out: &mut Writer) {
+    fn execute_in_group(
+        &mut self,
+        state: &mut State,
+        request: Result<Request<'_>>,
+        place: Range<usize>,
+        out: &mut Writer,
+    ) {
         let reply_at = out.position();
         let start = out.begin();
         let is_write = matches!(request, Ok(Request::Write(_)));
@@ -486,7 +492,7 @@ impl<'m, 'd> Group<'m, 'd> {
         );
         self.writes.place = place.clone();
         self.writes.were_seen = false;
-        let result = request.and_then(|request| state.execute(&request, &mut self.writes, out));
+        let result = request.and_then(|request| state.execute_request(&request, &mut self.writes, out));
         if let Err(error) = result {
             out.fail(&start, &error);
         }

@@ -38,7 +38,7 @@ fn ask(session: &mut Session, client: u64, seq: u64, requests: &[Request]) -> Re
     session.select(client);
     session.begin_message(seq);
     let mut out = Writer::default();
-    let progress = session.execute(&message(requests), &mut out);
+    let progress = session.execute_message(&message(requests), &mut out);
     assert_eq!(progress, Progress::Done);
     Reply::new(&out)
 }
@@ -678,7 +678,7 @@ fn a_repeated_message_is_not_cut_before_what_was_committed() {
     session.attach("a", false, Some(&state)).expect("there is room");
     session.begin_message(2);
     let mut out = Writer::default();
-    let progress = session.execute(&message(&requests), &mut out);
+    let progress = session.execute_message(&message(&requests), &mut out);
     let at = message(&requests[..2]).len();
     assert_eq!(progress, Progress::Cut { at, replies: 2 });
     let mut reply = Reply::new(&out);

@@ -68,7 +68,7 @@ impl State {
                 options,
             } => self.index_scan(id, (view, collection, index), range, options, database, out)?,
             Request::Lazy { durability, body } => self.execute_body(durability, body, writes, out)?,
-            // `State::execute` has the others.
+            // `State::execute_request` has the others.
             _ => return Err(Error::Closed),
         }
         Ok(())

@@ -146,7 +146,12 @@ impl State {
 
     /// Executes a request and appends what follows the status byte of its reply.
     #[allow(clippy::too_many_lines, reason = "one arm for each request")]
-    pub(crate) fn execute(&mut self, request: &Request<'_>, writes: &mut Writes<'_>, out: &mut Writer) -> Result<()> {
+    pub(crate) fn execute_request(
+        &mut self,
+        request: &Request<'_>,
+        writes: &mut Writes<'_>,
+        out: &mut Writer,
+    ) -> Result<()> {
         let database = writes.database;
         self.has_changed |= request.opens();
         match *request {

@@ -135,7 +135,7 @@ pub fn execute_once(session: &mut Session, message: &[u8]) -> (Writer, Option<(u
     let progress = if env!("CARGO_CRATE_NAME") == "session_waiting" {
         execute_waiting(session, message, &mut out)
     } else {
-        session.execute(message, &mut out)
+        session.execute_message(message, &mut out)
     };
     match progress {
         Progress::Cut { at, replies } => (out, Some((at, replies))),
