@@ -5,7 +5,7 @@ export default defineConfig({
     globals: true,
     testTimeout: 60_000,
     // As in `node_modules`, where the link in this repository does not lead.
-    server: { deps: { external: [/bindings-js\/dist/] } },
+    server: { deps: { external: [/bindings-js\/.*\/dist\//] } },
     projects: ['node', 'jsdom'].map((environment) => ({
       extends: true,
       test: { name: environment, environment, include: ['cases/*.test.mjs'] },
