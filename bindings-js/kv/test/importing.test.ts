@@ -6,19 +6,16 @@ import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { manifests } from './support/packages.ts';
-import { runtimeArgs } from './support/runtime.ts';
+import { isDeno, runtimeArgs } from './support/runtime.ts';
 
 const PROGRAM = fileURLToPath(new URL('./support/import-main.mjs', import.meta.url));
-/** What Deno defines when it loads a CommonJS module. */
-const OF_DENO = ['MessageChannel', 'MessagePort', 'nodeBootstrap'];
+/** What Deno itself defines when a program asks for a module of Node, or loads a CommonJS module. */
+const OF_DENO = isDeno ? ['MessageChannel', 'MessagePort', 'nodeBootstrap'] : [];
 /** What the libraries that an entry adapts do when they are imported. */
 const OF_LIBRARIES: Readonly<Record<string, readonly string[]>> = {
-  '@mangrove-kv/rxdb': ['regeneratorRuntime', ...OF_DENO],
-  '@mangrove-kv/react': OF_DENO,
-  '@mangrove-kv/replication-nats': OF_DENO,
-  '@mangrove-kv/replication-nats/admin': OF_DENO,
+  '@mangrove-kv/rxdb': ['regeneratorRuntime'],
   '@mangrove-kv/yjs': ['__ $YJS$ __'],
-  '@mangrove-kv/vue': ['__VUE_HMR_RUNTIME__', '__VUE_INSTANCE_SETTERS__', '__VUE_SSR_SETTERS__', ...OF_DENO],
+  '@mangrove-kv/vue': ['__VUE_HMR_RUNTIME__', '__VUE_INSTANCE_SETTERS__', '__VUE_SSR_SETTERS__'],
 };
 
 const entries = manifests.flatMap(({ entries: own }) => own);
@@ -54,7 +51,8 @@ for (const entry of entries) {
       globals: string[];
       resources: string[];
     };
-    report.globals = report.globals.filter((name) => !OF_LIBRARIES[entry]?.includes(name));
+    const known = [...OF_DENO, ...(OF_LIBRARIES[entry] ?? [])];
+    report.globals = report.globals.filter((name) => !known.includes(name));
     // lib0, on which Yjs builds, looks whether the terminal has colours.
     if (entry === '@mangrove-kv/yjs') report.resources = report.resources.filter((name) => name !== 'PipeWrap');
     assert.deepEqual(report, { timers: [], globals: [], listeners: [], resources: [], input: 'first second' });

@@ -119,7 +119,11 @@ describe('open and close', () => {
       assert.ok(!('trace' in reason));
     }));
 
-  test('tell what is used instead of a storage that is not available', async () => {
+  test('tell what is used instead of a storage that is not available', async (t) => {
+    // Deno has workers as a browser has; this is about a runtime without them.
+    const worker = Object.getOwnPropertyDescriptor(globalThis, 'Worker');
+    Reflect.deleteProperty(globalThis, 'Worker');
+    t.after(() => worker && Object.defineProperty(globalThis, 'Worker', worker));
     const modules = { load: async () => module, ownLazy: undefined };
     const { events, trace } = collect();
     const db = await openIn(modules, 'here', { onUnavailable: 'memory', trace });
