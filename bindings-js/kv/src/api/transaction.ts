@@ -403,7 +403,7 @@ const TURNS = 'transactions';
  * are always as fast make one lose until its retries run out.
  */
 export async function runTransaction<K, V, I, T>(
-  { line }: Connection,
+  { queue }: Connection,
   begin: () => KvTransaction<K, V, I>,
   fn: (tx: Transaction<K, V, I>) => T | Promise<T>,
   { maxRetries, mode, signal }: Checked,
@@ -431,11 +431,11 @@ export async function runTransaction<K, V, I, T>(
       await pause(attempts);
     }
   };
-  const others = mode === 'readwrite' ? line.over(TURNS) : undefined;
+  const others = mode === 'readwrite' ? queue.settled(TURNS) : undefined;
   if (others !== undefined) await others;
   return (
     (await run(TURN_AFTER, async (callback) => callback())) ??
-    line.join(TURNS, signal, (call) => run(Infinity, call) as Promise<{ value: T; version: number }>)
+    queue.run(TURNS, signal, (call) => run(Infinity, call) as Promise<{ value: T; version: number }>)
   );
 }
 

@@ -281,7 +281,7 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     // Synchronous, so only `fn` itself could write in between.
     if (!canWait) return this.#update(key, fn, options, false);
     const name = `${this.view.id} ${index} ${encodeKey(this.target, key).join()}`;
-    return connection.line.join(name, options?.signal, (call) =>
+    return connection.queue.run(name, options?.signal, (call) =>
       promised(
         connection,
         this.#update(key, (...args) => call(() => fn(...args)), options, this.scope.detectsConflicts !== true),

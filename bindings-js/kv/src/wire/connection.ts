@@ -10,7 +10,7 @@ import { describeKey } from './known-codecs.ts';
 import { due } from './yield.ts';
 import { ASK } from './lookup.ts';
 import { IdleHandles } from './idle.ts';
-import { Line } from './per-key-queue.ts';
+import { PerKeyQueue } from './per-key-queue.ts';
 import type { Lookups } from './lookup.ts';
 import { Op, ReplyStatus } from './opcodes.ts';
 import { ReplyReader, RequestWriter } from './protocol.ts';
@@ -116,8 +116,8 @@ export class Connection {
    */
   readonly waiting = new Map<number, () => void>();
   readonly #collections = new Map<string, number>();
-  /** Serializes `update` calls on the same entry. */
-  readonly line = new Line();
+  /** Serializes `update` calls on the same entry, and transactions that lost to others. */
+  readonly queue = new PerKeyQueue();
 
   /** Closes handles after the idle timeout. */
   readonly idle: IdleHandles;

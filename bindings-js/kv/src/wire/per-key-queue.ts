@@ -10,7 +10,7 @@ const PATIENCE_MS = 1000;
 /** Runs a callback of the caller within its turn. */
 export type CallBack = <R>(fn: () => R | Promise<R>) => Promise<R>;
 
-export class Line {
+export class PerKeyQueue {
   readonly #last = new Map<string, Promise<void>>();
   /** Name of the call whose callback is on the stack. */
   #calling: string | undefined;
@@ -19,7 +19,7 @@ export class Line {
    * Resolves once the calls of this name that are here now have finished or yielded, and after a
    * second at most; undefined if there are none.
    */
-  over(name: string): Promise<void> | undefined {
+  settled(name: string): Promise<void> | undefined {
     const last = this.#calling === name ? undefined : this.#last.get(name);
     if (last === undefined) return undefined;
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -33,7 +33,7 @@ export class Line {
    * Runs `work` once earlier calls with this name have finished or yielded; at once if there are
    * none. `work` runs the caller's callbacks through `call`.
    */
-  async join<T>(name: string, signal: AbortSignal | undefined, work: (call: CallBack) => Promise<T>): Promise<T> {
+  async run<T>(name: string, signal: AbortSignal | undefined, work: (call: CallBack) => Promise<T>): Promise<T> {
     let leave = ignore;
     const call: CallBack = async (fn) => {
       const outer = this.#calling;
