@@ -641,7 +641,7 @@ function hasHole(array: readonly unknown[]): boolean {
   return false;
 }
 
-/** JSON that stands for a value. */
+/** Encodes a value as tagged JSON. */
 export function toForm(value: unknown): string {
   return new Writer().write(value);
 }

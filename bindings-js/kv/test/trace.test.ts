@@ -233,7 +233,7 @@ describe('a connection', () => {
       errors.map((error) => error.trace),
       [events.slice(0, 2), events.slice(0, 2), events],
     );
-    // Whoever prints an error sees no more than before.
+    // `trace` is not enumerable: printing an error does not print its trace.
     for (const error of errors) assert.ok(!Object.keys(error).includes('trace'));
   });
 });

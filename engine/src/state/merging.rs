@@ -134,7 +134,7 @@ struct Part {
     is_partial: bool,
 }
 
-/// The frozen version as the writer sees it, whoever owns its merge.
+/// The writer's view of the frozen version, independent of who runs its merge.
 #[derive(Clone, Copy)]
 pub(crate) struct Frozen {
     /// Fill of the log's half behind the frozen version.
