@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { chromium } from '@playwright/test';
 import type { BrowserContext, Page } from '@playwright/test';
 import type { Figure } from '../src/meter.ts';
+import type { Comparison } from '../src/stages/builds.ts';
 import type { StageRequest } from '../src/stages/index.ts';
 import type { TabMethods } from '../src/stages/tab.ts';
 import type { Tab } from '../src/stages/tabs.ts';
@@ -79,6 +80,17 @@ export class Browser implements AsyncDisposable {
       clearTimeout(timer);
       await page.close();
     }
+  }
+
+  async compareBuilds(
+    names: readonly string[],
+    sizes: { readonly records: number; readonly rounds: number },
+    tell: (comparison: Comparison) => void,
+  ): Promise<void> {
+    const page = await this.#newPage();
+    await page.exposeFunction('benchCompared', tell);
+    await page.evaluate(([builds, given]) => window.bench.compareBuilds(builds, given), [names, sizes] as const);
+    await page.close();
   }
 
   async newTab(): Promise<Tab> {
