@@ -323,10 +323,12 @@ export const STEPS = [
   { name: 'node encrypted', suite: 'runtimes', cwd: KV, command: ['npm', 'run', '--silent', 'test:encrypted'] },
   // The whole package on failing disks and through power cuts.
   { name: 'faults', suite: 'runtimes', cwd: KV, command: ['npm', 'run', '--silent', 'test:faults'] },
+  // Few of replication's random histories, which do not depend on the runtime: Node plays many.
   {
     name: 'deno',
     suite: 'runtimes',
     cwd: PACKAGES,
+    env: { REPLICATION_RUNS: '5' },
     command: [
       'deno',
       'test',
@@ -341,6 +343,7 @@ export const STEPS = [
     name: 'bun',
     suite: 'runtimes',
     cwd: PACKAGES,
+    env: { REPLICATION_RUNS: '5' },
     command: [
       'bun',
       'test',

@@ -257,9 +257,7 @@ test('a commit waits for earlier calls', () =>
       await turn();
       return (n ?? 0) + 1;
     });
-    const [first, second] = [tx.commit(), tx.commit()];
-    await first;
-    await rejects(second, 'KV_CLOSED');
+    await Promise.all([tx.commit(), rejects(tx.commit(), 'KV_CLOSED')]);
     assert.equal(await db.get('n'), 3);
     await rejects(
       db.transaction((stuck) => void stuck.update('n', () => new Promise(() => undefined)), { timeout: 20 }),

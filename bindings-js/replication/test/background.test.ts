@@ -389,10 +389,13 @@ test('a log that is back is asked often for what it could not give, however long
   await other.replication.flush();
   const { setTimeout: given } = globalThis;
   const waits: number[] = [];
-  t.mock.method(globalThis, 'setTimeout', (run: () => void, milliseconds = 0, ...args: never[]) => {
-    // Waits after failures are random.
-    if (!Number.isInteger(milliseconds)) waits.push(milliseconds);
-    return given(run, milliseconds, ...args);
+  t.after(() => Object.assign(globalThis, { setTimeout: given }));
+  Object.assign(globalThis, {
+    setTimeout: (run: () => void, milliseconds = 0, ...args: never[]) => {
+      // Waits after failures are random.
+      if (!Number.isInteger(milliseconds)) waits.push(milliseconds);
+      return given(run, milliseconds, ...args);
+    },
   });
   await until(() => waits.some((milliseconds) => milliseconds > 2000));
   waits.length = 0;
