@@ -130,8 +130,9 @@ class World {
   readonly #comparing = new Set<number>();
   readonly #compared = new Set<number>();
   readonly #strict = new Map<string, string>();
-  /** All that the log has ever had, by position; what was lost is in `#lost`. */
+  /** Every record that the log accepted and has not lost, by position. Compaction removes none of them here. */
   readonly #kept = new Map<number, Logged>();
+  /** The log as it was before each loss. */
   readonly #lost: Logged[][] = [];
   /** How far the server's clock goes back at times. */
   readonly #jitter: number;
