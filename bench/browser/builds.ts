@@ -5,13 +5,13 @@
 // A ratio above 1 means that this build is faster. A build that is opened first may be slower than its own copy by a
 // tenth for as long as the browser runs. So the builds change places from launch to launch, and the ratio is the
 // geometric mean of both places' medians.
-import { cpSync } from 'node:fs';
-import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { build, preview } from 'vite';
 import { Browser } from './driver/browser.ts';
+import { servePage } from './driver/page.ts';
 import { BEFORE } from './src/peers/index.ts';
-import { median } from './src/stages/builds.ts';
+import { median } from './src/report/numbers.ts';
+
+const middle = (list: readonly number[]): number => median(list) ?? Number.NaN;
 
 const { values: options } = parseArgs({
   options: {
@@ -22,35 +22,31 @@ const { values: options } = parseArgs({
 });
 if (BEFORE === undefined) throw new Error('VITE_MANGROVE_BEFORE has to name the dist of the earlier build');
 
-const root = import.meta.dirname;
-await build({ root, logLevel: 'error' });
-cpSync(resolve(process.env['INIT_CWD'] ?? '.', BEFORE), join(root, 'dist', 'before'), { recursive: true });
-const server = await preview({ root, logLevel: 'error' });
+const page = await servePage();
 /** By name, the ratios and the rates of each launch, in every other one of which the builds have changed places. */
 const found = new Map<string, { ratio: number; rates: readonly number[] }[]>();
 try {
-  const [url = ''] = server.resolvedUrls?.local ?? [];
   for (let launch = 0; launch < Number(options.launches); launch++) {
-    await using browser = await Browser.launch(url);
+    await using browser = await Browser.launch(page.url);
     const isSwapped = launch % 2 === 1;
     const names = ['mangrove-before', 'mangrove'];
     await browser.compareBuilds(
       isSwapped ? names.reverse() : names,
       { records: Number(options.records), rounds: Number(options.rounds) },
       ({ name, ratios, rates }) => {
-        const ratio = isSwapped ? 1 / median(ratios) : median(ratios);
+        const ratio = middle(ratios) ** (isSwapped ? -1 : 1);
         found.set(name, [...(found.get(name) ?? []), { ratio, rates: isSwapped ? [...rates].reverse() : rates }]);
       },
     );
   }
 } finally {
-  await server.close();
+  await page.close();
 }
 for (const [name, launches] of found) {
   const ratios = launches.map(({ ratio }) => ratio);
-  const [first = 0, second = 0] = [0, 1].map((place) => median(ratios.filter((_, at) => at % 2 === place)));
+  const [first = 0, second = 0] = [0, 1].map((place) => middle(ratios.filter((_, at) => at % 2 === place)));
   const [before, now] = [0, 1].map((build) =>
-    Math.round(median(launches.map(({ rates }) => rates[build] ?? 0))).toLocaleString('en-US'),
+    Math.round(middle(launches.map(({ rates }) => rates[build] ?? 0))).toLocaleString('en-US'),
   );
   process.stdout.write(
     `${name.padEnd(44)} ${Math.sqrt(first * second).toFixed(2)} (launches ${ratios.map((ratio) => ratio.toFixed(2)).join(', ')}), ${before}/s and ${now}/s\n`,

@@ -1,13 +1,13 @@
 // Mangrove and its peers in Chromium: every stage with one store after the other, each in a new tab, round after round.
-import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism, loadavg } from 'node:os';
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { build, preview } from 'vite';
 import { Browser } from './driver/browser.ts';
+import { servePage, toPath } from './driver/page.ts';
 import type { Figure } from './src/meter.ts';
-import { BEFORE, DEFAULT_PEERS, PEERS, takesPart } from './src/peers/index.ts';
+import { DEFAULT_PEERS, PEERS, takesPart } from './src/peers/index.ts';
 import { markdown } from './src/report/markdown.ts';
 import { cell, short } from './src/report/numbers.ts';
 import { sheet } from './src/report/plot.ts';
@@ -145,9 +145,6 @@ async function runAll(browser: Browser, report: Report, plan: Plan, output: stri
   }
 }
 
-/** Relative to where npm was called. */
-const toPath = (text: string): string => resolve(process.env['INIT_CWD'] ?? '.', text);
-
 async function main(): Promise<void> {
   const peers = choose(PEERS, options.peers);
   const chosen = choose(WORKLOADS, options.workloads);
@@ -159,21 +156,16 @@ async function main(): Promise<void> {
   if (indexRows !== undefined && !(Number.isInteger(indexRows) && indexRows >= 1000))
     throw new Error('--index-rows is a number of 1000 and more');
   const rounds = Number(options.rounds ?? (options.quick ? 1 : 3));
-  const root = import.meta.dirname;
-  await build({ root, logLevel: 'error' });
-  if (BEFORE !== undefined) cpSync(toPath(BEFORE), join(root, 'dist', 'before'), { recursive: true });
-  const server = await preview({ root, logLevel: 'error' });
-  const url = server.resolvedUrls?.local[0];
-  if (url === undefined) throw new Error('the page is not served');
+  const page = await servePage();
   try {
-    await using browser = await Browser.launch(url);
+    await using browser = await Browser.launch(page.url);
     const versions = Object.fromEntries(peers.map((peer) => [peer, versionOf(peer)]));
     const report = new Report({ peers, stages, rounds, scale, indexRows, browser: browser.version, versions });
     const output = toPath(options.output);
     await runAll(browser, report, { peers, stages, rounds, scale, indexRows }, output);
     process.stdout.write(`\n${markdown(report)}\nThe report is in ${output}.\n`);
   } finally {
-    await server.close();
+    await page.close();
   }
 }
 

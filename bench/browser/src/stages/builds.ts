@@ -3,6 +3,7 @@
 import type { Peer, Store } from '../peers/peer.ts';
 import { PEERS } from '../peers/index.ts';
 import { entries, keyOf, sample } from '../records.ts';
+import { median } from '../report/numbers.ts';
 
 const LOAD = 10_000;
 const MANY = 100;
@@ -20,9 +21,6 @@ interface Work {
   /** Gives the milliseconds of what counts. */
   run(store: Store, round: number): Promise<number>;
 }
-
-export const median = (list: readonly number[]): number =>
-  [...list].sort((a, b) => a - b)[list.length >> 1] ?? Number.NaN;
 
 async function time(work: () => Promise<unknown>): Promise<number> {
   const start = performance.now();
@@ -103,7 +101,7 @@ function compared(name: string, count: number, [first = [], second = []]: readon
   return {
     name,
     ratios: first.map((each, round) => each / (second[round] ?? Number.NaN)),
-    rates: [first, second].map((list) => (count / median(list)) * 1000),
+    rates: [first, second].map((list) => (count / (median(list) ?? Number.NaN)) * 1000),
   };
 }
 
