@@ -19,7 +19,8 @@ pub(super) struct Record<'a> {
     pub(super) expires_at: Option<u64>,
 }
 
-/// What can be written to.
+/// What can be written to. [`apply`] takes it as an object: a generic function would be in the module
+/// twice.
 trait Target {
     fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()>;
     fn put_indexed(&mut self, slot: &Slot, record: Record<'_>, index_keys: &[u8]) -> Result<()>;
@@ -30,57 +31,40 @@ trait Target {
     fn rename_collection(&mut self, name: &str, to: &str) -> Result<bool>;
 }
 
-impl Target for ExclusiveTransaction<'_> {
-    fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
-        self.put_until(name, key, value, expires_at)
-    }
+/// Implements [`Target`] by the methods of a transaction of the engine. `$removed` makes the count of
+/// what its `clear` returns.
+macro_rules! target {
+    ($transaction:ty, $put_indexed:path, $removed:expr) => {
+        impl Target for $transaction {
+            fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
+                self.put_until(name, key, value, expires_at)
+            }
 
-    fn put_indexed(&mut self, slot: &Slot, record: Record<'_>, index_keys: &[u8]) -> Result<()> {
-        indexes::put_in_group(self, slot, record, index_keys)
-    }
+            fn put_indexed(&mut self, slot: &Slot, record: Record<'_>, index_keys: &[u8]) -> Result<()> {
+                $put_indexed(self, slot, record, index_keys)
+            }
 
-    fn delete(&mut self, name: &str, key: &[u8]) -> Result<bool> {
-        Self::delete(self, name, key)
-    }
+            fn delete(&mut self, name: &str, key: &[u8]) -> Result<bool> {
+                Self::delete(self, name, key)
+            }
 
-    fn clear(&mut self, name: &str, range: KeyRange<'_>) -> Result<u64> {
-        Self::clear(self, name, range)
-    }
+            fn clear(&mut self, name: &str, range: KeyRange<'_>) -> Result<u64> {
+                Self::clear(self, name, range).map($removed)
+            }
 
-    fn drop_collection(&mut self, name: &str) -> Result<bool> {
-        Self::drop_collection(self, name)
-    }
+            fn drop_collection(&mut self, name: &str) -> Result<bool> {
+                Self::drop_collection(self, name)
+            }
 
-    fn rename_collection(&mut self, name: &str, to: &str) -> Result<bool> {
-        Self::rename_collection(self, name, to)
-    }
+            fn rename_collection(&mut self, name: &str, to: &str) -> Result<bool> {
+                Self::rename_collection(self, name, to)
+            }
+        }
+    };
 }
 
-impl Target for OptimisticTransaction {
-    fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
-        self.put_until(name, key, value, expires_at)
-    }
-
-    fn put_indexed(&mut self, slot: &Slot, record: Record<'_>, index_keys: &[u8]) -> Result<()> {
-        indexes::put_in_transaction(self, slot, record, index_keys)
-    }
-
-    fn delete(&mut self, name: &str, key: &[u8]) -> Result<bool> {
-        Self::delete(self, name, key)
-    }
-
-    fn clear(&mut self, name: &str, range: KeyRange<'_>) -> Result<u64> {
-        Self::clear(self, name, range).map(|()| 0)
-    }
-
-    fn drop_collection(&mut self, name: &str) -> Result<bool> {
-        Self::drop_collection(self, name)
-    }
-
-    fn rename_collection(&mut self, name: &str, to: &str) -> Result<bool> {
-        Self::rename_collection(self, name, to)
-    }
-}
+target!(ExclusiveTransaction<'_>, indexes::put_in_group, std::convert::identity);
+target!(OptimisticTransaction, indexes::put_in_transaction, |()| 0);
 
 /// Makes the changes of a write that was checked. Returns what follows the version in its reply, a
 /// number or a flag; nothing follows a `Set`.
