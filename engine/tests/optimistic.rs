@@ -722,3 +722,28 @@ fn a_commit_too_large_for_the_log_is_a_conflict() {
     assert!(matches!(result, Err(Error::Conflict { .. })), "{result:?}");
     assert_eq!(get(&database, b"b"), None);
 }
+
+/// Regression: the end of the only transaction dropped the changes of commits that were still invisible,
+/// so that the next transaction, which did not see them either, overwrote them.
+#[test]
+fn a_commit_that_waits_for_its_flush_is_news_after_another_transaction_has_ended() {
+    for ends in [false, true] {
+        let database = database();
+        set(&database, b"a", b"0");
+        let mut writer = database.begin().expect("it is open");
+        writer.set("c", b"a", b"1").expect("memory works");
+        let submitted = writer.submit(Durability::Strict).expect("memory works");
+        assert!(submitted.awaits_flush);
+        let reader = database.transaction(Isolation::Serializable).expect("it is open");
+        if ends {
+            drop(reader);
+        }
+        let mut transaction = database.transaction(Isolation::Serializable).expect("it is open");
+        assert_eq!(transaction.get("c", b"a").expect("memory works"), Some(b"0".to_vec()));
+        transaction.put("c", b"a", b"2").expect("memory works");
+        let lost = transaction.commit(Durability::Strict);
+        assert!(matches!(lost, Err(Error::Conflict(_))), "{lost:?}");
+        database.flush().expect("memory works");
+        assert_eq!(get(&database, b"a"), Some(b"1".to_vec()));
+    }
+}

@@ -37,20 +37,21 @@ impl History {
     pub(crate) fn enter(&mut self, version: u64) {
         if self.active.is_empty() {
             self.drop_through(version);
-            self.horizon = version;
+            self.horizon = self.horizon.max(version);
         }
         *self.active.entry(version).or_default() += 1;
     }
 
-    /// Unregisters a transaction that began at `version`.
-    pub(crate) fn leave(&mut self, version: u64) {
+    /// Unregisters a transaction that began at `version`. Retains what comes after `visible`, the newest
+    /// visible version: the next transaction may begin there.
+    pub(crate) fn leave(&mut self, version: u64, visible: u64) {
         if let Some(count) = self.active.get_mut(&version) {
             *count -= 1;
             if *count == 0 {
                 self.active.remove(&version);
             }
         }
-        let oldest = self.active.first_key_value().map_or(u64::MAX, |(version, _)| *version);
+        let oldest = self.active.first_key_value().map_or(visible, |(version, _)| *version);
         self.drop_through(oldest);
     }
 
@@ -109,10 +110,10 @@ mod tests {
         assert_eq!(history.since(1).map(|list| list.len()), Some(2));
         assert_eq!(history.since(2).map(|list| list.len()), Some(1));
         assert!(history.since(0).is_none());
-        history.leave(1);
+        history.leave(1, 3);
         assert!(history.since(1).is_none());
         assert_eq!(history.since(2).map(|list| list.len()), Some(1));
-        history.leave(2);
+        history.leave(2, 3);
         assert!(!history.is_wanted());
         history.enter(7);
         assert!(history.since(2).is_none());
@@ -126,7 +127,11 @@ mod tests {
         history.push(2, Some(vec![2]), 1);
         history.enter(1);
         assert_eq!(history.since(1).map(|list| list.len()), Some(1));
-        history.leave(1);
+        // Regression: the end of the last transaction dropped them, and the next one overlooked them.
+        history.leave(1, 1);
+        history.enter(1);
+        assert_eq!(history.since(1).map(|list| list.len()), Some(1));
+        history.leave(1, 2);
         history.push(3, Some(vec![3]), 3);
         assert!(history.commits.is_empty());
         assert_eq!(history.bytes, 0);
@@ -151,5 +156,9 @@ mod tests {
         }
         assert!(history.since(0).is_none());
         assert_eq!(history.since(3).map(|list| list.len()), Some(2));
+        // What was dropped while it was invisible is known to be missing.
+        history.leave(0, 0);
+        history.enter(0);
+        assert!(history.since(0).is_none());
     }
 }

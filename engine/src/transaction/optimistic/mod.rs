@@ -606,7 +606,8 @@ impl ReadWrite for OptimisticTransaction {
 
 impl Drop for OptimisticTransaction {
     fn drop(&mut self) {
-        self.shared.history().leave(self.snapshot.version());
+        let visible = self.shared.current().version;
+        self.shared.history().leave(self.snapshot.version(), visible);
     }
 }
 
