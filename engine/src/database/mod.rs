@@ -233,6 +233,12 @@ impl Database {
         self.shared.flush.is_pending()
     }
 
+    /// Whether submitted commits wait for a flush, until which they are invisible.
+    #[must_use]
+    pub fn awaits_flush(&self) -> bool {
+        self.shared.published().awaited().is_some()
+    }
+
     /// Removes up to `limit` expired records in one commit; returns how many it found due.
     ///
     /// Fewer than `limit` means that none are left. Expired records are already invisible; purging

@@ -126,6 +126,7 @@ export const ExecuteFlag = {
   needsFlush: 0x02,
   lacksLazy: 0x04,
   isCut: 0x08,
+  owesFlush: 0x10,
 } as const;
 
 /** Places in the engine's frame of 32-bit words: each part has an address and a length in bytes, but for the cut, which has a place in the message and a number of replies. */

@@ -30,17 +30,18 @@ extern "C" fn engine_reserve(len: usize) -> bool {
 /// Executes the message of `len` bytes in the request buffer, number `sequence` of the client; a
 /// repeated number marks a repeated message.
 ///
-/// With `may_wait`, the message may stop at a commit that waits for a flush. The host then performs
+/// With `flushing` 1, the message may stop at a commit that waits for a flush. The host then performs
 /// the flush that `begin_flush` describes and calls `resume`. Until then it executes no other
-/// message and leaves the request buffer unchanged.
+/// message and leaves the request buffer unchanged. With 2, the message does not stop, but its reply
+/// may have to wait for a flush.
 ///
-/// Returns `AWAITS_FLUSH` if the message waits; otherwise `NEEDS_FLUSH` if relaxed commits need a
+/// Returns `AWAITS_FLUSH` if the message waits; otherwise `OWES_FLUSH` if the reply has to, `NEEDS_FLUSH` if relaxed commits need a
 /// `flush`, `LACKS_LAZY` if the host is to load the lazy part of the module, and `IS_CUT` if the reply is
 /// full: the host executes the rest of the message, which is still in the request buffer, by another
 /// call.
 #[unsafe(no_mangle)]
-extern "C" fn engine_execute(client: f64, sequence: f64, len: usize, may_wait: bool) -> u8 {
-    with(|engine| engine.execute_buffered(client, sequence, len, may_wait))
+extern "C" fn engine_execute(client: f64, sequence: f64, len: usize, flushing: u8) -> u8 {
+    with(|engine| engine.execute_buffered(client, sequence, len, flushing))
 }
 
 /// Continues the message of `len` bytes that waits for a flush, and performs the flush if the host
@@ -135,6 +136,12 @@ extern "C" fn engine_flush() {
 #[unsafe(no_mangle)]
 extern "C" fn engine_merge_slice() -> bool {
     with(|engine| engine.session.merge_slice())
+}
+
+/// Says whether the first client leaves the database open for others when it closes it.
+#[unsafe(no_mangle)]
+extern "C" fn engine_keep_open(keeps_open: bool) {
+    with(|engine| engine.session.keep_open(keeps_open));
 }
 
 /// Begins to serve several clients. Until `end_inheritance`, clients that were served elsewhere can

@@ -40,7 +40,7 @@ use wasm_bindgen::prelude::*;
 
 use crate::protocol::{
     AWAITS_FLUSH, FRAME_CUT, FRAME_PARTS, FRAME_REPLY, FRAME_REQUEST, FRAME_STATE, FRAME_WAKES, IS_CUT, LACKS_LAZY,
-    NEEDS_FLUSH, View, Writer,
+    NEEDS_FLUSH, OWES_FLUSH, View, Writer,
 };
 use crate::session::{Progress, Session};
 
@@ -139,18 +139,27 @@ impl Engine {
     }
 
     /// See [`exports::engine_execute`].
-    fn execute_buffered(&mut self, client: f64, sequence: f64, len: usize, may_wait: bool) -> u8 {
+    fn execute_buffered(&mut self, client: f64, sequence: f64, len: usize, flushing: u8) -> u8 {
         self.client = to_id(client);
         self.session.select(self.client);
         self.session.begin_message(to_id(sequence));
         self.reply.reset(KEPT_BYTES);
         let message = self.request.get(..len).unwrap_or_default();
-        let progress = if may_wait {
-            self.session.start(message, &mut self.reply)
-        } else {
-            self.session.execute_message(message, &mut self.reply)
-        };
-        self.report(progress)
+        match flushing {
+            1 => {
+                let progress = self.session.start(message, &mut self.reply);
+                self.report(progress)
+            }
+            2 => {
+                let progress = self.session.execute_owing(message, &mut self.reply);
+                let owes_flush = if self.session.owes_flush() { OWES_FLUSH } else { 0 };
+                self.report(progress) | owes_flush
+            }
+            _ => {
+                let progress = self.session.execute_message(message, &mut self.reply);
+                self.report(progress)
+            }
+        }
     }
 
     /// See [`exports::engine_resume`].

@@ -18,6 +18,18 @@ pub(crate) struct Kept {
     pub(crate) to_forget: Vec<Vec<u8>>,
 }
 
+/// Who flushes what a message commits durably.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flushing {
+    /// The engine, before it goes on.
+    Here,
+    /// The host, while the message waits.
+    Awaited,
+    /// The host, before it delivers the reply: only the message's last commits can be left to it, as
+    /// requests after them would not see them.
+    Owed,
+}
+
 /// The engine's transaction behind a group, begun by its first write.
 pub(crate) struct Writes<'d> {
     pub(crate) database: &'d Database,
@@ -25,8 +37,7 @@ pub(crate) struct Writes<'d> {
     durability: Durability,
     /// The current request was answered from the open transaction.
     pub(crate) were_seen: bool,
-    /// Commits may wait for a flush of the host.
-    may_wait: bool,
+    flushing: Flushing,
     /// Commits do wait for one.
     pub(crate) awaits_flush: bool,
     /// The client that writes.
@@ -37,7 +48,7 @@ pub(crate) struct Writes<'d> {
 }
 
 impl<'d> Writes<'d> {
-    pub(crate) fn new(database: &'d Database, client: &'d mut Client, kept: &'d mut Kept, may_wait: bool) -> Self {
+    pub(crate) fn new(database: &'d Database, client: &'d mut Client, kept: &'d mut Kept, flushing: Flushing) -> Self {
         Self {
             client,
             kept,
@@ -46,7 +57,7 @@ impl<'d> Writes<'d> {
             transaction: None,
             durability: Durability::None,
             were_seen: false,
-            may_wait,
+            flushing,
             awaits_flush: false,
         }
     }
@@ -92,7 +103,7 @@ impl<'d> Writes<'d> {
             return Ok(());
         };
         note(&mut transaction, self.client, self.kept)?;
-        let submission = submit(transaction, durability, self.may_wait)?;
+        let submission = submit(transaction, durability, self.flushing)?;
         self.awaits_flush = submission.awaits_flush;
         Ok(())
     }
@@ -106,7 +117,7 @@ impl<'d> Writes<'d> {
         result: Option<u64>,
     ) -> Result<CommitInfo> {
         let mark = self.client.mark();
-        let (at, len, may_wait) = (self.place.start, self.place.len(), self.may_wait);
+        let (at, len, flushing) = (self.place.start, self.place.len(), self.flushing);
         let (client, kept) = (&mut *self.client, &mut *self.kept);
         let submission = transaction.commit_by(|mut transaction| {
             let mut reply = Writer::default();
@@ -123,7 +134,7 @@ impl<'d> Writes<'d> {
                 });
             }
             note(&mut transaction, client, kept)?;
-            submit(transaction, durability, may_wait)
+            submit(transaction, durability, flushing)
         });
         if submission.is_err() {
             self.client.undo_to(mark);
@@ -145,8 +156,8 @@ fn note(transaction: &mut ExclusiveTransaction<'_>, client: &Client, kept: &mut 
     Ok(())
 }
 
-fn submit(transaction: ExclusiveTransaction<'_>, durability: Durability, may_wait: bool) -> Result<Submission> {
-    if may_wait {
+fn submit(transaction: ExclusiveTransaction<'_>, durability: Durability, flushing: Flushing) -> Result<Submission> {
+    if flushing != Flushing::Here {
         return transaction.submit(durability);
     }
     let info = transaction.commit(durability)?;

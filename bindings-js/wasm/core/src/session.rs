@@ -9,7 +9,10 @@
 //!
 //! A host that flushes files asynchronously executes messages with [`Session::start`]. If commits
 //! wait for a flush, so does the message, until [`Session::resume`]; no other message is executed
-//! meanwhile.
+//! meanwhile. With [`Session::execute_owing`] only the reply waits: others are executed meanwhile, and
+//! see its last commits after the flush. So that nobody decides by a state that is no longer the newest,
+//! this is for messages that change records only, and what is not such a message is executed after a
+//! flush ([`State::is_plain`]).
 //!
 //! A message whose reply is full is cut: the group ends, and the requests that are left are for the
 //! host to execute as a message of its own. A repeated message is not cut before its last committed
@@ -22,7 +25,7 @@ use mangrove_engine::{Database, Error, OpenFlush, Result};
 use crate::client::{Client, Outcome};
 use crate::idle_clients::Clients;
 use crate::lazy::LazyPart;
-use crate::pending::Writes;
+use crate::pending::{Flushing, Writes};
 use crate::protocol::{REPLY_BYTES, Reader, View, Writer};
 use crate::request::Request;
 use crate::schema::{Gate, Schema};
@@ -41,6 +44,12 @@ pub struct Session {
     pub(crate) clients: Clients,
     pub(crate) lazy: LazyPart,
     pub(crate) schema: Schema,
+    /// The first client leaves the database open when it closes it.
+    keeps_open: bool,
+    /// The reply to the last message has to wait for a flush.
+    owes_flush: bool,
+    /// Commits may be invisible still whose replies wait for a flush.
+    has_owed: bool,
     waiting: Option<Waiting>,
     /// Number of replies to the current message so far.
     replies: usize,
@@ -87,6 +96,9 @@ impl Session {
             clients: Clients::default(),
             lazy: LazyPart::default(),
             schema: Schema::default(),
+            keeps_open: false,
+            owes_flush: false,
+            has_owed: false,
             waiting: None,
             replies: 0,
             reply_bytes: REPLY_BYTES,
@@ -112,7 +124,70 @@ impl Session {
     /// database is closed, a single error replaces all remaining replies.
     pub fn execute_message(&mut self, message: &[u8], out: &mut Writer) -> Progress {
         self.replies = 0;
-        self.proceed(message, 0, false, out)
+        self.settle_for(message);
+        self.proceed(message, 0, Flushing::Here, out)
+    }
+
+    /// As [`execute_message`](Self::execute_message), but does not flush the commits that the message
+    /// ends with: if [`owes_flush`](Self::owes_flush), the host delivers the reply after a flush that
+    /// began later, and never if that failed.
+    pub fn execute_owing(&mut self, message: &[u8], out: &mut Writer) -> Progress {
+        self.replies = 0;
+        self.owes_flush = false;
+        if !self.is_plain(message) {
+            self.settle();
+            return self.proceed(message, 0, Flushing::Here, out);
+        }
+        let progress = self.proceed(message, 0, Flushing::Owed, out);
+        // A transaction that lost against a commit that is still invisible would lose again at once.
+        self.owes_flush |= self.has_owed && commits_transaction(message) && self.awaits_flush();
+        self.has_owed |= self.owes_flush;
+        progress
+    }
+
+    /// Whether the message changes records only, and decides nothing by the newest state.
+    fn is_plain(&mut self, message: &[u8]) -> bool {
+        let Some(database) = self.database.as_ref() else {
+            return false;
+        };
+        let mut reader = Reader::new(message);
+        while !reader.is_empty() {
+            match Request::read(&mut reader) {
+                Ok(request) if self.state.is_plain(&request, database) => {}
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn awaits_flush(&self) -> bool {
+        self.database.as_ref().is_some_and(Database::awaits_flush)
+    }
+
+    /// Makes commits visible whose flush is owed, if the message may decide by the newest state, or
+    /// would lose against them with a transaction.
+    fn settle_for(&mut self, message: &[u8]) {
+        if self.has_owed && (commits_transaction(message) || !self.is_plain(message)) {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        if !std::mem::take(&mut self.has_owed) {
+            return;
+        }
+        if let Some(database) = self.database.as_ref().filter(|_| self.awaits_flush()) {
+            // After a failure nothing is written any more, which the next commit reports.
+            let _ = database.flush();
+            self.state.forget_current();
+        }
+    }
+
+    /// Whether the reply to the message that [`execute_owing`](Self::execute_owing) executed has to
+    /// wait for a flush.
+    #[must_use]
+    pub fn owes_flush(&self) -> bool {
+        self.owes_flush
     }
 
     /// As [`execute_message`](Self::execute_message), but returns instead of waiting for a flush. The host then
@@ -120,7 +195,8 @@ impl Session {
     /// [`resume`](Self::resume).
     pub fn start(&mut self, message: &[u8], out: &mut Writer) -> Progress {
         self.replies = 0;
-        self.proceed(message, 0, true, out)
+        self.settle_for(message);
+        self.proceed(message, 0, Flushing::Awaited, out)
     }
 
     /// Continues the message that waits for a flush, and performs the flush if the host has not.
@@ -136,7 +212,7 @@ impl Session {
             self.state.undo();
             fail(&executed, &error, out);
         }
-        self.proceed(message, next, true, out)
+        self.proceed(message, next, Flushing::Awaited, out)
     }
 
     /// Begins a flush that the host performs: of the log and, with `Some(true)`, of the data file
@@ -153,6 +229,8 @@ impl Session {
     /// # Errors
     /// The given one, or what the engine found wrong after the flush. It remembers the failure.
     pub fn end_flush(&mut self, result: Result<()>) -> Result<()> {
+        // Commits become visible.
+        self.state.forget_current();
         if let Some(flush) = self.flush.take() {
             self.flushed = flush.finish(result);
             self.flushed.clone()
@@ -172,7 +250,7 @@ impl Session {
         }
     }
 
-    fn proceed(&mut self, message: &[u8], from: usize, may_wait: bool, out: &mut Writer) -> Progress {
+    fn proceed(&mut self, message: &[u8], from: usize, flushing: Flushing, out: &mut Writer) -> Progress {
         let mut reader = Reader::from(message, from);
         self.state.forget_if_timed();
         while !reader.is_empty() {
@@ -189,13 +267,20 @@ impl Session {
                 break;
             };
             let gate = self.schema.gate(self.clients.current, self.state.joined);
-            let writes = Writes::new(database, &mut self.client, &mut self.clients.kept, may_wait);
+            let writes = Writes::new(database, &mut self.client, &mut self.clients.kept, flushing);
             let replies = (&mut self.replies, self.reply_bytes);
             let group = Group::new(message, writes, gate, &mut self.lazy, replies);
             let end = group.run(&mut self.state, &mut reader, out);
             match end {
                 End::Message => break,
                 End::Full => {}
+                End::AwaitsFlush(_) if flushing == Flushing::Owed && reader.is_empty() => self.owes_flush = true,
+                End::AwaitsFlush(executed) if flushing == Flushing::Owed => {
+                    if let Err(error) = database.flush() {
+                        self.state.undo();
+                        fail(&executed, &error, out);
+                    }
+                }
                 End::AwaitsFlush(executed) => {
                     let next = message.len() - reader.left();
                     self.waiting = Some(Waiting { next, executed });
@@ -232,7 +317,7 @@ impl Session {
         self.reply_bytes = usize::MAX;
         for (done, reply) in replies(executed, undone.as_slice()) {
             if done.is_write || done.saw_group {
-                self.proceed(&message[..done.request.end], done.request.start, false, out);
+                self.proceed(&message[..done.request.end], done.request.start, Flushing::Here, out);
             } else {
                 out.raw(reply);
             }
@@ -319,10 +404,19 @@ impl Session {
         Ok(is_newer)
     }
 
-    /// Closes what the client has open and, unless the client was attached, the database.
+    /// Says whether the first client leaves the database open for others when it closes it.
+    pub fn keep_open(&mut self, keeps_open: bool) {
+        self.keeps_open = keeps_open;
+        if !keeps_open {
+            self.select(0);
+            self.client.is_closed = false;
+        }
+    }
+
+    /// Closes what the client has open and, if that is the first one, the database.
     fn close(&mut self) -> Result<()> {
         self.state = State::default();
-        if self.client.is_remembered() {
+        if self.client.is_remembered() || self.keeps_open {
             self.client.is_closed = true;
             return Ok(());
         }
@@ -559,6 +653,16 @@ impl<'m, 'd> Group<'m, 'd> {
             self.executed.clear();
         }
     }
+}
+
+fn commits_transaction(message: &[u8]) -> bool {
+    let mut reader = Reader::new(message);
+    while let Ok(request) = Request::read(&mut reader) {
+        if matches!(request, Request::TransactionCommit { .. }) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Whether a message is cut at `at`.

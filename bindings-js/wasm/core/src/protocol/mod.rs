@@ -65,6 +65,7 @@ flags! {
         NEEDS_FLUSH "needsFlush" = 2,
         LACKS_LAZY "lacksLazy" = 4,
         IS_CUT "isCut" = 8,
+        OWES_FLUSH "owesFlush" = 16,
     }
 }
 

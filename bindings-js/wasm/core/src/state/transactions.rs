@@ -14,6 +14,8 @@ pub(super) struct Open {
     savepoints: Vec<Savepoint>,
     /// By slot: whether its codecs are known to match what the transaction sees.
     checked: Vec<bool>,
+    /// It may change more than records.
+    pub(super) is_structural: bool,
 }
 
 impl Open {
@@ -32,6 +34,7 @@ impl Open {
                 }
             }
             None if writes => {
+                self.is_structural = true;
                 self.transaction
                     .set_codecs(&slot.name, &slot.key_codec, &slot.value_codec)?;
             }
@@ -77,6 +80,7 @@ impl State {
                 transaction,
                 savepoints: Vec::new(),
                 checked: Vec::new(),
+                is_structural: false,
             },
         );
         Ok(())

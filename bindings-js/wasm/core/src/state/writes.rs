@@ -1,14 +1,14 @@
 //! Writes, to the newest state or within a transaction of the client.
 
 use mangrove_engine::{
-    ConflictReason, Durability, Entry, Error, ExclusiveTransaction, KeyRange, OptimisticTransaction, Result,
+    ConflictReason, Database, Durability, Entry, Error, ExclusiveTransaction, KeyRange, OptimisticTransaction, Result,
 };
 
 use super::{Codecs, Lost, Slot, State, compare, indexes, missing};
 use crate::pending::Writes;
 use crate::protocol::{BatchOp, View, Writer};
 use crate::range;
-use crate::request::Write;
+use crate::request::{Request, Write};
 
 /// A record to store.
 #[derive(Clone, Copy)]
@@ -188,6 +188,81 @@ impl State {
             && changes.states_index_keys()
     }
 
+    /// Whether a request changes nothing but records, and neither checks nor returns what the newest
+    /// state has, unless a transaction checks that when it commits.
+    pub(crate) fn is_plain(&mut self, request: &Request<'_>, database: &Database) -> bool {
+        match request {
+            Request::Write(write) => {
+                let reads = match write {
+                    Write::GetOrInsert { .. } => true,
+                    Write::Batch { changes, .. } => {
+                        let mut changes = changes.iter();
+                        changes.any(|change| matches!(change, Ok(BatchOp::Check { .. })))
+                    }
+                    _ => false,
+                };
+                !reads && !self.is_apart(write) && self.is_of_known(write, database)
+            }
+            Request::Within { write, .. } => self.is_of_known(write, database),
+            Request::TransactionCommit { id, .. } => {
+                let open = self.transactions.get(*id);
+                !open.is_some_and(|open| open.is_structural)
+            }
+            Request::Use { .. }
+            | Request::UseIndexes { .. }
+            | Request::Get { .. }
+            | Request::GetMany { .. }
+            | Request::HasMany { .. }
+            | Request::Count { .. }
+            | Request::At { .. }
+            | Request::Rank { .. }
+            | Request::Edge { .. }
+            | Request::Entry { .. }
+            | Request::NextExpiry { .. }
+            | Request::ScanOpen { .. }
+            | Request::ScanNext { .. }
+            | Request::ScanSeek { .. }
+            | Request::ScanClose { .. }
+            | Request::SnapshotOpen { .. }
+            | Request::SnapshotClose { .. }
+            | Request::TransactionOpen { .. }
+            | Request::TransactionClose { .. }
+            | Request::Savepoint { .. }
+            | Request::RollbackTo { .. }
+            | Request::ChangesOpen { .. }
+            | Request::ChangesNext { .. }
+            | Request::ChangesClose { .. }
+            | Request::ChangesReady {} => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a write is of records of collections that exist, with the client's codecs.
+    fn is_of_known(&mut self, write: &Write<'_>, database: &Database) -> bool {
+        let mut is_known = |collection: u64| {
+            let Ok(index) = self.slot_index(collection) else {
+                return false;
+            };
+            self.check(database, index).is_ok() && matches!(self.slots[index].codecs, Codecs::Stored)
+        };
+        match write {
+            Write::Set { collection, .. }
+            | Write::Delete { collection, .. }
+            | Write::Clear { collection, .. }
+            | Write::GetOrInsert { collection, .. } => is_known(*collection),
+            Write::Batch { changes, .. } => changes.iter().all(|change| match change {
+                Ok(
+                    BatchOp::Set { collection, .. }
+                    | BatchOp::SetIndexed { collection, .. }
+                    | BatchOp::Delete { collection, .. }
+                    | BatchOp::Check { collection, .. },
+                ) => is_known(collection),
+                Err(_) => false,
+            }),
+            Write::Drop { .. } | Write::Rename { .. } => false,
+        }
+    }
+
     /// Writes within a transaction. The reply is that of a commit, with 0 as the version.
     pub(super) fn write_within(
         &mut self,
@@ -219,6 +294,7 @@ impl State {
         let is_structural = matches!(write, Write::Drop { .. } | Write::Rename { .. });
         if written.is_err() || is_structural {
             let open = self.open_transaction(id)?;
+            open.is_structural |= is_structural;
             open.forget_codecs();
             if let Some(before) = before.filter(|_| written.is_err()) {
                 open.transaction.rollback_to(&before);
