@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use common::{Reply, Request, message, op, set};
-use mangrove_bindings::protocol::Writer;
+use mangrove_bindings::protocol::{View, Writer};
 use mangrove_bindings::session::{Progress, Session};
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{AdvancedOptions, Database, Options};
@@ -349,6 +349,18 @@ fn only_the_end_of_a_message_is_owed_and_closing_the_first_client_leaves_the_dat
         (Ok(()), None),
         "not before the flush"
     );
+    // The first client looks up without a message.
+    world.ask(3, &[]);
+    let look = |session: &mut Session| {
+        let mut value = Vec::new();
+        let found = session.get(View::Current, 0, b"c", false, &mut value);
+        found.expect("it is readable")
+    };
+    assert!(!look(&mut world.session));
+    world.begin_flush();
+    assert!(!look(&mut world.session));
+    world.end_flush();
+    assert!(look(&mut world.session), "the flush made it visible");
     world.session.keep_open(true);
     let (mut reply, _) = world.ask(3, &[Request::new(op("Close"))]);
     assert_eq!(reply.status(), Ok(()));
