@@ -16,6 +16,7 @@ const LAYERS = [
   'wire',
   'engine',
   'tabs',
+  'processes',
   'api',
   'maintenance',
   'live',

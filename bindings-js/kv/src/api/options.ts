@@ -38,6 +38,7 @@ export interface CheckedOptions {
   readonly lockTimeoutMs: number;
   readonly idleTimeoutMs: number;
   readonly takeOver: boolean;
+  readonly share: boolean;
   readonly onBlocked: ((error: KvError) => void) | undefined;
   readonly trace: boolean | ((event: TraceEvent) => void);
   /** See `withTracer`. */
@@ -142,6 +143,7 @@ const OPEN: Names<OpenOptions> = {
   onUnavailable: 1,
   lockTimeout: 1,
   takeOver: 1,
+  share: 1,
   onBlocked: 1,
   idleTimeout: 1,
   thread: 1,
@@ -211,6 +213,7 @@ export function checkOptions<K, V, I>(
     durability,
     idleTimeoutMs: checkLimit('idleTimeout', idleTimeout),
     takeOver: checkBoolean('takeOver', options.takeOver ?? false),
+    share: checkBoolean('share', options.share ?? false),
     onBlocked: options.onBlocked,
     lockTimeoutMs: checkLimit('lockTimeout', lockTimeout),
     trace: typeof trace === 'function' ? trace : checkBoolean('trace', trace),

@@ -131,6 +131,8 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   #length = 0;
   /** Set if the reply to the last message is full: the caller executes what is left of it. */
   cut: Cut | undefined;
+  /** Whether the reply of the last `executeOwing` has to wait for a flush. */
+  owesFlush = false;
   /** Flushes relaxed commits. A transport can replace it to flush in another thread. */
   flush = (): void => this.#engine?.flush();
   readonly #sweep: Sweep | undefined;
@@ -262,6 +264,18 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return this.#call((engine) =>
       this.#reply(this.#give(engine, message) ? engine.execute(client, sequence, message.length, 0) : 0),
     );
+  }
+
+  /**
+   * Same as `execute`, but leaves the last commits' flush to the caller: if `owesFlush`, it delivers the
+   * reply after a flush that it begins later.
+   */
+  executeOwing(message: Uint8Array, client: number, sequence: number): Uint8Array<ArrayBuffer> {
+    return this.#call((engine) => {
+      const flags = this.#give(engine, message) ? engine.execute(client, sequence, message.length, 2) : 0;
+      this.owesFlush = (flags & ExecuteFlag.owesFlush) !== 0;
+      return this.#reply(flags);
+    });
   }
 
   /**
@@ -499,6 +513,11 @@ export class EngineHost implements LookupEngine, Swept, Merged {
 
   endInheritance(): void {
     this.#engine?.end_inheritance();
+  }
+
+  /** Whether the first client, 0, leaves the database open for others when it closes it. */
+  keepOpen(keepsOpen: boolean): void {
+    this.#call((engine) => engine.keep_open(Number(keepsOpen)));
   }
 
   /**

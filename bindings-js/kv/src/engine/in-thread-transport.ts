@@ -1,10 +1,13 @@
 // Runs the engine in the caller's thread. A reply is delivered at once, when another thread has
 // flushed the commits it acknowledges, or when a storage that writes behind has stored them.
+//
+// Other clients may share the engine (`processes/served-engine.ts`): they take their turns while the
+// transport is not busy, and their commits share its flushes.
 import { EngineHost } from './engine-host.ts';
 import type { LazyPart } from './engine-host.ts';
 import type { KvError } from '../base/errors.ts';
 import type { Trace } from '../base/trace.ts';
-import { soon } from '../base/platform.ts';
+import { setImmediate, soon } from '../base/platform.ts';
 import { ReplyQueue } from './reply-queue.ts';
 import type { FlushableFile } from '../storage/node-fs.ts';
 import type { CustomStorage } from '../types/index.ts';
@@ -40,15 +43,36 @@ export interface InThreadOptions {
   readonly trace?: Trace | undefined;
 }
 
+/** What else is served by the engine of a transport. */
+export interface OtherClients {
+  /** Followers of these clients have commits to read. */
+  wake(clients: readonly number[]): void;
+  /** Messages can be executed again. */
+  idle(): void;
+}
+
+interface Owed {
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+const NOTHING = new Uint8Array(0);
+
 export class InThreadTransport implements Transport {
   readonly takesBuffers = false;
   readonly syncFaces: SyncFaces | undefined;
   readonly lookups: Lookups | undefined;
   readonly takesTurns: boolean;
   events: TransportEvents | undefined;
-  readonly #host: EngineHost;
+  readonly host: EngineHost;
+  others: OtherClients | undefined;
+  /** Replies that wait for the next flush, and those for the one that runs. */
+  #owed: Owed[] = [];
+  #covered: Owed[] = [];
+  #isOwedFlushDue = false;
   readonly #release: () => unknown;
-  readonly #flushesLater: boolean;
+  /** Commits may wait for flushes while the thread goes on. */
+  readonly flushesLater: boolean;
   /** Holds back replies until the storage has caught up. */
   readonly #queue: ReplyQueue | undefined;
   #isMessageWaiting = false;
@@ -59,6 +83,9 @@ export class InThreadTransport implements Transport {
    * own.
    */
   #isFlushing = false;
+  /** The flush that runs was begun for other clients: messages are executed meanwhile. */
+  #isForOthers = false;
+  #isDisposed = false;
 
   constructor(
     module: WebAssembly.Module,
@@ -68,14 +95,14 @@ export class InThreadTransport implements Transport {
   ) {
     this.#release = release;
     try {
-      this.#host = EngineHost.open(module, storage, engine, { lazy, trace });
+      this.host = EngineHost.open(module, storage, engine, { lazy, trace });
     } catch (error) {
       void release();
       throw error;
     }
-    this.#flushesLater = storage.flushesLater === true;
+    this.flushesLater = storage.flushesLater === true;
     if (storage.settled === undefined) {
-      this.lookups = new Lookups(this.#host);
+      this.lookups = new Lookups(this.host);
       this.takesTurns = takesTurns;
       this.syncFaces = syncFaces;
     } else {
@@ -86,18 +113,18 @@ export class InThreadTransport implements Transport {
       };
       this.#queue = new ReplyQueue(target, () => storage.settled?.());
     }
-    this.#host.background = {
-      wake: () => this.events?.wake(),
+    this.host.background = {
+      wake: (clients) => this.#wake(clients),
       backgroundError: (error) => this.events?.backgroundError(error),
       fail: (error) => this.#fail(error),
     };
     storage.onLost = (error) => this.#fail(error);
-    if (this.#flushesLater) this.#flushInBackground();
+    if (this.flushesLater) this.#flushInBackground();
   }
 
   /** Messages have to wait for the running flush, or for the rest of an earlier one. */
   get isBusy(): boolean {
-    return this.#host.isBusy || this.#left !== undefined;
+    return this.host.isBusy || this.#left !== undefined;
   }
 
   send(message: Uint8Array): void {
@@ -105,22 +132,23 @@ export class InThreadTransport implements Transport {
       this.#answer(message);
       if (this.#left === undefined) return;
       this.#continue();
-      if (!this.isBusy) this.events?.idle();
+      if (!this.isBusy) this.#idle();
     });
   }
 
   #answer(message: Uint8Array): void {
     // While a flush runs that nothing waits for, no other can begin: the message flushes in this
-    // thread.
-    const reply = this.#flushesLater && !this.#isFlushing ? this.#host.start(message) : this.#host.execute(message);
+    // thread. It waits for the end of other clients' flush, and then for its own.
+    const mayWait = this.flushesLater && (!this.#isFlushing || this.#isForOthers);
+    const reply = mayWait ? this.host.start(message) : this.host.execute(message);
     if (reply !== undefined) return this.#deliver(reply);
     this.#isMessageWaiting = true;
-    this.#wait();
+    if (!this.#isFlushing) this.#wait();
   }
 
   /** Executes what is left of a message, unless it has to wait. */
   #continue(): void {
-    while (this.#left !== undefined && !this.#host.isBusy) {
+    while (this.#left !== undefined && !this.host.isBusy) {
       const left = this.#left;
       this.#left = undefined;
       this.#answer(left);
@@ -131,13 +159,16 @@ export class InThreadTransport implements Transport {
     this.settle();
     let reply;
     try {
-      reply = this.#host.execute(message);
+      reply = this.host.execute(message);
     } catch (error) {
       this.#fail(error);
       throw error;
     }
     // The caller gets its reply first.
-    if (this.#host.hasWakes) soon(() => this.events?.wake());
+    if (this.host.hasWakes) {
+      const { wakes } = this.host;
+      soon(() => this.#wake(wakes));
+    }
     return reply;
   }
 
@@ -145,20 +176,21 @@ export class InThreadTransport implements Transport {
     if (!this.isBusy) return;
     this.#attempt(() => {
       for (;;) {
-        if (this.#host.isBusy) this.#host.releaseFlush();
+        if (this.host.isBusy) this.host.releaseFlush();
         while (this.#isMessageWaiting) this.#resume();
         if (this.#left === undefined) break;
         this.#continue();
       }
     });
-    this.events?.idle();
+    this.#idle();
   }
 
   dispose(): Promise<void> | void {
+    this.#isDisposed = true;
     this.#drop();
     let released: unknown;
     try {
-      this.#host.dispose();
+      this.host.dispose();
     } finally {
       released = this.#release();
     }
@@ -167,11 +199,43 @@ export class InThreadTransport implements Transport {
 
   #deliver(reply: Uint8Array<ArrayBuffer>): void {
     // Read first: the receiver of the reply may send the next message at once.
-    const { hasWakes, cut, left } = this.#host;
+    const { cut, left } = this.host;
+    const wakes = this.host.hasWakes ? this.host.wakes : undefined;
     this.#left = left;
     if (this.#queue === undefined) this.#reply(reply, cut?.requests);
     else this.#queue.push(reply, cut?.requests);
-    if (hasWakes) this.events?.wake();
+    if (wakes !== undefined) this.#wake(wakes);
+  }
+
+  /** Client 0 is this transport's. */
+  #wake(clients: readonly number[]): void {
+    if (clients.includes(0)) this.events?.wake();
+    this.others?.wake(clients);
+  }
+
+  #idle(): void {
+    this.others?.idle();
+    if (!this.isBusy) this.events?.idle();
+  }
+
+  /** Resolves when everything that was executed by now is flushed, by a flush that others share. */
+  flushed(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#owed.push({ resolve, reject });
+      if (this.#isFlushing || this.#isOwedFlushDue) return;
+      this.#isOwedFlushDue = true;
+      // Messages that arrived together share a flush.
+      (setImmediate ?? setTimeout)(() => {
+        this.#isOwedFlushDue = false;
+        if (!this.#isFlushing) this.#attempt(() => this.#flushOwed());
+      });
+    });
+  }
+
+  #flushOwed(): void {
+    if (this.#owed.length === 0 || !this.#beginFlush()) return;
+    this.#isForOthers = true;
+    this.host.releaseFlush();
   }
 
   #reply(bytes: Uint8Array, requests: number | undefined): void {
@@ -190,8 +254,8 @@ export class InThreadTransport implements Transport {
   }
 
   #flushInBackground(): void {
-    const flushHere = this.#host.flush;
-    this.#host.flush = () => {
+    const flushHere = this.host.flush;
+    this.host.flush = () => {
       if (!this.#isFlushing) this.#beginFlush();
       // Nothing is executed during a flush that is waited for, so that one covers all commits.
       else if (!this.isBusy) flushHere();
@@ -208,7 +272,7 @@ export class InThreadTransport implements Transport {
   #resume(): void {
     // A flush that ended at once has resumed the message already.
     if (!this.#isMessageWaiting) return;
-    const reply = this.#host.resume();
+    const reply = this.host.resume();
     if (reply === undefined) return;
     this.#isMessageWaiting = false;
     this.#deliver(reply);
@@ -216,7 +280,9 @@ export class InThreadTransport implements Transport {
 
   /** Begins a flush; returns whether it is still running. */
   #beginFlush(): boolean {
-    const files = this.#host.beginFlush() as FlushableFile[];
+    this.#covered = this.#owed.splice(0);
+    this.#isForOthers = false;
+    const files = this.host.beginFlush() as FlushableFile[];
     const next = (error: unknown): void => {
       const file = error === undefined ? files.shift() : undefined;
       if (file === undefined) this.#attempt(() => this.#onFlushed(error));
@@ -224,22 +290,41 @@ export class InThreadTransport implements Transport {
     };
     this.#isFlushing = files.length > 0;
     if (this.#isFlushing) next(undefined);
+    // There is nothing left to flush.
+    else this.#settleCovered(undefined);
     return this.#isFlushing;
   }
 
   #onFlushed(error: unknown): void {
     const isReleased = !this.isBusy;
-    this.#isFlushing = false;
-    const failure = this.#host.endFlush(error);
+    const wasForOthers = this.#isForOthers;
+    this.#isFlushing = this.#isForOthers = false;
+    const failure = this.host.endFlush(error);
+    this.#settleCovered(failure);
+    if (this.#isDisposed) return;
     // A waiting message reports it in its reply.
     if (failure !== undefined && !this.#isMessageWaiting) this.events?.backgroundError(failure as KvError);
-    if (isReleased) return;
     if (this.#isMessageWaiting) {
-      this.#resume();
+      // What others waited for came before its own commits.
+      if (!wasForOthers) this.#resume();
       this.#wait();
+    } else if (this.others !== undefined && failure === undefined) {
+      // Commits have become visible without a message that would tell of it.
+      this.host.execute(NOTHING);
+      if (this.host.hasWakes) this.#wake(this.host.wakes);
     }
-    this.#continue();
-    if (!this.isBusy) this.events?.idle();
+    if (!isReleased) {
+      this.#continue();
+      if (!this.isBusy) this.#idle();
+    }
+    if (!this.#isFlushing && !this.isBusy) this.#flushOwed();
+  }
+
+  #settleCovered(failure: unknown): void {
+    for (const { resolve, reject } of this.#covered.splice(0)) {
+      if (failure === undefined) resolve();
+      else reject(failure);
+    }
   }
 
   /** Any exception means that the engine is gone. */

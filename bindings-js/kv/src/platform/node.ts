@@ -34,6 +34,10 @@ import {
   toKvError,
 } from '../storage/node-fs.ts';
 import { lockDirectory, lockDirectorySync } from '../storage/node-lock.ts';
+import { newClientId } from '../processes/client-id.ts';
+import { FollowingTransport } from '../processes/following-transport.ts';
+import { LeadingTransport } from '../processes/leading-transport.ts';
+import { NodeMachine } from '../processes/node-machine.ts';
 import { FRONT_BYTES, checkForce, hasMagic } from '../storage/recognize.ts';
 import type {
   CustomStorage,
@@ -55,6 +59,8 @@ interface Place {
   readonly persistence: Database['persistence'];
   readonly storage: CustomStorage;
   readonly release: () => void;
+  /** What a database that is shared needs. `lock` is missing if another handle has it, and so leads. */
+  readonly shared?: { readonly machine: NodeMachine; readonly lock: (() => void) | undefined };
 }
 
 /** The loader with a check of modules that the caller gives: one without encryption would make a plain database. */
@@ -94,9 +100,11 @@ async function openChecked<K, V, I>(
   const isLocked = isExclusive(place, checked);
   const engine = toEngine(place, checked);
   const transport =
-    checked.thread === 'worker'
-      ? await openInWorker(loader, module, place, engine, checked)
-      : newTransport(module, place, engine, place.release, tracer);
+    place.shared !== undefined
+      ? await openShared(module, place, place.shared, engine, checked)
+      : checked.thread === 'worker'
+        ? await openInWorker(loader, module, place, engine, checked)
+        : newTransport(module, place, engine, place.release, tracer);
   const connection = new Connection(transport, checked.idleTimeoutMs, tracer);
   const info = { ...place, isLocked, durability: checked.durability };
   const { schema } = checked;
@@ -232,9 +240,30 @@ async function openInWorker(
   );
 }
 
+async function openShared(
+  module: WebAssembly.Module,
+  { path, persistence, storage }: Place,
+  { machine, lock }: NonNullable<Place['shared']>,
+  engine: EngineOptions,
+  { lockTimeoutMs, signal, tracer }: CheckedOptions,
+): Promise<Transport> {
+  const trace = tracer?.record;
+  const client = newClientId();
+  if (lock === undefined) {
+    const onBlocked = (): void => reportBlocked(persistence, path);
+    return FollowingTransport.open({ module, engine, machine, client, lockTimeoutMs, signal, trace, onBlocked });
+  }
+  try {
+    return new LeadingTransport(module, storage, engine, machine, client, lock, { syncFaces, trace });
+  } catch (error) {
+    lock();
+    throw error;
+  }
+}
+
 /** Whether a handle locks out others; a read-only one does not. */
 function isExclusive(place: Place, options: CheckedOptions): boolean {
-  return place.persistence === 'fs' && !options.engine.readOnly;
+  return place.persistence === 'fs' && !options.engine.readOnly && place.shared === undefined;
 }
 
 function reportWaiting({ persistence, path }: Place, { lockTimeoutMs }: CheckedOptions): void {
@@ -248,6 +277,11 @@ function toEngine(place: Place, { engine }: CheckedOptions): EngineOptions {
 async function toPlace(name: string | URL, options: CheckedOptions): Promise<Place> {
   const place = toPlaceUnlocked(name, options);
   if (!isExclusive(place, options)) return place;
+  if (options.share) {
+    const machine = attemptTo(`open ${place.path}`, () => new NodeMachine(place.path, options.takeOver));
+    const lock = machine.tryLock();
+    return { ...place, release: lock ?? ignore, shared: { machine, lock } };
+  }
   reportWaiting(place, options);
   return { ...place, release: await lockDirectory(place.path, options) };
 }

@@ -3,7 +3,7 @@
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { isMissing } from './node-fs.ts';
-import { ownRealm, startOf } from './os-lock.ts';
+import { isRunning, ownRealm, startOf } from './os-lock.ts';
 import type { Realm, Release } from './os-lock.ts';
 
 const LOCK_FILE = 'lock';
@@ -81,18 +81,6 @@ function describeUs(directory: string, system: boolean): string {
 function isOurRealm(holder: Holder): boolean {
   const { host, boot, namespace } = ownRealm();
   return host !== '' && holder.host === host && holder.boot === boot && holder.namespace === namespace;
-}
-
-function isRunning({ pid, started }: Holder): boolean {
-  const now = startOf(pid);
-  if (now === undefined || (now !== '' && started !== '' && now !== started)) return false;
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    // Any other error, such as EPERM for another user's process, means that the process exists.
-    return (error as NodeJS.ErrnoException).code !== 'ESRCH';
-  }
 }
 
 function stateOf(directory: string, file: string): State {

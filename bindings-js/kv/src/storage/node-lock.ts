@@ -92,8 +92,8 @@ function tryLock(directory: string, takeOver: boolean): Release | undefined {
   };
 }
 
-/** Tries once; `undefined` if somebody else holds the lock. */
-function attempt(directory: string, takeOver: boolean): Release | undefined {
+/** Locks an existing directory if nobody holds its lock; `undefined` if somebody does. */
+export function tryLockDirectory(directory: string, takeOver: boolean): Release | undefined {
   const identity = identityOf(directory) ?? directory;
   if (heldHere.has(identity)) return undefined;
   const release = tryLock(directory, takeOver);
@@ -142,7 +142,7 @@ export async function lockDirectory(
   let isTold = false;
   for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, MAX_WAIT_MS)) {
     signal?.throwIfAborted();
-    const release = attemptTo(`lock ${directory}`, () => attempt(directory, takeOver));
+    const release = attemptTo(`lock ${directory}`, () => tryLockDirectory(directory, takeOver));
     if (release !== undefined) return release;
     const waitedMs = performance.now() - begin;
     const leftMs = lockTimeoutMs - waitedMs;
@@ -165,7 +165,7 @@ export function lockDirectorySync(directory: string, timeoutMs: number, takeOver
   try {
     for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, MAX_WAIT_MS)) {
       if (heldHere.has(identityOf(directory) ?? directory)) break;
-      const release = attempt(directory, takeOver);
+      const release = tryLockDirectory(directory, takeOver);
       if (release !== undefined) return release;
       const leftMs = deadline - performance.now();
       if (leftMs <= 0) break;

@@ -171,8 +171,23 @@ export function startOf(pid: number): string | undefined {
   try {
     const stat = fs.readFileSync(`/proc/${pid}/stat`, 'utf8');
     // The name in parentheses may contain anything; the start time is the 20th field after it.
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    // A zombie has ended, but its parent has not asked for its status yet.
+    return fields[0] === 'Z' ? undefined : fields[19];
   } catch (error) {
     return ['ENOENT', 'ESRCH'].includes((error as NodeJS.ErrnoException).code ?? '') ? undefined : '';
+  }
+}
+
+/** Whether a process of this realm runs that started then. */
+export function isRunning({ pid, started }: { readonly pid: number; readonly started: string }): boolean {
+  const now = startOf(pid);
+  if (now === undefined || (now !== '' && started !== '' && now !== started)) return false;
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    // Any other error, such as EPERM for another user's process, means that the process exists.
+    return (error as NodeJS.ErrnoException).code !== 'ESRCH';
   }
 }

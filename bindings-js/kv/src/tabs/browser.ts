@@ -81,6 +81,14 @@ export class BrowserEnvironment implements Environment {
     navigator.locks.query().catch(() => undefined);
   }
 
+  noAnswer(ms: number): string {
+    return `no tab answered within ${ms} ms`;
+  }
+
+  held(): string {
+    return 'a tab that does not answer, or one with another version of mangrove-kv, holds it; close or reload that';
+  }
+
   openEngine(opened: (engine: LeaderEngine) => void, failed: (error: KvError) => void): () => void {
     const controller = new AbortController();
     const { signal } = controller;

@@ -249,7 +249,7 @@ export class Client {
       this.#page.blocked('leader');
     }
     if (waitedMs < this.#options.deadlineMs) return;
-    this.refuse(`no tab answered within ${this.#options.deadlineMs} ms`);
+    this.refuse(this.#env.noAnswer(this.#options.deadlineMs));
   }
 
   /** Refuses all messages. A request that was sent may have taken effect, or may still do so. */

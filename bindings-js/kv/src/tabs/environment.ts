@@ -85,6 +85,10 @@ export interface Environment {
    * (docs/BROWSERS.md). Called when an expected message is missing.
    */
   dropKept(): void;
+  /** Says that the one who leads did not answer within this time. */
+  noAnswer(ms: number): string;
+  /** Says who has the database, if they cannot be asked to share it. */
+  held(): string;
   /**
    * Opens the files, waiting while they are held, and then the engine. Returns a function that
    * cancels.

@@ -18,6 +18,8 @@ const LATE_TICK_MS = 2 * HEARTBEAT_MS;
 
 export interface PeerOptions {
   readonly database: string;
+  /** How errors name the database. */
+  readonly title: string;
   /** Unique to this tab while the database is open. */
   readonly id: string;
   /** Replaces a worker that has ended. What was open in that worker is lost. */
@@ -249,7 +251,7 @@ export class Peer {
     if (this.#role === 'joining') return;
     if (this.#options.exclusive && !this.#client.hasOpened) {
       return this.#fail(
-        new KvError('KV_EXISTS', `the database ${this.#options.database} exists already: another tab has it open`),
+        new KvError('KV_EXISTS', `the database ${this.#options.title} exists already, and is open elsewhere`),
       );
     }
     // Once for each leader, as a key may have to be derived.
@@ -453,14 +455,10 @@ export class Peer {
     this.#client.tick(isForgiven);
     if (this.#role === 'gone') return;
     if (this.#role === 'opening') this.#sayOpening();
-    const { deadlineMs, database } = this.#options;
+    const { deadlineMs, title } = this.#options;
     if (!this.#client.hasOpened && this.#role === 'follower' && now - this.#joinedAt >= deadlineMs) {
       return this.#fail(
-        new KvError(
-          'KV_LOCKED',
-          `${database} is held by a tab that does not answer, or by one with another version of mangrove-kv; close or reload it`,
-          { retryable: true },
-        ),
+        new KvError('KV_LOCKED', `${title} cannot be opened: ${this.#env.held()}`, { retryable: true }),
       );
     }
     const { isSilent, hasHeard, visible } = this.#client;

@@ -103,6 +103,7 @@ export function serveTabs(
     environment,
     {
       database,
+      title: database,
       id: tabs.client,
       isAgain: tabs.isAgain,
       readOnly: engine.readOnly,

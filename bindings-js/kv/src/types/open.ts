@@ -96,6 +96,13 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
    */
   takeOver?: boolean | undefined;
   /**
+   * In Node, Deno and Bun: whether other handles, threads and processes can open the database at the
+   * same time, all with this option: the first one leads, and executes what the others ask
+   * (docs/SHARING.md). Without it the database is locked while it is open. Of no effect with `openSync`,
+   * with `readOnly`, which needs no lock, and in browsers, where tabs share anyway. Default: false.
+   */
+  share?: boolean | undefined;
+  /**
    * Milliseconds without use after which a snapshot, iterator or backup is closed, or `Infinity`;
    * its next use then rejects with KV_TIMEOUT. The limit exists because a forgotten one that is
    * still reachable keeps space in the file. A watch that waits for the next commit counts as in

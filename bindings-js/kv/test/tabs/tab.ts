@@ -83,6 +83,7 @@ export class Tab {
     this.ranSince = world.now;
     const peerOptions = {
       database: DATABASE,
+      title: DATABASE,
       id,
       isAgain: options.isAgain ?? false,
       readOnly: false,

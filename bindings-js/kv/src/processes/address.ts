@@ -1,0 +1,77 @@
+// Where the leader of a database listens. The file `leader` in the database's directory tells that to
+// processes that can read it: those of the same user.
+import { createHash, randomBytes } from 'node:crypto';
+import * as fs from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { KvError } from '../base/errors.ts';
+import { isMissing } from '../storage/node-fs.ts';
+import type { Address } from './machine.ts';
+
+const FILE = 'leader';
+const SOCKET = 'socket';
+/** What the address of a Unix socket holds on every system. */
+const MAX_SOCKET_PATH_BYTES = 100;
+const TOKEN_BYTES = 16;
+
+export function newToken(): string {
+  return randomBytes(TOKEN_BYTES).toString('hex');
+}
+
+/** A directory for sockets that only this user can enter. */
+function ownDirectory(): string {
+  const user = process.getuid?.() ?? '';
+  const path = join(tmpdir(), `mangrove-kv-${user}`);
+  fs.mkdirSync(path, { mode: 0o700, recursive: true });
+  const { mode, uid } = fs.lstatSync(path);
+  if (!fs.lstatSync(path).isDirectory() || (mode & 0o077) !== 0 || (user !== '' && uid !== user))
+    throw new KvError('KV_IO', `${path} can be entered by other users; remove it, so that sockets can be kept there`);
+  return path;
+}
+
+/** Where to listen: in the database's directory if the path fits, else in the user's. */
+export function socketPath(directory: string): string {
+  const name = createHash('sha256').update(fs.realpathSync(directory)).digest('hex').slice(0, 32);
+  // The name of a pipe is no file, and nobody else's: it has a part of its own.
+  if (process.platform === 'win32') return `\\\\.\\pipe\\mangrove-kv-${name}-${newToken()}`;
+  const path = join(directory, SOCKET);
+  return Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES ? path : join(ownDirectory(), name);
+}
+
+/** Removes what a leader that died left at the path. Called by the holder of the lock only. */
+export function removeSocket(path: string): void {
+  if (process.platform === 'win32') return;
+  if (fs.lstatSync(path, { throwIfNoEntry: false })?.isSocket() === true) fs.rmSync(path, { force: true });
+}
+
+export function readAddress(directory: string): Address | undefined {
+  try {
+    const address = JSON.parse(fs.readFileSync(join(directory, FILE), 'utf8')) as Address;
+    return typeof address.token === 'string' && typeof address.pid === 'number' ? address : undefined;
+  } catch {
+    // Missing, not readable for this user, or left in the middle of a write.
+    return undefined;
+  }
+}
+
+/** Publishes the address, in one step; returns a function that retracts it. */
+export function publishAddress(directory: string, address: Address): () => void {
+  const path = join(directory, FILE);
+  const fresh = `${path}.${address.token}`;
+  fs.writeFileSync(fresh, JSON.stringify(address), { mode: 0o600, flag: 'wx' });
+  fs.renameSync(fresh, path);
+  return () => {
+    try {
+      if (readAddress(directory)?.token === address.token) fs.rmSync(path, { force: true });
+    } catch (error) {
+      // The file only says where nobody listens any more.
+      if (!isMissing(error)) return;
+    }
+  };
+}
+
+/** Removes the files of a leader that is gone. Called by the holder of the lock only. */
+export function removeAddress(directory: string): void {
+  removeSocket(join(directory, SOCKET));
+  if (readAddress(directory) !== undefined) fs.rmSync(join(directory, FILE), { force: true });
+}

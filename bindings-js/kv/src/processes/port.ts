@@ -1,0 +1,141 @@
+// One end of a connection between a handle that shares a database and the handle that leads.
+import type { Socket } from 'node:net';
+import { soon } from '../base/platform.ts';
+import { FrameReader, MAX_FRAME_BYTES, encodeFrame } from './frames.ts';
+
+/** Of a peer that does not read, no more is read while so many bytes wait for it. */
+const MAX_BACKLOG_BYTES = 16 << 20;
+/** How long the process waits for what was sent last, when it closes a connection. */
+const LINGER_MS = 1000;
+
+export interface Port {
+  /** Set before the first message arrives. */
+  onmessage: (message: unknown) => void;
+  /** Called once, unless this end was closed here. */
+  onclose: () => void;
+  /** Bytes that were sent and not taken yet. */
+  readonly backlog: number;
+  send(message: object): void;
+  /** Closes after what was sent before; resolves when the other end has it, or will not get it. */
+  close(): Promise<void>;
+}
+
+const ignore = (): void => {};
+
+/** A stream to another thread or process. It keeps no process alive. */
+export class SocketPort implements Port {
+  onmessage: Port['onmessage'] = ignore;
+  onclose: Port['onclose'] = ignore;
+  readonly #socket: Socket;
+  readonly #reader = new FrameReader();
+  #isClosed = false;
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    socket.unref();
+    socket.on('data', (chunk: Buffer) => this.#read(chunk));
+    socket.on('drain', () => {
+      if (!socket.isPaused()) return;
+      socket.resume();
+      this.#read(Buffer.alloc(0));
+    });
+    socket.on('error', ignore);
+    // The other end sends nothing more.
+    socket.on('end', () => this.#end());
+    socket.on('close', () => this.#end());
+  }
+
+  get backlog(): number {
+    return this.#socket.writableLength;
+  }
+
+  send(message: object): void {
+    if (this.#isClosed || this.#socket.destroyed) return;
+    this.#socket.cork();
+    for (const piece of encodeFrame(message)) this.#socket.write(piece);
+    this.#socket.uncork();
+  }
+
+  /** The other end has introduced itself. */
+  trust(): void {
+    this.#reader.maxBytes = MAX_FRAME_BYTES;
+  }
+
+  close(): Promise<void> {
+    this.#isClosed = true;
+    const socket = this.#socket;
+    if (socket.destroyed) return Promise.resolve();
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+      socket.once('close', () => {
+        clearTimeout(timer);
+        resolve();
+      });
+      // Nothing that comes now is read, but its end has to be noticed.
+      socket.resume();
+      socket.end(() => socket.destroy());
+    });
+  }
+
+  #read(chunk: Buffer): void {
+    try {
+      for (const message of this.#reader.read(chunk)) {
+        if (this.#isClosed) return;
+        this.onmessage(message);
+        if (this.backlog > MAX_BACKLOG_BYTES) {
+          this.#socket.pause();
+          return;
+        }
+      }
+    } catch {
+      // Whoever sends garbage is no member, or broken.
+      this.#socket.destroy();
+    }
+  }
+
+  #end(): void {
+    this.#socket.destroy();
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.onclose();
+  }
+}
+
+/** Returns two ends of a connection within a thread. What is sent is copied, as between processes. */
+export function connectedPorts(): readonly [Port, Port] {
+  class MemoryPort implements Port {
+    onmessage: Port['onmessage'] = ignore;
+    onclose: Port['onclose'] = ignore;
+    readonly backlog = 0;
+    isClosed = false;
+    other: MemoryPort | undefined;
+
+    send(message: object): void {
+      const copy = structuredClone(message);
+      const { other } = this;
+      if (!this.isClosed)
+        soon(() => {
+          if (other?.isClosed === false) other.onmessage(copy);
+        });
+    }
+
+    close(): Promise<void> {
+      if (this.isClosed) return Promise.resolve();
+      this.isClosed = true;
+      const { other } = this;
+      return new Promise((resolve) => {
+        // After what was sent before.
+        soon(() => {
+          resolve();
+          if (other === undefined || other.isClosed) return;
+          other.isClosed = true;
+          other.onclose();
+        });
+      });
+    }
+  }
+  const [one, other] = [new MemoryPort(), new MemoryPort()];
+  one.other = other;
+  other.other = one;
+  return [one, other];
+}

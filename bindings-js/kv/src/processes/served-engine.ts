@@ -1,0 +1,95 @@
+// An engine in this thread as the leader of several clients uses it. Commits of all of them share
+// flushes, which another thread makes.
+import type { InThreadTransport } from '../engine/in-thread-transport.ts';
+import type { LeaderEngine } from '../tabs/environment.ts';
+import type { Cut } from '../wire/transport.ts';
+
+const NOTHING = new Uint8Array(0);
+
+export class ServedEngine implements LeaderEngine {
+  readonly #transport: InThreadTransport;
+  /** The transport is a handle's, which looks up without messages: its client is the selected one. */
+  readonly #isHandle: boolean;
+  cut: Cut | undefined;
+  state: Uint8Array<ArrayBuffer> | undefined;
+  wakes: readonly number[] = [];
+  #owesFlush = false;
+
+  constructor(transport: InThreadTransport, isHandle: boolean) {
+    this.#transport = transport;
+    this.#isHandle = isHandle;
+  }
+
+  get #host(): InThreadTransport['host'] {
+    return this.#transport.host;
+  }
+
+  get version(): number {
+    return this.#host.version;
+  }
+
+  get sealedKey(): Uint8Array | undefined {
+    return this.#host.sealedKey;
+  }
+
+  attach(client: string, state: Uint8Array | undefined, readOnly: boolean): number {
+    const session = this.#host.attach(client, state, readOnly);
+    this.#return();
+    return session;
+  }
+
+  detach(session: number): void {
+    this.#host.detach(session);
+  }
+
+  execute(message: Uint8Array, session: number, seq: number): Uint8Array<ArrayBuffer> {
+    const host = this.#host;
+    const { flushesLater } = this.#transport;
+    const bytes = flushesLater ? host.executeOwing(message, session, seq) : host.execute(message, session, seq);
+    this.#owesFlush = flushesLater && host.owesFlush;
+    this.cut = host.cut;
+    this.state = host.state;
+    this.wakes = host.wakes;
+    if (this.wakes.includes(0)) this.#transport.events?.wake();
+    this.#return();
+    return bytes;
+  }
+
+  settled(): Promise<void> | undefined {
+    return this.#owesFlush ? this.#transport.flushed() : undefined;
+  }
+
+  lastState(session: number): Uint8Array<ArrayBuffer> | undefined {
+    return this.#host.lastState(session);
+  }
+
+  remembered(): string[] {
+    return this.#host.remembered();
+  }
+
+  forget(client: string): void {
+    this.#host.forget(client);
+  }
+
+  endInheritance(): void {
+    this.#host.endInheritance();
+  }
+
+  close(): void {
+    try {
+      if (this.#isHandle) this.#host.keepOpen(false);
+      this.#host.close();
+    } finally {
+      this.dispose();
+    }
+  }
+
+  dispose(): void {
+    void this.#transport.dispose();
+  }
+
+  /** Selects the handle's own client again. */
+  #return(): void {
+    if (this.#isHandle) this.#host.execute(NOTHING);
+  }
+}
