@@ -16,7 +16,7 @@ import { Tracer } from '../src/base/tracer.ts';
 import type { Scope } from '../src/engine/worker-server.ts';
 import { openIn } from '../src/platform/browser.ts';
 import { MemoryStorage } from '../src/storage/memory.ts';
-import { serveTabs } from '../src/tabs/server.ts';
+import { serveTabs } from '../src/tabs/serve-tabs.ts';
 import { SharedTransport } from '../src/tabs/shared-transport.ts';
 import type { SharedRequest } from '../src/tabs/shared-transport.ts';
 import { Connection } from '../src/wire/connection.ts';

@@ -4,6 +4,22 @@ import type { Worker, WorkerOptions } from 'node:worker_threads';
 import type { WorkerPort } from '../wire/worker-transport.ts';
 import type { WorkerMessage } from '../wire/worker-protocol.ts';
 
+/** How many messages one from the worker answers: the request to open, or some of those after it. */
+function answersIn(data: WorkerMessage): number {
+  if (isBytes(data)) return 1;
+  switch (data.type) {
+    case 'reply':
+    case 'refused':
+      return data.count;
+    case 'opened':
+    case 'failed':
+    case 'left':
+      return 1;
+    default:
+      return 0;
+  }
+}
+
 /** Keeps the process alive only while a reply is due. */
 export class NodeWorkerPort implements WorkerPort {
   /** Does not inherit the program's flags: `--input-type`, for one, forbids script files. */
@@ -44,10 +60,9 @@ export class NodeWorkerPort implements WorkerPort {
   }
 
   #onMessage(data: WorkerMessage): void {
-    // None of these answers a message; a reply with its number is a piece of one.
-    if (isBytes(data) || !['reply', 'wake', 'started', 'backgroundError'].includes(data.type)) this.#awaited--;
+    this.#awaited -= answersIn(data);
     this.onmessage?.({ data });
-    if (this.#awaited === 0) this.#worker.unref();
+    if (this.#awaited <= 0) this.#worker.unref();
   }
 
   #fail(message: string): void {

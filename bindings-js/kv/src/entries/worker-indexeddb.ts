@@ -1,7 +1,7 @@
 // The dedicated worker that runs one engine over files in IndexedDB.
 import { ReplyQueue } from '../engine/reply-queue.ts';
 import { IndexedDbStorage } from '../storage/indexeddb.ts';
-import { serveTabs } from '../tabs/server.ts';
+import { serveTabs } from '../tabs/serve-tabs.ts';
 import { postFailure, postReply, serve } from '../engine/worker-server.ts';
 
 serve(

@@ -2,7 +2,7 @@
 import { KvError } from '../base/errors.ts';
 import { MemoryStorage } from '../storage/memory.ts';
 import { OpfsStorage } from '../storage/opfs.ts';
-import { serveTabs } from '../tabs/server.ts';
+import { serveTabs } from '../tabs/serve-tabs.ts';
 import { postFailure, postReply, serve } from '../engine/worker-server.ts';
 import type { WorkerStorage } from '../engine/worker-server.ts';
 

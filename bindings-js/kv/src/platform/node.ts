@@ -18,6 +18,7 @@ import { syncFaces } from '../api/synchronous.ts';
 import { settle, settleSync } from '../api/versions.ts';
 import type { Transport } from '../wire/transport.ts';
 import type { Tracer } from '../base/tracer.ts';
+import { SharedTransport } from '../tabs/shared-transport.ts';
 import { NoWorkerError, WorkerTransport } from '../wire/worker-transport.ts';
 import { KvError } from '../base/errors.ts';
 import { WatchedStorage } from '../storage/custom.ts';
@@ -100,10 +101,10 @@ async function openChecked<K, V, I>(
   const isLocked = isExclusive(place, checked);
   const engine = toEngine(place, checked);
   const transport =
-    place.shared !== undefined
-      ? await openShared(module, place, place.shared, engine, checked)
-      : checked.thread === 'worker'
-        ? await openInWorker(loader, module, place, engine, checked)
+    checked.thread === 'worker'
+      ? await openInWorker(loader, module, place, engine, checked)
+      : place.shared !== undefined
+        ? await openShared(module, place, place.shared, engine, checked)
         : newTransport(module, place, engine, place.release, tracer);
   const connection = new Connection(transport, checked.idleTimeoutMs, tracer);
   const info = { ...place, isLocked, durability: checked.durability };
@@ -208,10 +209,18 @@ async function openInWorker(
   module: WebAssembly.Module,
   place: Place,
   engine: EngineOptions,
-  { worker: source, signal, lockTimeoutMs, tracer }: CheckedOptions,
+  { worker: source, signal, lockTimeoutMs, takeOver, tracer }: CheckedOptions,
 ): Promise<Transport> {
   const { path, persistence } = place;
-  let port: NodeWorkerPort;
+  const request = {
+    module,
+    storage: persistence === 'memory' ? 'memory' : 'fs',
+    name: path,
+    lockTimeoutMs,
+    engine,
+    isTraced: tracer !== undefined,
+    takeOver,
+  } as const;
   try {
     if (persistence === 'custom') {
       throw noStorageInWorker();
@@ -222,22 +231,19 @@ async function openInWorker(
     const script = source === undefined ? loader.worker() : new URL(source, pathToFileURL(`${process.cwd()}/`));
     // Importing this replaces globals in Deno, so it is loaded only when needed.
     const { Worker } = await import('node:worker_threads');
-    port = new NodeWorkerPort(new Worker(script, NodeWorkerPort.options), place.release);
+    const start = (): NodeWorkerPort => new NodeWorkerPort(new Worker(script, NodeWorkerPort.options), place.release);
+    const asked = Promise.resolve(request);
+    return await (place.shared === undefined
+      ? WorkerTransport.open(start(), asked, signal, tracer?.record)
+      : SharedTransport.openShared(start, asked, signal, tracer?.record));
   } catch (error) {
     place.release();
-    throw error instanceof KvError
+    throw error instanceof KvError || signal?.aborted
       ? error
       : new NoWorkerError(`${error instanceof Error ? error.message : String(error)}${adviceFor(error)}`, {
           cause: error,
         });
   }
-  const storage = persistence === 'memory' ? 'memory' : 'fs';
-  return WorkerTransport.open(
-    port,
-    Promise.resolve({ module, storage, name: path, lockTimeoutMs, engine, isTraced: tracer !== undefined }),
-    signal,
-    tracer?.record,
-  );
 }
 
 async function openShared(
@@ -279,7 +285,8 @@ async function toPlace(name: string | URL, options: CheckedOptions): Promise<Pla
   if (!isExclusive(place, options)) return place;
   if (options.share) {
     const machine = attemptTo(`open ${place.path}`, () => new NodeMachine(place.path, options.takeOver));
-    const lock = machine.tryLock();
+    // The thread takes it, if it is its turn.
+    const lock = options.thread === 'worker' ? undefined : machine.tryLock();
     return { ...place, release: lock ?? ignore, shared: { machine, lock } };
   }
   reportWaiting(place, options);

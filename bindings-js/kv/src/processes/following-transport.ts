@@ -1,11 +1,8 @@
 // The transport of a handle that shares a database which another handle has opened: a peer of the
 // protocol, which takes over when the one that leads ends.
-import { KvError } from '../base/errors.ts';
+import type { KvError } from '../base/errors.ts';
 import type { Trace } from '../base/trace.ts';
 import { EngineHost } from '../engine/engine-host.ts';
-import { InThreadTransport } from '../engine/in-thread-transport.ts';
-import { NodeStorage } from '../storage/node-fs.ts';
-import { hasDatabase } from '../storage/node-directory.ts';
 import type { LeaderEngine, PageEvents } from '../tabs/environment.ts';
 import { Peer } from '../tabs/peer.ts';
 import type { EngineOptions } from '../wire/contracts.ts';
@@ -13,7 +10,7 @@ import { Asker } from '../wire/spin.ts';
 import type { Transport, TransportEvents } from '../wire/transport.ts';
 import { DATABASE, ProcessEnvironment } from './environment.ts';
 import type { Machine } from './machine.ts';
-import { ServedEngine } from './served-engine.ts';
+import { openServed } from './served-engine.ts';
 
 const FOREVER_MS = 2 ** 30;
 
@@ -174,27 +171,14 @@ export class FollowingTransport implements Transport {
     this.events?.fail(error);
   }
 
-  /** Opens the files, whose lock this handle has. */
   async #open(signal: AbortSignal): Promise<LeaderEngine> {
-    const { module, machine, trace } = this.#options;
-    const { directory } = machine;
-    if (this.#wasOpened && !hasDatabase(directory))
-      throw new KvError('KV_EVICTED', `the files of ${directory} were removed while it was open; open it again`);
-    // `readOnly` restricts this handle, not the engine, which serves others too.
-    const engine = { ...this.#engine, exclusive: this.#engine.exclusive && !this.#wasOpened, readOnly: false };
     signal.throwIfAborted();
-    const transport = new InThreadTransport(module, new NodeStorage(directory), engine, { release: () => {}, trace });
-    transport.events = {
-      reply: () => {},
-      refuse: () => {},
-      blocked: () => {},
-      wake: () => {},
-      idle: () => {},
+    const { module, machine, trace } = this.#options;
+    return openServed(module, machine.directory, this.#engine, this.#wasOpened, {
+      trace,
+      wake: (sessions) => this.#peer.wakeClients(sessions),
       backgroundError: (error) => this.events?.backgroundError(error),
       fail: (error) => this.#peer.engineFailed(error),
-    };
-    transport.others = { wake: (sessions) => this.#peer.wakeClients(sessions), idle: () => {} };
-    transport.host.beginInheritance();
-    return new ServedEngine(transport, false);
+    });
   }
 }

@@ -1,7 +1,12 @@
 // An engine in this thread as the leader of several clients uses it. Commits of all of them share
 // flushes, which another thread makes.
-import type { InThreadTransport } from '../engine/in-thread-transport.ts';
+import { KvError } from '../base/errors.ts';
+import type { Trace } from '../base/trace.ts';
+import { InThreadTransport } from '../engine/in-thread-transport.ts';
+import { hasDatabase } from '../storage/node-directory.ts';
+import { NodeStorage } from '../storage/node-fs.ts';
 import type { LeaderEngine } from '../tabs/environment.ts';
+import type { EngineOptions } from '../wire/contracts.ts';
 import type { Cut } from '../wire/transport.ts';
 
 const NOTHING = new Uint8Array(0);
@@ -92,4 +97,45 @@ export class ServedEngine implements LeaderEngine {
   #return(): void {
     if (this.#isHandle) this.#host.execute(NOTHING);
   }
+}
+
+/** What happens to a served engine apart from requests. */
+export interface ServedEvents {
+  readonly trace: Trace | undefined;
+  /** Followers of these sessions have commits to read. */
+  wake(sessions: readonly number[]): void;
+  backgroundError(error: KvError): void;
+  fail(error: KvError): void;
+}
+
+/**
+ * Opens the files in a directory whose lock the caller has. `isAgain` says that the database was there
+ * before.
+ */
+export function openServed(
+  module: WebAssembly.Module,
+  directory: string,
+  options: EngineOptions,
+  isAgain: boolean,
+  { trace, wake, backgroundError, fail }: ServedEvents,
+): ServedEngine {
+  if (isAgain && !hasDatabase(directory))
+    throw new KvError('KV_EVICTED', `the files of ${directory} were removed while it was open; open it again`);
+  // `readOnly` restricts a handle, not the engine, which serves others too.
+  const engine = { ...options, exclusive: options.exclusive && !isAgain, readOnly: false };
+  const transport = new InThreadTransport(module, new NodeStorage(directory), engine, { release: () => {}, trace });
+  // No handle uses it.
+  const nothing = (): void => {};
+  transport.events = {
+    reply: nothing,
+    refuse: nothing,
+    blocked: nothing,
+    wake: nothing,
+    idle: nothing,
+    backgroundError,
+    fail,
+  };
+  transport.others = { wake, idle: nothing };
+  transport.host.beginInheritance();
+  return new ServedEngine(transport, false);
 }

@@ -1,48 +1,29 @@
-// Runs in a dedicated worker whose page shares its database with other tabs.
+// The page, or the thread, behind a worker that takes part in the protocol: what the peer tells it, and
+// what it tells the peer.
 import { isBytes } from '../codec/bytes.ts';
-import { Awake } from '../wire/spin.ts';
-import type { OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
-import { EngineHost } from '../engine/engine-host.ts';
-import { KvError } from '../base/errors.ts';
 import { toPlain } from '../base/plain-error.ts';
-import { lazyOf, traceOf } from '../engine/worker-server.ts';
-import type { Scope, WorkerStorage } from '../engine/worker-server.ts';
-import { BrowserEnvironment, isSupported } from './browser.ts';
-import type { LeaderEngine, PageEvents } from './environment.ts';
-import { names } from './messages.ts';
-import { Peer } from './peer.ts';
+import type { KvError } from '../base/errors.ts';
+import type { Trace } from '../base/trace.ts';
+import type { Scope } from '../engine/worker-server.ts';
+import { Awake } from '../wire/spin.ts';
+import type { WorkerMessage } from '../wire/worker-protocol.ts';
+import type { PageEvents } from './environment.ts';
+import type { Peer } from './peer.ts';
 
-function evicted(name: string): KvError {
-  return new KvError('KV_EVICTED', `the files of ${name} were removed while it was open; open it again to start over`);
+export interface PageHooks {
+  opened(): void;
+  /** Everything is closed; `tell` says so. */
+  left(error: KvError | undefined, tell: (error: KvError | undefined) => void): void;
 }
 
-/**
- * Serves the page from its next message on. Returns false if the database is not shared or the
- * browser cannot share it.
- */
-export function serveTabs(
-  request: OpenRequest,
-  openStorage: (request: OpenRequest, signal: AbortSignal) => Promise<WorkerStorage>,
-  scope: Scope,
-): boolean {
-  const { tabs, storage, name, lockTimeoutMs } = request;
-  let { engine } = request;
-  if (tabs === undefined || !isSupported()) return false;
-  const database = `${storage}:${name}`;
-  let wasOpened = false;
-  /** The storage that this worker opened last. */
-  let storageOf: WorkerStorage | undefined;
-  /** Set if the browser or the user removed the files while they were open. */
-  let lost: KvError | undefined;
-
+export function pageEvents(scope: Scope, trace: Trace | undefined, hooks: PageHooks): PageEvents {
   const awake = new Awake();
   const post = (message: WorkerMessage, transfer?: Transferable[]): void => scope.postMessage(message, transfer);
-  const trace = traceOf(request, scope);
-  const page: PageEvents = {
+  return {
     trace,
     joined: () => post({ type: 'joined' }),
     opened: () => {
-      wasOpened = true;
+      hooks.opened();
       post({ type: 'opened' });
     },
     reply: (bytes, count, requests) => {
@@ -54,68 +35,12 @@ export function serveTabs(
     blocked: (reason) => post({ type: 'blocked', reason }),
     backgroundError: (error) => post({ type: 'backgroundError', error: toPlain(error) }),
     failed: (error) => post({ type: 'failed', error: toPlain(error) }),
-    left: (error) => {
-      // The page may reopen or delete the database at once, so the files must be free by then.
-      void Promise.resolve(storageOf?.closing).then(() => {
-        const failure = lost ?? error;
-        post({ type: 'left', error: failure && toPlain(failure) });
-      });
-    },
+    left: (error) => hooks.left(error, (failure) => post({ type: 'left', error: failure && toPlain(failure) })),
   };
+}
 
-  const open = async (signal: AbortSignal): Promise<LeaderEngine> => {
-    // After this page was served, a missing database was removed and must not be created again.
-    // `readOnly` restricts this page's session, not the engine, which serves other tabs too.
-    const create = engine.create && !engine.readOnly && !wasOpened;
-    const options = { ...engine, create, exclusive: engine.exclusive && !wasOpened, readOnly: false };
-    const opened = await openStorage({ ...request, engine: options }, signal).catch((error: unknown) => {
-      if (wasOpened && error instanceof KvError && error.code === 'KV_NOT_FOUND') throw evicted(name);
-      throw error;
-    });
-    storageOf = opened;
-    opened.onLost = (error) => {
-      lost = error;
-      peer.end(error);
-    };
-    try {
-      signal.throwIfAborted();
-      const host = EngineHost.open(request.module, opened, options, {
-        onDisposed: () => void opened.close?.(),
-        lazy: lazyOf(request),
-        trace,
-      });
-      host.background = {
-        wake: (sessions) => peer.wakeClients(sessions),
-        backgroundError: (error) => page.backgroundError(error),
-        fail: (error) => peer.engineFailed(error),
-      };
-      host.beginInheritance();
-      await host.ready;
-      return host;
-    } catch (error) {
-      await opened.close?.();
-      throw error;
-    }
-  };
-
-  const environment = new BrowserEnvironment(names.all(database), open, (error) => page.failed(error));
-  const peer = new Peer(
-    environment,
-    {
-      database,
-      title: database,
-      id: tabs.client,
-      isAgain: tabs.isAgain,
-      readOnly: engine.readOnly,
-      exclusive: engine.exclusive,
-      deadlineMs: lockTimeoutMs,
-      refusal: (sealedKey) => EngineHost.refusal(request.module, engine, sealedKey),
-    },
-    page,
-  );
-  peer.setVisible(tabs.isVisible);
-  peer.start();
-
+/** Passes what the page sends on to the peer. */
+export function listenToPage(scope: Scope, peer: Peer, rekey: (opening: Uint8Array) => void): void {
   const { client } = peer;
   scope.onmessage = ({ data }) => {
     if (isBytes(data)) return client.push(data);
@@ -132,8 +57,7 @@ export function serveTabs(
       case 'leave':
         return peer.leave();
       case 'rekey':
-        engine = { ...engine, opening: data.opening };
+        rekey(data.opening);
     }
   };
-  return true;
 }

@@ -1,7 +1,7 @@
 // Waking a sleeping thread takes longer than a lookup. So a worker that has just replied keeps its
 // event loop spinning briefly for the next message, and a thread that sent a message spins too
 // while recent replies arrived in time.
-import { MessageChannel } from '../base/platform.ts';
+import { MessageChannel, setImmediate } from '../base/platform.ts';
 
 /** Turns of the event loop, of a few microseconds each. Other tasks run between them. */
 const TURNS = 40;
@@ -12,14 +12,21 @@ const TRY_EVERY = 16;
 
 /** Keeps the current thread's event loop spinning for a moment. */
 export class Awake {
-  readonly #channel = new MessageChannel();
+  /** Where there is `setImmediate`, which keeps no process alive between the turns, it is used. */
+  readonly #channel = setImmediate === undefined ? new MessageChannel() : undefined;
   #left = 0;
 
   constructor() {
-    const { port1, port2 } = this.#channel;
-    port1.onmessage = () => {
-      if (--this.#left > 0) port2.postMessage(0);
-    };
+    if (this.#channel !== undefined) this.#channel.port1.onmessage = () => this.#turn();
+  }
+
+  #turn(): void {
+    if (--this.#left > 0) this.#next();
+  }
+
+  #next(): void {
+    if (this.#channel !== undefined) this.#channel.port2.postMessage(0);
+    else setImmediate?.(() => this.#turn());
   }
 
   get isAwake(): boolean {
@@ -28,7 +35,7 @@ export class Awake {
 
   /** Spins for `TURNS` from now. */
   stay(): void {
-    if (this.#left <= 0) this.#channel.port2.postMessage(0);
+    if (this.#left <= 0) this.#next();
     this.#left = TURNS;
   }
 
@@ -38,7 +45,7 @@ export class Awake {
   }
 
   end(): void {
-    this.#channel.port1.close();
+    this.#channel?.port1.close();
   }
 }
 

@@ -16,7 +16,9 @@ export interface OpenRequest {
   readonly engine: EngineOptions;
   /** Whether the page wants traces. */
   readonly isTraced?: boolean;
-  /** Absent unless the database is shared with other tabs. */
+  /** See `OpenOptions`; for a database that is shared with other processes. */
+  readonly takeOver?: boolean;
+  /** Absent unless the database is shared with other tabs, or with other processes. */
   readonly tabs?:
     | {
         /** Unique id of the client, new for each worker. */
