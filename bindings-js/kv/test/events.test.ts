@@ -99,7 +99,7 @@ test('an operation continues if the platform cannot dispatch its event', async (
     throw new TypeError('it is no Event');
   };
   const db = await open('x', { storage: 'memory' });
-  report(broken, db, 'close', { reason: undefined });
+  report(broken, db, 'close', { reason: undefined, leader: undefined });
   assert.equal(calls, 1);
   await db.close();
 });

@@ -102,7 +102,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   readonly #listeners = new EventTarget();
   readonly #onBlocked = (reason: Extract<TabsTrace, { readonly event: 'blocked' }>['reason'] = 'open'): void => {
     this[TRACER]?.record({ source: 'tabs', event: 'blocked', reason });
-    report(this.#listeners, this, 'blocked', {});
+    report(this.#listeners, this, 'blocked', { leader: this.#connection.leader });
   };
   #sync: SyncDatabase<K, V, I> | undefined;
 
@@ -118,11 +118,12 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     this.transact = (work, given) => this.transaction(work, given);
     const release = info.isLocked ? hold(info.persistence, info.path, this.#onBlocked) : ignore;
     connection.onBlocked = this.#onBlocked;
+    connection.onLeader = (leader) => report(this.#listeners, this, 'leader', { leader });
     connection.onBackgroundError = (error) => report(this.#listeners, this, 'error', { error });
     connection.onClosed = (failure) => {
       if (failure !== undefined) connection.onBackgroundError(failure);
       release();
-      report(this.#listeners, this, 'close', { reason: failure });
+      report(this.#listeners, this, 'close', { reason: failure, leader: connection.leader });
     };
   }
 
@@ -258,11 +259,13 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     }, options?.signal);
   }
 
-  stats(): Promise<Stats> {
-    return this.#connection.requestLoading(
+  async stats(): Promise<Stats> {
+    const stats = await this.#connection.requestLoading(
       (writer) => writer.u8(Op.stats),
       (reader) => JSON.parse(reader.str()) as Stats,
     );
+    const clients = await this.#connection.clients();
+    return clients === undefined ? stats : { ...stats, clients };
   }
 
   async layout(options?: LayoutOptions): Promise<Layout> {

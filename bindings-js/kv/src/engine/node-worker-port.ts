@@ -14,6 +14,7 @@ function answersIn(data: WorkerMessage): number {
     case 'opened':
     case 'failed':
     case 'left':
+    case 'clients':
       return 1;
     default:
       return 0;

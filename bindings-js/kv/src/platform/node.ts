@@ -18,7 +18,7 @@ import { syncFaces } from '../api/synchronous.ts';
 import { settle, settleSync } from '../api/versions.ts';
 import type { Transport } from '../wire/transport.ts';
 import type { Tracer } from '../base/tracer.ts';
-import { SharedTransport } from '../tabs/shared-transport.ts';
+import { ThreadTransport } from '../processes/thread-transport.ts';
 import { NoWorkerError, WorkerTransport } from '../wire/worker-transport.ts';
 import { KvError } from '../base/errors.ts';
 import { WatchedStorage } from '../storage/custom.ts';
@@ -235,7 +235,7 @@ async function openInWorker(
     const asked = Promise.resolve(request);
     return await (place.shared === undefined
       ? WorkerTransport.open(start(), asked, signal, tracer?.record)
-      : SharedTransport.openShared(start, asked, signal, tracer?.record));
+      : ThreadTransport.openShared(start, asked, signal, tracer?.record));
   } catch (error) {
     place.release();
     throw error instanceof KvError || signal?.aborted
@@ -248,15 +248,14 @@ async function openInWorker(
 
 async function openShared(
   module: WebAssembly.Module,
-  { path, persistence, storage }: Place,
+  { storage }: Place,
   { machine, lock }: NonNullable<Place['shared']>,
   engine: EngineOptions,
-  { lockTimeoutMs, signal, tracer }: CheckedOptions,
+  { lockTimeoutMs, signal, onBlocked, tracer }: CheckedOptions,
 ): Promise<Transport> {
   const trace = tracer?.record;
   const client = newClientId();
   if (lock === undefined) {
-    const onBlocked = (): void => reportBlocked(persistence, path);
     return FollowingTransport.open({ module, engine, machine, client, lockTimeoutMs, signal, trace, onBlocked });
   }
   try {

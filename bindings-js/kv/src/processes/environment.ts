@@ -7,9 +7,10 @@ import type { Release } from '../storage/os-lock.ts';
 import type { Channel, Environment, LeaderEngine, LockCallbacks } from '../tabs/environment.ts';
 import { PROTOCOL, names } from '../tabs/messages.ts';
 import type { Announcement, Exchange, Message } from '../tabs/messages.ts';
+import type { ClientInfo, LeaderInfo } from '../types/sharing.ts';
 import { checkMessage } from './check-message.ts';
 import { Hub } from './hub.ts';
-import type { Welcome } from './hub.ts';
+import type { ClientsMessage, Welcome } from './hub.ts';
 import type { Address, Machine } from './machine.ts';
 import type { Port } from './port.ts';
 
@@ -29,8 +30,11 @@ export class ProcessEnvironment implements Environment {
   #hub: Hub | undefined;
   #unlock: Release | undefined;
   #port: Port | undefined;
-  /** Who leads, or was the last to. */
-  #leader: Address | undefined;
+  /** The address of the leader that this handle is or was connected to. */
+  #address: Address | undefined;
+  #leader: LeaderInfo | undefined;
+  /** Who waits for the list of clients. */
+  #asking: ((clients: readonly ClientInfo[]) => void)[] = [];
   /** Why the one who has the lock does not take this handle. */
   #refusal: string | undefined;
   #isSeeking = false;
@@ -60,8 +64,22 @@ export class ProcessEnvironment implements Environment {
     if (lock !== undefined) this.#lead(lock);
   }
 
-  get hub(): Hub | undefined {
-    return this.#hub;
+  /** Called when another process leads, or this handle does. */
+  onleader: (leader: LeaderInfo) => void = () => {};
+
+  /** Who leads, or was the last to. */
+  get leader(): LeaderInfo | undefined {
+    return this.#hub?.leader ?? this.#leader;
+  }
+
+  /** The handles that the one that leads serves. */
+  clients(): Promise<readonly ClientInfo[]> {
+    const port = this.#port;
+    if (port === undefined) return Promise.resolve(this.#hub?.clients ?? []);
+    return new Promise((resolve) => {
+      this.#asking.push(resolve);
+      port.send({ type: 'clients' } satisfies ClientsMessage);
+    });
   }
 
   now(): number {
@@ -98,7 +116,7 @@ export class ProcessEnvironment implements Environment {
       };
     }
     const member = name.slice(names.of(DATABASE, '').length);
-    const { hub } = this;
+    const hub = this.#hub;
     const close = hub?.channel(member, (message) => this.#whenIdle(() => receive(message)));
     return { post: (message) => hub?.send(member, message as Exchange), close: () => close?.() };
   }
@@ -124,7 +142,7 @@ export class ProcessEnvironment implements Environment {
       return leave;
     }
     const member = name.slice(names.client(DATABASE, '').length);
-    const { hub } = this;
+    const hub = this.#hub;
     return hub?.whenGone(member, () => this.#whenIdle(() => granted(() => {}))) ?? (() => {});
   }
 
@@ -160,8 +178,8 @@ export class ProcessEnvironment implements Environment {
   }
 
   #describeLeader(): string {
-    const address = this.#leader ?? this.#machine.address();
-    return address === undefined ? 'the process that leads' : `process ${address.pid}, which leads,`;
+    const leader = this.leader ?? this.#machine.address();
+    return leader === undefined ? 'the process that leads' : `process ${leader.pid}, which leads,`;
   }
 
   /** Leaves: ends the connection, or leads no more. Resolves when what was sent last has arrived. */
@@ -193,7 +211,7 @@ export class ProcessEnvironment implements Environment {
     const hub = new Hub(this.#machine);
     hub.onannouncement = (message) => this.#whenIdle(() => this.#toAll(message));
     this.#hub = hub;
-    this.#leader = undefined;
+    this.onleader(hub.leader);
     // Nobody waits for this.
     this.#machine.nextTurn(() => void hub.listen());
   }
@@ -264,7 +282,7 @@ export class ProcessEnvironment implements Environment {
     const local = this.#machine.local()?.join(introduction);
     if (local !== undefined) return this.#met(local, address);
     // The file may still name the leader that ended last.
-    if (address?.socket === undefined || (address.token === this.#leader?.token && !this.#mayReturn)) return false;
+    if (address?.socket === undefined || (address.token === this.#address?.token && !this.#mayReturn)) return false;
     try {
       return await this.#met(await this.#machine.connect(address, introduction), address);
     } catch {
@@ -287,7 +305,8 @@ export class ProcessEnvironment implements Environment {
           resolve(false);
           return;
         }
-        this.#leader = address;
+        this.#address = address;
+        this.#leader = { pid: welcome.pid, since: welcome.since };
         this.#refusal = undefined;
         this.#port = port;
         port.onmessage = (value) => this.#receive(value);
@@ -295,15 +314,19 @@ export class ProcessEnvironment implements Environment {
           if (this.#port !== port) return;
           this.#port = undefined;
           this.#mayReturn = false;
+          for (const answer of this.#asking.splice(0)) answer([]);
           this.#seek();
         };
         resolve(true);
+        this.onleader(this.#leader);
         this.#join();
       };
     });
   }
 
   #receive(value: unknown): void {
+    const { type, clients } = (value ?? {}) as Partial<ClientsMessage>;
+    if (type === 'clients') return this.#asking.shift()?.(clients ?? []);
     const message = checkMessage('toMember', value);
     if (message === undefined) return;
     if (message.type === 'lead' || message.type === 'opening' || message.type === 'resign') this.#toAll(message);

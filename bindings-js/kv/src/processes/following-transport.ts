@@ -1,10 +1,11 @@
 // The transport of a handle that shares a database which another handle has opened: a peer of the
 // protocol, which takes over when the one that leads ends.
-import type { KvError } from '../base/errors.ts';
+import { KvError } from '../base/errors.ts';
 import type { Trace } from '../base/trace.ts';
 import { EngineHost } from '../engine/engine-host.ts';
 import type { LeaderEngine, PageEvents } from '../tabs/environment.ts';
 import { Peer } from '../tabs/peer.ts';
+import type { ClientInfo, LeaderInfo } from '../types/sharing.ts';
 import type { EngineOptions } from '../wire/contracts.ts';
 import { Asker } from '../wire/spin.ts';
 import type { Transport, TransportEvents } from '../wire/transport.ts';
@@ -13,6 +14,8 @@ import type { Machine } from './machine.ts';
 import { openServed } from './served-engine.ts';
 
 const FOREVER_MS = 2 ** 30;
+/** `open` reports who leads after it has waited this long. */
+const TELL_MS = 1000;
 
 export interface FollowingOptions {
   readonly module: WebAssembly.Module;
@@ -22,7 +25,8 @@ export interface FollowingOptions {
   readonly lockTimeoutMs: number;
   readonly signal: AbortSignal | undefined;
   readonly trace: Trace | undefined;
-  readonly onBlocked: () => void;
+  /** Called once, if the one that leads lets this handle wait for a second. */
+  readonly onBlocked: ((error: KvError) => void) | undefined;
 }
 
 export class FollowingTransport implements Transport {
@@ -47,6 +51,7 @@ export class FollowingTransport implements Transport {
     this.#engine = options.engine;
     const { module, machine, client, lockTimeoutMs, engine } = options;
     this.#environment = new ProcessEnvironment(machine, client, (signal) => this.#open(signal));
+    this.#environment.onleader = (leader) => this.events?.leader(leader);
     this.#peer = new Peer(
       this.#environment,
       {
@@ -74,6 +79,10 @@ export class FollowingTransport implements Transport {
     const transport = new FollowingTransport(options);
     let abort = (): void => {};
     transport.#await();
+    const environment = transport.#environment;
+    const cancel = environment.after(TELL_MS, () =>
+      options.onBlocked?.(new KvError('KV_LOCKED', environment.held(), { retryable: true })),
+    );
     try {
       await new Promise<void>((resolve, reject) => {
         transport.#opened = resolve;
@@ -89,9 +98,18 @@ export class FollowingTransport implements Transport {
       await transport.#end();
       throw error;
     } finally {
+      cancel();
       signal?.removeEventListener('abort', abort);
       transport.#answered(1);
     }
+  }
+
+  get leader(): LeaderInfo | undefined {
+    return this.#environment.leader;
+  }
+
+  clients(): Promise<readonly ClientInfo[]> {
+    return this.#environment.clients();
   }
 
   send(message: Uint8Array<ArrayBuffer>): void {
@@ -152,10 +170,7 @@ export class FollowingTransport implements Transport {
         this.events?.refuse(error, count);
       },
       wake: () => this.events?.wake(),
-      blocked: (reason) => {
-        if (this.events === undefined) this.#options.onBlocked();
-        else this.events.blocked(reason);
-      },
+      blocked: (reason) => this.events?.blocked(reason),
       backgroundError: (error) => this.events?.backgroundError(error),
       failed: (error) => this.#failed(error),
       left: (error) => this.#left?.(error),

@@ -2,6 +2,7 @@
 // messages to the leader and the leader's to them, and tells when a member has ended.
 import { PROTOCOL } from '../tabs/messages.ts';
 import type { Announcement, Exchange, Message } from '../tabs/messages.ts';
+import type { ClientInfo, LeaderInfo } from '../types/sharing.ts';
 import { checkMessage } from './check-message.ts';
 import type { Introduction, LocalHub, Machine } from './machine.ts';
 import { connectedPorts } from './port.ts';
@@ -14,13 +15,19 @@ const LOSSY: readonly Message['type'][] = ['wake', 'lead', 'opening'];
 const LOOK_MS = 1000;
 
 /** What the hub answers. */
-export type Welcome = { readonly type: 'welcome' } | { readonly type: 'refused'; readonly reason: string };
+export type Welcome =
+  | ({ readonly type: 'welcome' } & LeaderInfo)
+  | { readonly type: 'refused'; readonly reason: string };
 
-export interface Member {
+interface Member extends ClientInfo {
   readonly client: string;
-  readonly pid: number;
-  readonly title: string;
   readonly port: Port;
+}
+
+/** Apart from the protocol, a member asks who else is there. */
+export interface ClientsMessage {
+  readonly type: 'clients';
+  readonly clients?: readonly ClientInfo[];
 }
 
 export class Hub implements LocalHub {
@@ -46,8 +53,12 @@ export class Hub implements LocalHub {
     this.#endLocal = machine.setLocal(this);
   }
 
-  get members(): readonly Member[] {
-    return [...this.#members.values()];
+  get leader(): LeaderInfo {
+    return { pid: this.#machine.pid, since: this.since };
+  }
+
+  get clients(): readonly ClientInfo[] {
+    return [...this.#members.values()].map(({ pid, title, since }) => ({ pid, title, since }));
   }
 
   /** Lets other threads and processes connect. Where that is impossible, the address says why. */
@@ -61,14 +72,14 @@ export class Hub implements LocalHub {
   join({ protocol, client, pid, title }: Introduction): Port | undefined {
     if (this.#isClosed || protocol !== PROTOCOL) return undefined;
     const [ours, theirs] = connectedPorts();
-    this.#welcome({ client, pid, title, port: ours });
+    this.#welcome({ client, pid, title, since: this.#machine.time(), port: ours });
     return theirs;
   }
 
   #accept(port: Port, { protocol, client, pid, title }: Introduction): string | undefined {
     if (protocol !== PROTOCOL) return `process ${this.#machine.pid} has a version of mangrove-kv with another protocol`;
     if (this.#isClosed) return `process ${this.#machine.pid} is closing the database`;
-    this.#welcome({ client, pid, title, port });
+    this.#welcome({ client, pid, title, since: this.#machine.time(), port });
     return undefined;
   }
 
@@ -83,11 +94,13 @@ export class Hub implements LocalHub {
       this.#members.delete(client);
       this.#end(client);
     };
-    port.send({ type: 'welcome' } satisfies Welcome);
+    port.send({ type: 'welcome', ...this.leader } satisfies Welcome);
     this.onannouncement({ type: 'who', protocol: PROTOCOL, client });
   }
 
   #receive(client: string, value: unknown, port: Port): void {
+    if ((value as Partial<ClientsMessage> | null)?.type === 'clients')
+      return port.send({ type: 'clients', clients: this.clients } satisfies ClientsMessage);
     const message = checkMessage('toLeader', value);
     // Nobody speaks for another.
     if (message === undefined || ('client' in message && message.client !== client)) {
@@ -103,14 +116,14 @@ export class Hub implements LocalHub {
 
   /** Sends an announcement of the leader to all members; those within a turn are one. */
   announce(message: Announcement): void {
-    if (message.type !== 'lead') return this.#send(this.members, message);
+    if (message.type !== 'lead') return this.#send([...this.#members.values()], message);
     const isDue = this.#lead !== undefined;
     this.#lead = message;
     if (isDue) return;
     this.#machine.nextTurn(() => {
       const lead = this.#lead;
       this.#lead = undefined;
-      if (lead !== undefined && !this.#isClosed) this.#send(this.members, lead);
+      if (lead !== undefined && !this.#isClosed) this.#send([...this.#members.values()], lead);
     });
   }
 
@@ -176,7 +189,7 @@ export class Hub implements LocalHub {
     this.#endLocal();
     this.#cancelLook?.();
     this.#stopListening?.();
-    const { members } = this;
+    const members = [...this.#members.values()];
     this.#members.clear();
     this.#gone.clear();
     await Promise.all(members.map(({ port }) => port.close()));

@@ -6,6 +6,7 @@ import { KvError } from '../base/errors.ts';
 import type { Release } from '../storage/os-lock.ts';
 import { Leader } from '../tabs/leader.ts';
 import { names } from '../tabs/messages.ts';
+import type { ClientInfo, LeaderInfo } from '../types/sharing.ts';
 import type { EngineOptions } from '../wire/contracts.ts';
 import { DATABASE, ProcessEnvironment } from './environment.ts';
 import type { Machine } from './machine.ts';
@@ -58,6 +59,14 @@ export class LeadingTransport extends InThreadTransport {
   }
 
   readonly #resigned: () => void;
+
+  get leader(): LeaderInfo | undefined {
+    return this.#environment.leader;
+  }
+
+  clients(): Promise<readonly ClientInfo[]> {
+    return this.#environment.clients();
+  }
 
   override async dispose(): Promise<void> {
     if (this.#isOver) return;

@@ -49,9 +49,16 @@ export function serveThread(request: OpenRequest, scope: Scope): boolean {
     },
     page,
   );
+  environment.onleader = (leader) => scope.postMessage({ type: 'leader', leader });
   peer.start();
   listenToPage(scope, peer, (opening) => {
     engine = { ...engine, opening };
   });
+  const { onmessage } = scope;
+  scope.onmessage = (event) => {
+    const { data } = event;
+    if (!('type' in data) || data.type !== 'clients') return onmessage?.(event);
+    void environment.clients().then((clients) => scope.postMessage({ type: 'clients', clients }));
+  };
   return true;
 }

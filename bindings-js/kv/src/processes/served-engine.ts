@@ -130,6 +130,7 @@ export function openServed(
     reply: nothing,
     refuse: nothing,
     blocked: nothing,
+    leader: nothing,
     wake: nothing,
     idle: nothing,
     backgroundError,

@@ -57,7 +57,7 @@ export class SharedTransport extends WorkerTransport {
   readonly #asker = new Asker();
   readonly #listeners = new AbortController();
 
-  private constructor(start: () => WorkerPort, trace: Trace | undefined) {
+  protected constructor(start: () => WorkerPort, trace: Trace | undefined) {
     super(start(), trace);
     this.#start = start;
   }
@@ -70,7 +70,7 @@ export class SharedTransport extends WorkerTransport {
     trace?: Trace,
   ): Promise<SharedTransport> {
     signal?.throwIfAborted();
-    return new SharedTransport(start, trace).opening(request, signal);
+    return new this(start, trace).opening(request, signal);
   }
 
   override send(message: Uint8Array<ArrayBuffer>): void {
@@ -84,7 +84,7 @@ export class SharedTransport extends WorkerTransport {
     const request = this.#request as SharedRequest;
     const opening = change(request.engine.opening);
     this.#request = { ...request, engine: { ...request.engine, opening } };
-    this.#say({ type: 'rekey', opening });
+    this.say({ type: 'rekey', opening });
   }
 
   override async dispose(): Promise<void> {
@@ -94,7 +94,7 @@ export class SharedTransport extends WorkerTransport {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const failure = await new Promise<KvError | undefined>((resolve) => {
       this.#left = resolve;
-      this.#say({ type: 'leave' });
+      this.say({ type: 'leave' });
       timer = setTimeout(
         () =>
           resolve(
@@ -147,7 +147,7 @@ export class SharedTransport extends WorkerTransport {
     super.reply(bytes, count, requests);
   }
 
-  #say(message: LifecycleMessage): void {
+  protected say(message: LifecycleMessage): void {
     this.worker.postMessage(message);
   }
 
@@ -165,7 +165,7 @@ export class SharedTransport extends WorkerTransport {
       isLeft = true;
       // A page that waits for a lock is not kept in the back/forward cache.
       this.#unwatch();
-      this.#say({ type: 'hide' });
+      this.say({ type: 'hide' });
       // Browsers stop the worker together with the page, often before it receives this message, or
       // what was saved before. Still holding its locks, a page that is kept would be dropped as soon
       // as another tab wants them.
@@ -185,7 +185,7 @@ export class SharedTransport extends WorkerTransport {
     const visibility = (): void => {
       listenAgain();
       if (isLeaving) hide();
-      else this.#say({ type: 'visible', isVisible: document.visibilityState !== 'hidden' });
+      else this.say({ type: 'visible', isVisible: document.visibilityState !== 'hidden' });
     };
     const freeze = (): void => {
       // Chromium freezes a page that was left right after it.
@@ -193,9 +193,9 @@ export class SharedTransport extends WorkerTransport {
     };
     const show = (): void => {
       isLeaving = isKept = isLeft = false;
-      this.#say({ type: 'show' });
+      this.say({ type: 'show' });
     };
-    globalThis.addEventListener('pagehide', () => this.#say({ type: 'leaving' }), { capture: true, signal });
+    globalThis.addEventListener('pagehide', () => this.say({ type: 'leaving' }), { capture: true, signal });
     listenLast('visibilitychange', visibility, signal);
     listenAgain();
     listenLast('freeze', freeze, signal);

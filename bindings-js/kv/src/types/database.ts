@@ -1,5 +1,6 @@
 // The database as a whole. Every method that returns a promise rejects with a KvError whose `code`
 // is stable; it never throws synchronously. n is the number of entries in the collection.
+import type { LeaderInfo } from './sharing.ts';
 import type { Key } from '../codec/keys.ts';
 import type { KvError } from '../base/errors.ts';
 import type { Collection, CollectionOptions, WriteOptions } from './collection.ts';
@@ -14,8 +15,11 @@ import type { MaintenanceOptions, VerifyReport } from './maintenance.ts';
 
 /** Events that a database dispatches. */
 export interface DatabaseEventMap {
-  /** The database is closed: `reason` is the error that ended it, or undefined after `close()`. */
-  close: Event & { readonly reason: unknown };
+  /**
+   * The database is closed: `reason` is the error that ended it, or undefined after `close()`. `leader`
+   * is the process that led it last, where processes share it.
+   */
+  close: Event & { readonly reason: unknown; readonly leader: LeaderInfo | undefined };
   /**
    * Somebody is waiting for this database.
    *
@@ -23,10 +27,13 @@ export interface DatabaseEventMap {
    *   for up to its `lockTimeout`. Close this database to let it in.
    * - Where tabs share the database: no tab has answered this tab's calls for a second, or a tab
    *   with another version of the package is waiting for this one. Ask the user to reload.
+   * - Where processes share it: the one that leads, `leader`, has not answered for a second.
    * - A `restore` or `recover` of this database waits for all tabs to close it, for up to its
    *   `lockTimeout`. Each tab gets the event about twice a second until then.
    */
-  blocked: Event;
+  blocked: Event & { readonly leader: LeaderInfo | undefined };
+  /** Another process leads the database from now on, or this one does: see the option `share`. */
+  leader: Event & { readonly leader: LeaderInfo };
   /**
    * The database is being upgraded to another schema version, `version`, by a tab that runs newer
    * code. Calls on this handle fail with KV_VERSION_CHANGED from now on: close it and ask the user

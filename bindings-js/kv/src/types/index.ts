@@ -7,6 +7,7 @@ export type * from './indexes.ts';
 export type * from './layout.ts';
 export type * from './open.ts';
 export type * from './range.ts';
+export type * from './sharing.ts';
 export type * from './sources.ts';
 export type * from './stats.ts';
 export type * from './synchronous.ts';

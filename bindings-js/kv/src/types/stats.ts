@@ -1,4 +1,5 @@
 // Statistics of a database.
+import type { ClientInfo } from './sharing.ts';
 
 /** An index as it is stored, and how far it is built. */
 export interface IndexStats {
@@ -91,4 +92,9 @@ export interface Stats {
   readonly bytesRead: number;
   /** Bytes written to the data file. */
   readonly bytesWritten: number;
+  /**
+   * Where processes share the database: the handles that the one that leads serves. It is not among
+   * them itself.
+   */
+  readonly clients?: readonly ClientInfo[];
 }

@@ -15,6 +15,7 @@ import type { Lookups } from './lookup.ts';
 import { Op, ReplyStatus } from './opcodes.ts';
 import { ReplyReader, RequestWriter } from './protocol.ts';
 import type { BlockedReason, Transport } from './transport.ts';
+import type { ClientInfo, LeaderInfo } from '../types/sharing.ts';
 
 interface Pending {
   /**
@@ -104,6 +105,8 @@ export class Connection {
   onClosed: (failure: KvError | undefined) => void = ignore;
   /** Called when this tab waits for another one, or another one for this tab. */
   onBlocked: (reason: BlockedReason) => void = ignore;
+  /** Called when another process leads the database. */
+  onLeader: (leader: LeaderInfo) => void = ignore;
   /** Called when background work failed but the connection remains usable. */
   onBackgroundError: (error: KvError) => void = ignore;
   /** Called when other clients may have committed. */
@@ -131,6 +134,7 @@ export class Connection {
       reply: (bytes, count, requests) => this.#onReply(bytes, count, requests),
       refuse: (error, count) => this.#onRefusal(error, count),
       blocked: (reason) => this.onBlocked(reason),
+      leader: (leader) => this.onLeader(leader),
       wake: () => this.#onWake(),
       idle: () => this.#schedule(),
       backgroundError: (error) => this.#onBackgroundError(error),
@@ -151,6 +155,15 @@ export class Connection {
   /** Incremented whenever there may be new commits. */
   get wakes(): number {
     return this.#wakes;
+  }
+
+  get leader(): LeaderInfo | undefined {
+    return this.#transport.leader;
+  }
+
+  /** The handles that share the database with this one; `undefined` where none can. */
+  async clients(): Promise<readonly ClientInfo[] | undefined> {
+    return this.#transport.clients?.();
   }
 
   /** Changes what the database is opened with the next time, where that happens. */

@@ -1,5 +1,6 @@
 // The interface between a connection and what carries its messages to the engine.
 import type { KvError } from '../base/errors.ts';
+import type { ClientInfo, LeaderInfo } from '../types/sharing.ts';
 import type { Lookups } from './lookup.ts';
 import type { SyncFaces } from './contracts.ts';
 
@@ -28,6 +29,8 @@ export interface TransportEvents {
   refuse(error: KvError, count: number): void;
   /** This tab waits for another one, or another one for this tab. */
   blocked(reason: BlockedReason): void;
+  /** Another process leads. */
+  leader(leader: LeaderInfo): void;
   /** Followers may have commits to fetch. Comes after the message that made them has executed. */
   wake(): void;
   /** The transport is no longer busy. */
@@ -62,6 +65,10 @@ export interface Transport {
   readonly takesTurns?: boolean;
   /** Present where the database may be opened again with what it was opened with: changes that. */
   rekey?(change: (opening: Uint8Array) => Uint8Array): void;
+  /** Where processes share the database: the one that leads. */
+  readonly leader?: LeaderInfo | undefined;
+  /** Where processes share the database: the handles that the one that leads serves. */
+  clients?(): Promise<readonly ClientInfo[]>;
   /** Releases the engine. Called after its last reply or failure; rejects if releasing fails. */
   dispose(): Promise<void> | void;
 }

@@ -2,6 +2,7 @@
 import type { PlainError } from '../base/plain-error.ts';
 import type { Trace } from '../base/trace.ts';
 import type { EngineOptions } from './contracts.ts';
+import type { ClientInfo, LeaderInfo } from '../types/sharing.ts';
 import type { BlockedReason } from './transport.ts';
 
 /** The first message to a worker. */
@@ -37,6 +38,8 @@ export type LifecycleMessage =
   | { readonly type: 'leaving' }
   /** The page is hidden by navigation or frozen, or it is back. */
   | { readonly type: 'hide' | 'show' }
+  /** Asks which handles the one that leads serves. */
+  | { readonly type: 'clients' }
   /** The page closes the database and awaits no more replies. */
   | { readonly type: 'leave' }
   /** The page changed the database's key. */
@@ -69,6 +72,10 @@ export type WorkerMessage =
    * restore waits for this tab.
    */
   | { readonly type: 'blocked'; readonly reason: BlockedReason }
+  /** Another process leads the database that the worker shares, or the worker does. */
+  | { readonly type: 'leader'; readonly leader: LeaderInfo }
+  /** The answer to the page's question of that name. */
+  | { readonly type: 'clients'; readonly clients: readonly ClientInfo[] }
   /** The worker has closed everything. */
   | { readonly type: 'left'; readonly error: PlainError | undefined }
   | { readonly type: 'trace'; readonly detail: Parameters<Trace>[0] }
