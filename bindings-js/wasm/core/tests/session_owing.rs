@@ -195,7 +195,7 @@ impl World {
                 let (mut reply, owes) = self.ask(client, &[get(0, key)]);
                 assert_eq!(reply.status(), Ok(()));
                 assert!(!owes, "a read does not wait");
-                self.check_read(key, reply.optional(), number);
+                self.check_read(key, reply.optional().as_deref(), number);
             }
             5 => {
                 let requests = [
@@ -209,7 +209,7 @@ impl World {
                 let base = reply.uv();
                 assert_eq!(reply.status(), Ok(()));
                 let read = reply.optional();
-                self.check_read(key, read.clone(), number);
+                self.check_read(key, read.as_deref(), number);
                 assert_eq!(reply.status(), Ok(()));
                 reply.uv();
                 let newest = self.newest().get(key).cloned();
@@ -236,9 +236,9 @@ impl World {
         }
     }
 
-    fn check_read(&self, key: &str, found: Option<Vec<u8>>, number: u64) {
+    fn check_read(&self, key: &str, found: Option<&[u8]>, number: u64) {
         let mut seen = self.states[self.acknowledged..].iter();
-        let is_one = |state: &State| state.get(key).map(|(value, _)| value.clone().into_bytes()) == found;
+        let is_one = |state: &State| state.get(key).map(|(value, _)| value.as_bytes()) == found;
         assert!(
             seen.any(is_one),
             "step {number}: {key} was {found:?} before the last acknowledged commit"
