@@ -114,7 +114,7 @@ export class InThreadTransport implements Transport {
       this.#queue = new ReplyQueue(target, () => storage.settled?.());
     }
     this.host.background = {
-      wake: (clients) => this.#wake(clients),
+      wake: (clients) => this.wake(clients),
       backgroundError: (error) => this.events?.backgroundError(error),
       fail: (error) => this.#fail(error),
     };
@@ -167,7 +167,7 @@ export class InThreadTransport implements Transport {
     // The caller gets its reply first.
     if (this.host.hasWakes) {
       const { wakes } = this.host;
-      soon(() => this.#wake(wakes));
+      soon(() => this.wake(wakes));
     }
     return reply;
   }
@@ -204,11 +204,11 @@ export class InThreadTransport implements Transport {
     this.#left = left;
     if (this.#queue === undefined) this.#reply(reply, cut?.requests);
     else this.#queue.push(reply, cut?.requests);
-    if (wakes !== undefined) this.#wake(wakes);
+    if (wakes !== undefined) this.wake(wakes);
   }
 
-  /** Client 0 is this transport's. */
-  #wake(clients: readonly number[]): void {
+  /** Followers of these clients have commits to read. Client 0 is this transport's. */
+  wake(clients: readonly number[]): void {
     if (clients.includes(0)) this.events?.wake();
     this.others?.wake(clients);
   }
@@ -311,7 +311,7 @@ export class InThreadTransport implements Transport {
     } else if (this.others !== undefined && failure === undefined) {
       // Commits have become visible without a message that would tell of it.
       this.host.execute(NOTHING);
-      if (this.host.hasWakes) this.#wake(this.host.wakes);
+      if (this.host.hasWakes) this.wake(this.host.wakes);
     }
     if (!isReleased) {
       this.#continue();

@@ -36,9 +36,13 @@ import {
 } from '../storage/node-fs.ts';
 import { lockDirectory, lockDirectorySync } from '../storage/node-lock.ts';
 import { newClientId } from '../processes/client-id.ts';
+import { EngineHost } from '../engine/engine-host.ts';
 import { FollowingTransport } from '../processes/following-transport.ts';
+import { GuestTransport } from '../processes/guest-transport.ts';
+import { Hub } from '../processes/hub.ts';
 import { LeadingTransport } from '../processes/leading-transport.ts';
 import { NodeMachine } from '../processes/node-machine.ts';
+import type { ServedEngine } from '../processes/served-engine.ts';
 import { FRONT_BYTES, checkForce, hasMagic } from '../storage/recognize.ts';
 import type {
   CustomStorage,
@@ -177,11 +181,37 @@ function openSyncChecked<K, V, I>(
   const module = loadSync(checked.wasm);
   const place = toPlaceUnlocked(name, checked);
   const isLocked = isExclusive(place, checked);
+  const led = isLocked && checked.share ? new NodeMachine(place.path, checked.takeOver).local() : undefined;
+  if (led instanceof Hub && led.engine !== undefined) return openBeside(led.engine, module, place, options, checked);
   if (isLocked) reportWaiting(place, checked);
   const release = isLocked ? lockDirectorySync(place.path, checked.lockTimeoutMs, checked.takeOver) : place.release;
   const transport = newTransport(module, place, toEngine(place, checked), release, tracer);
-  const connection = new Connection(transport, checked.idleTimeoutMs, tracer);
-  const info = { ...place, isLocked, durability: checked.durability };
+  return toSyncDatabase(transport, { ...place, isLocked }, options, checked);
+}
+
+/** Opens a database that a handle of this thread leads, as another client of its engine. */
+function openBeside<K, V, I>(
+  engine: ServedEngine,
+  module: WebAssembly.Module,
+  place: Place,
+  options: OpenOptions<K, V, I>,
+  checked: CheckedOptions,
+): KvDatabase<K, V, I> {
+  if (checked.engine.exclusive)
+    throw new KvError('KV_EXISTS', `the database ${place.path} exists already, and is open in this thread`);
+  const refusal = EngineHost.refusal(module, checked.engine, engine.sealedKey);
+  if (refusal !== undefined) throw refusal;
+  return toSyncDatabase(new GuestTransport(engine, place.path, syncFaces), place, options, checked);
+}
+
+function toSyncDatabase<K, V, I>(
+  transport: Transport,
+  place: Place & { readonly isLocked?: boolean },
+  options: OpenOptions<K, V, I>,
+  checked: CheckedOptions,
+): KvDatabase<K, V, I> {
+  const connection = new Connection(transport, checked.idleTimeoutMs, checked.tracer);
+  const info = { ...place, durability: checked.durability };
   if (checked.schema === undefined) return new KvDatabase(connection, info, options);
   try {
     const follow = settleSync(connection, checked.schema, makeForUpgrade(connection, info, options));

@@ -64,6 +64,10 @@ export class ProcessEnvironment implements Environment {
     if (lock !== undefined) this.#lead(lock);
   }
 
+  get hub(): Hub | undefined {
+    return this.#hub;
+  }
+
   /** Called when another process leads, or this handle does. */
   onleader: (leader: LeaderInfo) => void = () => {};
 

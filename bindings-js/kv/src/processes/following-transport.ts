@@ -189,11 +189,14 @@ export class FollowingTransport implements Transport {
   async #open(signal: AbortSignal): Promise<LeaderEngine> {
     signal.throwIfAborted();
     const { module, machine, trace } = this.#options;
-    return openServed(module, machine.directory, this.#engine, this.#wasOpened, {
+    const engine = openServed(module, machine.directory, this.#engine, this.#wasOpened, {
       trace,
       wake: (sessions) => this.#peer.wakeClients(sessions),
       backgroundError: (error) => this.events?.backgroundError(error),
       fail: (error) => this.#peer.engineFailed(error),
     });
+    const { hub } = this.#environment;
+    if (hub !== undefined) hub.engine = engine;
+    return engine;
   }
 }

@@ -6,6 +6,7 @@ import type { ClientInfo, LeaderInfo } from '../types/sharing.ts';
 import { checkMessage } from './check-message.ts';
 import type { Introduction, LocalHub, Machine } from './machine.ts';
 import { connectedPorts } from './port.ts';
+import type { ServedEngine } from './served-engine.ts';
 import type { Port } from './port.ts';
 
 /** Messages that may be lost are, if so many bytes wait for the member. */
@@ -37,6 +38,8 @@ export class Hub implements LocalHub {
   readonly #channels = new Map<string, (message: Exchange) => void>();
   /** By client: called when it has ended. */
   readonly #gone = new Map<string, () => void>();
+  /** The engine, for handles of this thread that use it directly. */
+  engine: ServedEngine | undefined;
   /** Receives members' announcements. */
   onannouncement: (message: Announcement) => void = () => {};
   readonly #endLocal: () => void;

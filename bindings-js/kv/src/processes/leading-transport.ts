@@ -37,6 +37,7 @@ export class LeadingTransport extends InThreadTransport {
       else if (message.type === 'hello') this.#leader.hello(message.client, message.visible);
     });
     this.#environment = environment;
+    if (environment.hub !== undefined) environment.hub.engine = served;
     this.host.beginInheritance();
     this.host.keepOpen(true);
     this.#leader = new Leader(

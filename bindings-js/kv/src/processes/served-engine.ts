@@ -1,6 +1,7 @@
 // An engine in this thread as the leader of several clients uses it. Commits of all of them share
 // flushes, which another thread makes.
 import { KvError } from '../base/errors.ts';
+import { soon } from '../base/platform.ts';
 import type { Trace } from '../base/trace.ts';
 import { InThreadTransport } from '../engine/in-thread-transport.ts';
 import { hasDatabase } from '../storage/node-directory.ts';
@@ -19,6 +20,8 @@ export class ServedEngine implements LeaderEngine {
   state: Uint8Array<ArrayBuffer> | undefined;
   wakes: readonly number[] = [];
   #owesFlush = false;
+  #isClosed = false;
+  readonly #onClose = new Set<() => void>();
 
   constructor(transport: InThreadTransport, isHandle: boolean) {
     this.#transport = transport;
@@ -80,6 +83,43 @@ export class ServedEngine implements LeaderEngine {
     this.#host.endInheritance();
   }
 
+  /** Opens a session for a handle of this thread, which executes messages at once. */
+  attachHere(): number {
+    this.#transport.settle();
+    return this.attach('', undefined, false);
+  }
+
+  detachHere(session: number): void {
+    if (this.#isClosed) return;
+    this.#transport.settle();
+    this.detach(session);
+  }
+
+  /** Executes a message of such a handle to its end; returns the pieces of its reply. */
+  executeHere(
+    message: Uint8Array,
+    session: number,
+  ): { readonly bytes: Uint8Array<ArrayBuffer>; readonly requests: number | undefined }[] {
+    this.#transport.settle();
+    const host = this.#host;
+    const pieces = [];
+    const wakes = new Set<number>();
+    for (let left: Uint8Array | undefined = message; left !== undefined; left = host.left) {
+      const bytes = host.execute(left, session);
+      pieces.push({ bytes, requests: host.cut?.requests });
+      for (const client of host.wakes) wakes.add(client);
+    }
+    this.#return();
+    if (wakes.size > 0) soon(() => this.#transport.wake([...wakes]));
+    return pieces;
+  }
+
+  /** Calls `closed` when the engine is. Returns a function that cancels. */
+  onClose(closed: () => void): () => void {
+    this.#onClose.add(closed);
+    return () => this.#onClose.delete(closed);
+  }
+
   close(): void {
     try {
       if (this.#isHandle) this.#host.keepOpen(false);
@@ -90,6 +130,9 @@ export class ServedEngine implements LeaderEngine {
   }
 
   dispose(): void {
+    this.#isClosed = true;
+    for (const closed of [...this.#onClose]) closed();
+    this.#onClose.clear();
     void this.#transport.dispose();
   }
 

@@ -2,7 +2,6 @@
 //! `path-files.mjs` counts what code that runs.
 
 #[path = "../tests/common/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests")]
 mod common;
 
 use std::sync::Arc;
