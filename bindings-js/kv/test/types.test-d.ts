@@ -414,7 +414,7 @@ same<IsAny<DatabaseEventMap['close']['reason']>, false>();
 // ── names that programs use ──────────────────────────────────────────────────
 same<Durability, 'strict' | 'relaxed' | 'none'>();
 same<keyof Range<string>, 'gt' | 'gte' | 'lt' | 'lte' | 'prefix' | 'reverse' | 'limit' | 'offset'>();
-same<keyof DatabaseEventMap, 'close' | 'blocked' | 'error' | 'versionchange'>();
+same<keyof DatabaseEventMap, 'close' | 'blocked' | 'leader' | 'error' | 'versionchange'>();
 same<
   KvErrorCode,
   | 'KV_CLOSED'

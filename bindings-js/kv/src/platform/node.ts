@@ -35,6 +35,7 @@ import {
   toKvError,
 } from '../storage/node-fs.ts';
 import { lockDirectory, lockDirectorySync } from '../storage/node-lock.ts';
+import { removeAddress } from '../processes/address.ts';
 import { newClientId } from '../processes/client-id.ts';
 import { EngineHost } from '../engine/engine-host.ts';
 import { FollowingTransport } from '../processes/following-transport.ts';
@@ -364,6 +365,7 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
     fs.truncateSync(data, 0);
     for (const name of [LOG_FILE, 'data.restoring', 'log.restoring', 'backup.restoring'])
       fs.rmSync(join(path, name), { force: true });
+    removeAddress(path);
     fs.rmSync(data);
     syncDirectory(path);
   } catch (error) {

@@ -72,6 +72,9 @@ export function publishAddress(directory: string, address: Address): () => void 
 
 /** Removes the files of a leader that is gone. Called by the holder of the lock only. */
 export function removeAddress(directory: string): void {
+  const address = readAddress(directory);
   removeSocket(join(directory, SOCKET));
-  if (readAddress(directory) !== undefined) fs.rmSync(join(directory, FILE), { force: true });
+  if (address === undefined) return;
+  if (address.socket !== undefined) removeSocket(address.socket);
+  fs.rmSync(join(directory, FILE), { force: true });
 }

@@ -1,7 +1,7 @@
 // The protocol's environment outside browsers: a system lock, and connections to the one who holds it.
 // A connection that ends is the end of its other side, so nothing has to be stolen.
 import { soon } from '../base/platform.ts';
-import type { KvError } from '../base/errors.ts';
+import { KvError } from '../base/errors.ts';
 import { toKvError } from '../storage/node-fs.ts';
 import type { Release } from '../storage/os-lock.ts';
 import type { Channel, Environment, LeaderEngine, LockCallbacks } from '../tabs/environment.ts';
@@ -37,7 +37,10 @@ export class ProcessEnvironment implements Environment {
   #asking: ((clients: readonly ClientInfo[]) => void)[] = [];
   /** Why the one who has the lock does not take this handle. */
   #refusal: string | undefined;
+  /** Why it cannot be reached. */
+  #unreachable: string | undefined;
   #isSeeking = false;
+  #isMeeting = false;
   #isOver = false;
   /** Whether to connect to a leader whose connection ended: not before somebody has its lock. */
   #mayReturn = true;
@@ -172,13 +175,22 @@ export class ProcessEnvironment implements Environment {
     return `${this.#describeLeader()} did not answer within ${ms} ms`;
   }
 
-  held(): string {
-    const { directory } = this.#machine;
+  /** Whether the one who leads has taken the connection, or may do so any moment. */
+  get isMet(): boolean {
+    return this.#hub !== undefined || this.#port !== undefined || this.#isMeeting;
+  }
+
+  locked(title: string): KvError {
+    const { text, isSilent } = this.#machine.holder();
     const { pid, reason } = this.#machine.address() ?? {};
     const why = this.#refusal ?? reason;
-    return why === undefined
-      ? `${directory} is led by ${this.#describeLeader()}, which does not answer; let it continue, or end it`
-      : `${directory} is open ${pid === undefined ? this.#machine.holder() : `in process ${pid}`} and cannot be shared with it: ${why}`;
+    if (why !== undefined) return locked(`${title} is open in process ${pid}, which cannot share it: ${why}`, true);
+    // Without an address it does not share, or does not yet.
+    if (pid === undefined || this.#unreachable === undefined) {
+      const answer = pid === undefined ? '' : '; it leads, but does not answer';
+      return locked(`${title} is open ${text}${answer}`, !isSilent);
+    }
+    return locked(`${title} is open ${text}; its socket cannot be reached from here (${this.#unreachable})`, !isSilent);
   }
 
   #describeLeader(): string {
@@ -288,14 +300,18 @@ export class ProcessEnvironment implements Environment {
     // The file may still name the leader that ended last.
     if (address?.socket === undefined || (address.token === this.#address?.token && !this.#mayReturn)) return false;
     try {
-      return await this.#met(await this.#machine.connect(address, introduction), address);
-    } catch {
+      const port = await this.#machine.connect(address, introduction);
+      this.#unreachable = undefined;
+      return await this.#met(port, address);
+    } catch (error) {
+      this.#unreachable = error instanceof Error ? error.message : String(error);
       return false;
     }
   }
 
-  #met(port: Port, address: Address | undefined): Promise<boolean> {
-    return new Promise((resolve) => {
+  async #met(port: Port, address: Address | undefined): Promise<boolean> {
+    this.#isMeeting = true;
+    const isMember = await new Promise<boolean>((resolve) => {
       this.#abort = () => {
         void port.close();
         resolve(false);
@@ -326,6 +342,8 @@ export class ProcessEnvironment implements Environment {
         this.#join();
       };
     });
+    this.#isMeeting = false;
+    return isMember;
   }
 
   #receive(value: unknown): void {
@@ -336,4 +354,8 @@ export class ProcessEnvironment implements Environment {
     if (message.type === 'lead' || message.type === 'opening' || message.type === 'resign') this.#toAll(message);
     else this.#toOwn(message as Exchange);
   }
+}
+
+function locked(message: string, retryable: boolean): KvError {
+  return new KvError('KV_LOCKED', message, { retryable });
 }

@@ -1,6 +1,6 @@
 // The transport of a handle that shares a database which another handle has opened: a peer of the
 // protocol, which takes over when the one that leads ends.
-import { KvError } from '../base/errors.ts';
+import type { KvError } from '../base/errors.ts';
 import type { Trace } from '../base/trace.ts';
 import { EngineHost } from '../engine/engine-host.ts';
 import type { LeaderEngine, PageEvents } from '../tabs/environment.ts';
@@ -16,6 +16,8 @@ import { openServed } from './served-engine.ts';
 const FOREVER_MS = 2 ** 30;
 /** `open` reports who leads after it has waited this long. */
 const TELL_MS = 1000;
+/** However short the limit is, one that leads has so long to answer. */
+const ANSWER_MS = 1000;
 
 export interface FollowingOptions {
   readonly module: WebAssembly.Module;
@@ -80,9 +82,10 @@ export class FollowingTransport implements Transport {
     let abort = (): void => {};
     transport.#await();
     const environment = transport.#environment;
-    const cancel = environment.after(TELL_MS, () =>
-      options.onBlocked?.(new KvError('KV_LOCKED', environment.held(), { retryable: true })),
-    );
+    const { lockTimeoutMs } = options;
+    const { directory } = options.machine;
+    const cancelTell = environment.after(TELL_MS, () => options.onBlocked?.(environment.locked(directory)));
+    let cancelWait = (): void => {};
     try {
       await new Promise<void>((resolve, reject) => {
         transport.#opened = resolve;
@@ -90,6 +93,14 @@ export class FollowingTransport implements Transport {
         abort = () => reject(signal?.reason);
         signal?.addEventListener('abort', abort);
         transport.#peer.start();
+        // The peer looks once a second only.
+        const waitFor = (ms: number): void => {
+          cancelWait = environment.after(ms, () => {
+            if (environment.isMet && ms < ANSWER_MS) waitFor(ANSWER_MS);
+            else reject(environment.locked(directory));
+          });
+        };
+        if (Number.isFinite(lockTimeoutMs)) waitFor(lockTimeoutMs);
       });
       return transport;
     } catch (error) {
@@ -98,7 +109,8 @@ export class FollowingTransport implements Transport {
       await transport.#end();
       throw error;
     } finally {
-      cancel();
+      cancelTell();
+      cancelWait();
       signal?.removeEventListener('abort', abort);
       transport.#answered(1);
     }

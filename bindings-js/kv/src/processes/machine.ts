@@ -53,8 +53,8 @@ export interface Machine {
   nextTurn(run: () => void): void;
   /** Takes the directory's lock, which ends with the process; `undefined` if somebody has it. */
   tryLock(): Release | undefined;
-  /** Describes who has the lock. */
-  holder(): string;
+  /** Describes who has the lock. One that is silent gives no sign of life, and nothing more is known. */
+  holder(): { readonly text: string; readonly isSilent: boolean };
   /** The hub of this thread. */
   local(): LocalHub | undefined;
   /** Makes a hub that of this thread; returns a function that ends that. */

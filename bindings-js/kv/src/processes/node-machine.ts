@@ -1,7 +1,7 @@
 // This machine, as Node, Deno and Bun show it: the system's lock, and Unix sockets or named pipes.
 import * as fs from 'node:fs';
 import { performance, setImmediate } from '../base/platform.ts';
-import { describeHolder } from '../storage/lock-file.ts';
+import { describeHolder, isSilent } from '../storage/lock-file.ts';
 import { tryLockDirectory } from '../storage/node-lock.ts';
 import type { Release } from '../storage/os-lock.ts';
 import { PROTOCOL } from '../tabs/messages.ts';
@@ -70,8 +70,8 @@ export class NodeMachine implements Machine {
     }
   }
 
-  holder(): string {
-    return describeHolder(this.directory);
+  holder(): { readonly text: string; readonly isSilent: boolean } {
+    return { text: describeHolder(this.directory), isSilent: isSilent(this.directory) };
   }
 
   local(): LocalHub | undefined {

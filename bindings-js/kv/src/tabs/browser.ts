@@ -85,8 +85,12 @@ export class BrowserEnvironment implements Environment {
     return `no tab answered within ${ms} ms`;
   }
 
-  held(): string {
-    return 'a tab that does not answer, or one with another version of mangrove-kv, holds it; close or reload that';
+  locked(title: string): KvError {
+    return new KvError(
+      'KV_LOCKED',
+      `${title} is held by a tab that does not answer, or by one with another version of mangrove-kv; close or reload it`,
+      { retryable: true },
+    );
   }
 
   openEngine(opened: (engine: LeaderEngine) => void, failed: (error: KvError) => void): () => void {

@@ -87,8 +87,8 @@ export interface Environment {
   dropKept(): void;
   /** Says that the one who leads did not answer within this time. */
   noAnswer(ms: number): string;
-  /** Says who has the database, if they cannot be asked to share it. */
-  held(): string;
+  /** KV_LOCKED, which says who has the database, if they do not share it. */
+  locked(title: string): KvError;
   /**
    * Opens the files, waiting while they are held, and then the engine. Returns a function that
    * cancels.

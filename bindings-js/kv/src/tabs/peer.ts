@@ -1,5 +1,5 @@
 // One of the tabs that share a database: it waits to lead, leads, and resigns. Safety does not
-// depend on any of this, as only the holder of the files can write them. See docs/TABS.md.
+// depend on any of this, as only the holder of the files can write them. See docs/SHARING.md.
 import { KvError } from '../base/errors.ts';
 import { Client } from './client.ts';
 import type { Channel, Environment, LeaderEngine, PageEvents } from './environment.ts';
@@ -456,10 +456,9 @@ export class Peer {
     if (this.#role === 'gone') return;
     if (this.#role === 'opening') this.#sayOpening();
     const { deadlineMs, title } = this.#options;
-    if (!this.#client.hasOpened && this.#role === 'follower' && now - this.#joinedAt >= deadlineMs) {
-      return this.#fail(
-        new KvError('KV_LOCKED', `${title} cannot be opened: ${this.#env.held()}`, { retryable: true }),
-      );
+    const isWaiting = this.#role === 'joining' || this.#role === 'follower';
+    if (!this.#client.hasOpened && isWaiting && now - this.#joinedAt >= deadlineMs) {
+      return this.#fail(this.#env.locked(title));
     }
     const { isSilent, hasHeard, visible } = this.#client;
     const isQuiet = hasHeard

@@ -380,7 +380,7 @@ export class World implements Observer {
       channel: (name, receive) => this.#channel(tab, name, receive),
       lock: (name, steal, callbacks) => this.#lock(tab, name, steal, callbacks),
       noAnswer: (ms) => `no tab answered within ${ms} ms`,
-      held: () => 'another tab holds it',
+      locked: (title) => new KvError('KV_LOCKED', `${title} is held by another tab`, { retryable: true }),
       dropKept: () => {
         if (this.tabs.some(({ isKept }) => isKept) && this.#survives(tab))
           this.later(this.random.below(20), undefined, () => this.#dropKept());
