@@ -19,7 +19,7 @@ const INTRODUCTION_MS = 5000;
  * makes. The number is incremented with each incompatible change of `LocalHub`.
  */
 const HERE: unique symbol = Symbol.for('mangrove-kv.hubs.1') as never;
-const hubs = ((globalThis as { [HERE]?: Map<string, LocalHub> })[HERE] ??= new Map<string, LocalHub>());
+const here = globalThis as { [HERE]?: Map<string, LocalHub> };
 
 function isIntroduction(value: unknown): value is Introduction & { readonly token: string } {
   const { token, protocol, client, pid, title } = (value ?? {}) as Partial<Introduction & { readonly token: string }>;
@@ -75,12 +75,13 @@ export class NodeMachine implements Machine {
   }
 
   local(): LocalHub | undefined {
-    const hub = hubs.get(this.directory);
+    const hub = here[HERE]?.get(this.directory);
     return hub?.protocol === PROTOCOL ? hub : undefined;
   }
 
   setLocal(hub: LocalHub): () => void {
     const { directory } = this;
+    const hubs = (here[HERE] ??= new Map<string, LocalHub>());
     hubs.set(directory, hub);
     return () => {
       if (hubs.get(directory) === hub) hubs.delete(directory);
