@@ -51,13 +51,13 @@ function decodeFrame(frame: Buffer): unknown {
     at += bytes.length;
     return bytes;
   };
-  let json: Json;
+  let message: unknown;
   try {
-    json = JSON.parse(frame.toString('utf8', 4, at)) as Json;
-  } catch {
-    throw malformed('it is not JSON');
+    message = revive(JSON.parse(frame.toString('utf8', 4, at)) as Json);
+  } catch (error) {
+    // Not JSON, or nested deeper than the stack.
+    throw error instanceof KvError ? error : malformed('it is not JSON of a message');
   }
-  const message = revive(json);
   if (at !== frame.length) throw malformed('it is longer than its parts');
   return message;
 }
