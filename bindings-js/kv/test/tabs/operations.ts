@@ -47,7 +47,7 @@ export function isWrite({ kind }: Operation): boolean {
   return kind === kinds.append || kind === kinds.increment;
 }
 
-export function encode(operations: readonly Operation[]): Uint8Array {
+export function encode(operations: readonly Operation[]): Uint8Array<ArrayBuffer> {
   const words = new Uint32Array(2 * operations.length);
   operations.forEach(({ kind, id, handle }, i) => {
     words[2 * i] = kind | (handle << 8);

@@ -4,6 +4,7 @@ import process from 'node:process';
 import { planOf, run } from './schedule.ts';
 import type { Plan } from './schedule.ts';
 import { shrink } from './shrink.ts';
+import { noFaults } from './world.ts';
 
 const schedules = Number(process.env['MANGROVE_TABS_SCHEDULES'] ?? 100_000);
 const firstSeed = Number(process.env['MANGROVE_TABS_SEED'] ?? 1);
@@ -26,7 +27,7 @@ for (; done < schedules && failed < most; done++) {
   maxWaitMs = Math.max(maxWaitMs, outcome.maxWaitMs);
   if (outcome.violation === undefined) continue;
   failed++;
-  if (most === 1 && process.env['MANGROVE_TABS_TRACE'] !== 'no') tell(plan);
+  if (most === 1 && process.env['MANGROVE_TABS_TRACE'] !== 'no') await tell(plan);
   else console.log(`seed ${plan.seed}: ${outcome.violation}`);
 }
 
@@ -41,8 +42,8 @@ console.log(
 console.log(`longest wait for an answer ${maxWaitMs}, longest recovery after the last fault ${maxSettledMs}`);
 if (failed > 0) process.exitCode = 1;
 
-function tell(plan: Plan): void {
-  const least = shrink(plan);
+async function tell(plan: Plan): Promise<void> {
+  const least = await shrink(plan, noFaults, (one: Plan) => run(one).violation !== undefined);
   const trace: string[] = [];
   const { violation } = run(least, trace);
   console.log(trace.join('\n'));

@@ -1,9 +1,10 @@
 // One random schedule, generated from a seed: actions of tabs and faults, then a phase without
 // faults in which everything must recover.
+import { ask } from './ask.ts';
 import { kinds } from './operations.ts';
-import type { Kind } from './operations.ts';
+import type { Pushed } from './page.ts';
 import { Random } from './random.ts';
-import type { Pushed, Tab } from './tab.ts';
+import type { Tab } from './tab.ts';
 import { World, noFaults } from './world.ts';
 import type { Counts, Faults } from './world.ts';
 
@@ -199,30 +200,6 @@ function act(world: World, plan: Plan, { deed, dice }: Action): void {
     case 'clock':
       world.stepClock(random.pick([1, 100, 5000, 3_600_000]));
   }
-}
-
-function ask(tab: Tab, random: Random): void {
-  const what: (Kind | { kind: Kind; handle: number })[] = [];
-  const handles = [...tab.snapshots.keys()];
-  for (let count = 1 + random.below(3); count > 0; count--) {
-    const kind = random.pick([
-      kinds.append,
-      kinds.append,
-      kinds.increment,
-      kinds.read,
-      kinds.openSnapshot,
-      kinds.readSnapshot,
-      kinds.readSnapshot,
-      kinds.closeSnapshot,
-      kinds.follow,
-    ]);
-    if (kind === kinds.readSnapshot || kind === kinds.closeSnapshot) {
-      if (handles.length > 0) what.push({ kind, handle: random.pick(handles) });
-    } else {
-      what.push(kind);
-    }
-  }
-  if (what.length > 0) tab.push(...what);
 }
 
 /**

@@ -6,9 +6,10 @@ import { HEARTBEAT_MS, MISSED_HEARTBEATS, names } from '../../src/tabs/messages.
 import type { Message } from '../../src/tabs/messages.ts';
 import { Events } from './events.ts';
 import type { Event } from './events.ts';
-import { VERSIONS } from './operations.ts';
+import { Ledger } from './ledger.ts';
+import type { Settlements } from './ledger.ts';
 import type { Random } from './random.ts';
-import { ModelEngine, Store } from './store.ts';
+import { ModelEngine } from './store.ts';
 import type { Fate, Observer } from './store.ts';
 import { Tab } from './tab.ts';
 
@@ -70,7 +71,7 @@ export const noFaults: Faults = {
   lateMs: 0,
 };
 
-export interface Counts {
+export interface Counts extends Settlements {
   steps: number;
   messages: number;
   drops: number;
@@ -82,11 +83,6 @@ export interface Counts {
   opened: number;
   resigned: number;
   engineCrashes: number;
-  commits: number;
-  lost: number;
-  acknowledged: number;
-  refused: number;
-  failed: number;
 }
 
 /**
@@ -123,11 +119,9 @@ interface Holder {
 /** Thrown when a tab dies in the middle of an action; nothing after that reaches the world. */
 class Death extends Error {}
 
-export class World implements Observer {
-  now = 0;
+export class World extends Ledger {
   readonly random: Random;
   faults: Faults;
-  readonly store: Store = new Store(this);
   readonly tabs: Tab[] = [];
   readonly counts: Counts = {
     steps: 0,
@@ -149,9 +143,6 @@ export class World implements Observer {
   };
   /** Length in milliseconds of each period without an engine during which some visible tab ran. */
   readonly takeOvers: number[] = [];
-  /** Log of what happened, if wanted. */
-  trace: string[] | undefined;
-  violation: string | undefined;
   /** Decides for each message whether it is lost. */
   isLost: ((message: Message, to: Tab) => boolean) | undefined;
   /** Decides for each message whether it is held back until the story delivers it. */
@@ -164,39 +155,11 @@ export class World implements Observer {
   #leaderlessSince = 0;
   #clockOffset = 0;
   #stoppedClock: number | undefined;
-  #nextId = 1;
-  /** The newest acknowledged commit. */
-  acknowledged = 0;
-  /** Operations acknowledged as done, and operations promised not to be done. */
-  readonly #promised = new Map<number, 'done' | 'not done'>();
 
   constructor(random: Random, faults: Partial<Faults> = {}) {
+    super();
     this.random = random;
     this.faults = { ...noFaults, ...faults };
-  }
-
-  // Checks.
-
-  violate(what: string): void {
-    if (this.violation !== undefined) return;
-    this.violation = `${what} (at ${this.now} ms)`;
-    this.say(() => `VIOLATION: ${what}`);
-  }
-
-  say(what: () => string): void {
-    this.trace?.push(`${this.now.toString().padStart(7)} ${what()}`);
-  }
-
-  committed(id: number): void {
-    this.counts.commits++;
-    this.say(() => `commit ${this.store.version}: operation ${id}`);
-    if (this.#promised.get(id) === 'not done') this.violate(`operation ${id} is done after it was refused as not done`);
-  }
-
-  undone(id: number): void {
-    this.counts.lost++;
-    this.say(() => `operation ${id} is lost in the crash`);
-    if (this.#promised.get(id) === 'done') this.violate(`operation ${id} was acknowledged but is lost`);
   }
 
   forgot(client: string): void {
@@ -205,21 +168,6 @@ export class World implements Observer {
     // left, so it needs nothing from its row.
     const isThere = holder?.wasTold === true && holder.tab.id === client && this.now - holder.toldAt > RETURN_MS;
     if (isThere && !holder.tab.isLeaving) this.violate(`${client} is forgotten although it is alive`);
-  }
-
-  /** A page received the outcome of a write. */
-  promiseDone(id: number, outcome: number): void {
-    const done = this.store.outcomeOf(id);
-    if (done !== outcome)
-      this.violate(`operation ${id} was acknowledged with ${outcome}, but the store has ${done ?? 'no outcome'}`);
-    this.#promised.set(id, 'done');
-    this.acknowledged = Math.max(this.acknowledged, outcome % VERSIONS);
-  }
-
-  /** A page was told that it can retry. */
-  promiseNotDone(id: number): void {
-    this.#promised.set(id, 'not done');
-    if (this.store.outcomeOf(id) !== undefined) this.violate(`operation ${id} was refused as not done, but it is done`);
   }
 
   get leader(): Tab | undefined {
@@ -232,10 +180,6 @@ export class World implements Observer {
   }
 
   // Time.
-
-  nextId(): number {
-    return this.#nextId++;
-  }
 
   /**
    * Plans something in a tab. It is dropped if the tab is dead, and deferred while the tab is
