@@ -75,7 +75,7 @@ const MUTATIONS = [
   ['peer does not let the heir go first', 'peer.ts', 'this.#heir = { id: message.heir, until: this.#env.now() + HEIR_FIRST_MS };', ';'],
   ['peer does not open again after a crash', 'peer.ts', '    this.#page.backgroundError(error);', '    return this.#page.backgroundError(error);'],
   ['peer leads in a past term', 'peer.ts', 'Math.max(this.#client.term + 1, Math.floor(this.#env.time()))', 'Math.floor(this.#env.time() / 3_600_000)'],
-  ['engine stores no outcome', 'store.ts', 'this.rows.set(client, { seq, outcomes });', ''],
+  ['engine stores no outcome', 'store.ts', 'if (client !== \'\') this.rows.set(client, { seq, outcomes });', ''],
   ['engine stores only the last outcome of a message', 'store.ts', 'before?.seq === seq ? [...before.outcomes, outcome] : [outcome]', 'before?.seq === seq ? [outcome] : [outcome]'],
   ['engine cuts a message before what it committed of it', 'store.ts', ' && writes >= known.length && this.#fate.isFull()', ' && this.#fate.isFull()'],
   ['client asks again for all of a message that was cut', 'client.ts', 'flight.message.slice(cut.at)', 'flight.message.slice()'],

@@ -61,7 +61,8 @@ export class Store {
     this.commits.push({ id, outcome, client, before });
     this.#done.set(id, outcome);
     const outcomes = before?.seq === seq ? [...before.outcomes, outcome] : [outcome];
-    this.rows.set(client, { seq, outcomes });
+    // One without a name is not asked again.
+    if (client !== '') this.rows.set(client, { seq, outcomes });
     this.#observer.committed(id);
     return outcome;
   }
