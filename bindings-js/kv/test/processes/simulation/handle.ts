@@ -91,6 +91,7 @@ export class Handle extends Page {
       },
       idle: () => this.#sendWaiting(),
       fail: (error) => {
+        if (this.failure !== undefined) return;
         events.failed(error);
         void this.#end(() => this.#leading?.dispose());
       },

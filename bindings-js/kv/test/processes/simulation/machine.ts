@@ -110,16 +110,17 @@ export class SimulatedMachine implements Machine {
     const token = `token ${world.nextId()}`;
     const address = { pid: process.pid, since: this.time(), protocol: PROTOCOL, token };
     if (world.random.chance(world.faults.deaf)) {
-      world.publish({ ...address, reason: 'there are no sockets here' });
+      world.publish(process, { ...address, reason: 'there are no sockets here' });
       return () => world.retract(token);
     }
     const listener = { process, token, accept };
+    world.checkLock(process, 'listens');
     world.listener = listener;
     if (world.random.chance(world.faults.slowListen)) {
       await new Promise<void>((resolve) => world.later(world.random.below(20), process, resolve));
     }
     if (!world.survives(process)) return never;
-    world.publish({ ...address, socket: SOCKET });
+    world.publish(process, { ...address, socket: SOCKET });
     return () => {
       if (!process.isAlive) return;
       world.retract(token);

@@ -295,7 +295,12 @@ export class World extends Ledger {
     };
   }
 
-  publish(address: Address): void {
+  checkLock(by: Process, what: string): void {
+    if (this.#lock?.process !== by) this.violate(`${by.name} ${what} without the lock`);
+  }
+
+  publish(by: Process, address: Address): void {
+    this.checkLock(by, 'publishes its address');
     this.lastAddress = this.address ?? this.lastAddress;
     this.address = address;
   }
@@ -312,7 +317,7 @@ export class World extends Ledger {
 
   #openHost(by: Process): ModelHost {
     if (!this.survives(by)) throw new Death();
-    if (this.#lock?.process !== by) this.violate(`${by.name} opens the files without the lock`);
+    this.checkLock(by, 'opens the files');
     if (this.#files !== undefined) this.violate(`${by.name} opens the files that ${this.#files.process.name} has`);
     if (this.random.chance(this.faults.noRoom)) throw new KvError('KV_IO', 'no room', { retryable: true });
     if (this.random.chance(this.faults.notOpened))
