@@ -215,8 +215,7 @@ export class ProcessEnvironment implements Environment {
     const [hub, unlock] = [this.#hub, this.#unlock];
     this.#hub = this.#unlock = undefined;
     if (hub === undefined) return Promise.resolve();
-    const closing = hub.close();
-    unlock?.();
+    const closing = hub.close(() => unlock?.());
     this.#closing = Promise.all([this.#closing, closing]).then(() => undefined);
     if (!this.#isOver) this.#seek();
     return closing;

@@ -44,6 +44,8 @@ export class Hub implements LocalHub {
   onannouncement: (message: Announcement) => void = () => {};
   readonly #endLocal: () => void;
   #stopListening: (() => void) | undefined;
+  /** Ends when it is decided whether others can connect. */
+  #beginning: Promise<void> | undefined;
   #cancelLook: (() => void) | undefined;
   /** The newest announcement of the leader, until it is sent. */
   #lead: Announcement | undefined;
@@ -66,6 +68,13 @@ export class Hub implements LocalHub {
 
   /** Lets other threads and processes connect. Where that is impossible, the address says why. */
   async listen(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#beginning = this.#listen();
+    await this.#beginning;
+    this.#beginning = undefined;
+  }
+
+  async #listen(): Promise<void> {
     const stop = await this.#machine.listen((port, introduction) => this.#accept(port, introduction));
     if (this.#isClosed) stop();
     else this.#stopListening = stop;
@@ -185,16 +194,20 @@ export class Hub implements LocalHub {
     gone?.();
   }
 
-  /** Ends all connections, after what was sent before. Resolves when that has arrived. */
-  async close(): Promise<void> {
+  /**
+   * Ends all connections, after what was sent before. Resolves when that has arrived. Calls `unlock` as
+   * soon as the next leader can listen.
+   */
+  async close(unlock: () => void): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#endLocal();
     this.#cancelLook?.();
     this.#stopListening?.();
+    const unlocked = this.#beginning?.then(unlock) ?? unlock();
     const members = [...this.#members.values()];
     this.#members.clear();
     this.#gone.clear();
-    await Promise.all(members.map(({ port }) => port.close()));
+    await Promise.all([unlocked, ...members.map(({ port }) => port.close())]);
   }
 }
