@@ -174,6 +174,7 @@ export class World extends Ledger {
 
   /** Lets a process do something now, and what follows at once. */
   async act(of: Process, run: () => void): Promise<void> {
+    this.#check();
     this.#running = of;
     await this.#step(run);
   }
@@ -190,6 +191,8 @@ export class World extends Ledger {
       if (!(error instanceof Death)) this.threw(error);
     }
     await drained();
+    planImmediates(undefined);
+    running = undefined;
     this.#check();
   }
 
@@ -231,9 +234,11 @@ export class World extends Ledger {
 
   async open(of: Process, deadlineMs: number): Promise<Handle> {
     const handle = new Handle(this, of, `${of.pid}.h${this.handles.length + 1}`, deadlineMs);
-    this.handles.push(handle);
     this.say(() => `${handle.id} opens`);
-    await this.act(of, () => handle.start());
+    await this.act(of, () => {
+      this.handles.push(handle);
+      handle.start();
+    });
     return handle;
   }
 
@@ -263,6 +268,7 @@ export class World extends Ledger {
   continue(one: Process): void {
     if (!one.isStopped || !one.isAlive) return;
     this.say(() => `${one.name} continues`);
+    this.#check();
     one.isStopped = false;
     one.ranSince = this.now;
     for (const event of one.deferred.splice(0)) {
