@@ -85,6 +85,7 @@ export class Handle extends Page {
     }
     this.#leading.events = {
       ...events,
+      leader: () => {},
       reply: (bytes, count, requests) => {
         events.reply(bytes as Uint8Array<ArrayBuffer>, count, requests);
         this.#leaveWhenAnswered(events);
@@ -138,6 +139,7 @@ export class Handle extends Page {
       reply: () => {},
       refuse: () => {},
       blocked: () => {},
+      leader: () => {},
       wake: () => {},
       idle: () => {},
       backgroundError: (error) => events.backgroundError(error),

@@ -59,8 +59,8 @@ export class SimulatedMachine implements Machine {
     return this.#world.tryLock(this.#process);
   }
 
-  holder(): string {
-    return 'in some process';
+  holder(): { readonly text: string; readonly isSilent: boolean } {
+    return { text: 'in some process', isSilent: false };
   }
 
   local(): LocalHub | undefined {
