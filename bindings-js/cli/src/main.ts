@@ -14,6 +14,7 @@ import { backup, restore } from './verbs/copies.ts';
 import { bench, list, rename, stat } from './verbs/figures.ts';
 import { dump, load } from './verbs/lines.ts';
 import { count, del, get, scan, set } from './verbs/records.ts';
+import { serve } from './verbs/serve.ts';
 import { changeKey, compact, recover, reencrypt, unlock, verify } from './verbs/maintenance.ts';
 
 const MAX_U32 = 0xffff_ffff;
@@ -346,6 +347,17 @@ verb(
 The key that the database opens with stays as it is; change-key changes it. Older copies and backups hold the old data key, with which
 nothing of the new files can be read. It needs room for a few mebibytes, and may be killed at any time: nothing is lost, and the next
 call continues.`,
+  },
+);
+verb(
+  'serve <PATH>',
+  'Has the database open until a signal ends it, so that processes which open it are led by this one.',
+  [],
+  ([path], options) => serve(path!, options),
+  {
+    help: `\
+Creates the database if it is missing, and prints {"path":…,"pid":…} once it is open. If another process leads already, it takes over
+when that one ends.`,
   },
 );
 verb(

@@ -5,7 +5,8 @@ import process from 'node:process';
 import { KvError, destroy, open } from 'mangrove-kv';
 import type { CustomStorage, Database, Encryption, OpenOptions, StorageFile } from 'mangrove-kv';
 import { PROGRAM, StaleOutput, attempt, codeOf, messageOf, told } from './failure.ts';
-import { isHeldElsewhere } from 'mangrove-kv/internal/tool';
+import { isHeldElsewhere, leaderOf } from 'mangrove-kv/internal/tool';
+import { note } from './output.ts';
 import type { Files } from 'mangrove-kv/internal/tool';
 
 /** The data file in a directory. */
@@ -15,6 +16,8 @@ const LOG_FILE = 'log';
 const BACKUP_MAGIC = 'MANGRBAK';
 /** How often a read is attempted while a writer overwrites the data. */
 const READ_ATTEMPTS = 10;
+/** How long a process that has the database open may take to answer. */
+const ANSWER_MS = 10_000;
 
 export function isFile(path: string): boolean {
   try {
@@ -202,11 +205,15 @@ async function openAt(
   options: OpenOptions<unknown, unknown>,
 ): Promise<{ readonly db: Database; readonly single: SingleFile | undefined }> {
   const { directory, single } = placeOf(path, options.readOnly === true);
+  const leader = single === undefined ? leaderOf(directory) : undefined;
+  if (leader !== undefined) note(`attached to process ${leader.pid}, which has the database open`);
   try {
     return {
       db: (await open(directory, {
         ...options,
-        lockTimeout: 0,
+        // Reads, too, see what the one that leads has executed.
+        readOnly: options.readOnly === true && leader === undefined,
+        lockTimeout: leader === undefined ? 0 : ANSWER_MS,
         idleTimeout: Infinity,
         ...(single && { storage: single }),
       })) as Database,

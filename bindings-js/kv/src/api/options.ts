@@ -213,7 +213,7 @@ export function checkOptions<K, V, I>(
     durability,
     idleTimeoutMs: checkLimit('idleTimeout', idleTimeout),
     takeOver: checkBoolean('takeOver', options.takeOver ?? false),
-    share: checkBoolean('share', options.share ?? false),
+    share: checkBoolean('share', options.share ?? true),
     onBlocked: options.onBlocked,
     lockTimeoutMs: checkLimit('lockTimeout', lockTimeout),
     trace: typeof trace === 'function' ? trace : checkBoolean('trace', trace),

@@ -7,7 +7,9 @@ import type { CustomStorage, Database, Encryption } from '../types/index.ts';
 import { createModuleLoader } from '../engine/node-wasm.ts';
 import { NodeStorage } from '../storage/node-fs.ts';
 import { lockDirectory } from '../storage/node-lock.ts';
-import { lockFile } from '../storage/os-lock.ts';
+import { isRunning, lockFile } from '../storage/os-lock.ts';
+import { readAddress } from '../processes/address.ts';
+import type { LeaderInfo } from '../types/sharing.ts';
 import { backupSince, restoreCommits } from '../maintenance/incremental.ts';
 import { Directory, openBackup, openSource } from '../maintenance/node.ts';
 import { appendTo, pour, toMaker } from '../maintenance/options.ts';
@@ -145,6 +147,12 @@ export async function recoverReported(
   const maker = await toMaker(load, { encryption });
   const source = await openSource(path, {});
   return recoverInto(maker, source, () => Directory.open(into, {}, false), watch, reason);
+}
+
+/** The process that has a directory's database open and shares it, if there is one on this machine. */
+export function leaderOf(directory: string): LeaderInfo | undefined {
+  const address = readAddress(directory);
+  return address?.socket === undefined || !isRunning({ pid: address.pid, started: '' }) ? undefined : address;
 }
 
 /**

@@ -98,8 +98,9 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
   /**
    * In Node, Deno and Bun: whether other handles, threads and processes can open the database at the
    * same time. The first one leads, and executes what the others ask (docs/SHARING.md). With false the
-   * database is locked while it is open. Of no effect with `openSync`, which locks it, with `readOnly`,
-   * which needs no lock, and in browsers, where tabs share anyway. Default: false.
+   * database is locked while it is open. Of no effect with `openSync`, which locks it unless a handle of
+   * this thread leads, with `readOnly`, which needs no lock, and in browsers, where tabs share anyway.
+   * Default: true.
    */
   share?: boolean | undefined;
   /**
