@@ -1,13 +1,13 @@
 // Encrypted databases: they open with their key only, wherever and however they are opened, and give away nothing.
 import assert from 'node:assert/strict';
-import { cpSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { open, openSync, recover, restore, valueCodecs } from 'mangrove-kv';
 import type { Encryption } from 'mangrove-kv';
 import * as inline from 'mangrove-kv/inline';
 import { MapStorage } from './support/map-storage.ts';
-import { rejects, withMemory, withPath } from './support/kit.ts';
+import { copyDirectory, rejects, withMemory, withPath } from './support/kit.ts';
 
 const key = (byte: number): Encryption => ({ key: new Uint8Array(32).fill(byte) });
 const CHEAP = { memoryKiB: 64, passes: 1 };
@@ -155,7 +155,7 @@ test('whoever may use a CryptoKey that cannot be extracted takes the key of the 
     };
     await assertFilled(path, stolen);
     const copy = `${path}-copy`;
-    cpSync(path, copy, { recursive: true });
+    copyDirectory(path, copy);
     const next = await crypto.subtle.generateKey({ name: 'HMAC', hash: 'SHA-256' }, false, ['sign']);
     const db = await open(path, { encryption: { key: hmac } });
     await db.changeKey({ key: next });
@@ -172,9 +172,9 @@ test('an old state as a whole opens: files that were put back, and a log without
     const [first, second] = [`${path}-first`, `${path}-second`];
     const db = await open(path, { encryption: key(1) });
     await db.set('first', 1);
-    cpSync(path, first, { recursive: true });
+    copyDirectory(path, first);
     await db.set('second', 2);
-    cpSync(path, second, { recursive: true });
+    copyDirectory(path, second);
     await db.close();
     const has = async (from: string, keys: readonly string[]): Promise<void> => {
       const opened = await open(from, { encryption: key(1), create: false });
@@ -188,12 +188,12 @@ test('an old state as a whole opens: files that were put back, and a log without
     assert.ok(end > 0);
     for (const name of ['cut', 'zeroed']) {
       const copy = `${path}-${name}`;
-      cpSync(second, copy, { recursive: true });
+      copyDirectory(second, copy);
       writeFileSync(join(copy, 'log'), name === 'cut' ? long!.subarray(0, end) : long!.fill(0, end));
       await has(copy, ['first']);
     }
     rmSync(path, { recursive: true });
-    cpSync(first, path, { recursive: true });
+    copyDirectory(first, path);
     await has(path, ['first']);
     await has(second, ['first', 'second']);
   }));

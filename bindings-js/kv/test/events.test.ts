@@ -13,7 +13,7 @@ import { checkOptions } from '../src/api/options.ts';
 import { SWEEP_ENTRIES, SWEEP_EVERY_MS, SWEEP_PAUSE_MS } from '../src/engine/sweep.ts';
 import { runChild } from './support/child.ts';
 import { CrashingStorage, FaultyStorage, failure } from './support/faulty-storage.ts';
-import { code, rejects, withMemory, withPath } from './support/kit.ts';
+import { code, rejects, withMemory, withPath, openAlone } from './support/kit.ts';
 import { runScript } from './support/runtime.ts';
 
 const module = new WebAssembly.Module(readFileSync(new URL('../dist/mangrove_bg.wasm', import.meta.url)));
@@ -132,7 +132,7 @@ test('events need no listener', async () => {
 
 test('a holder that blocks an open in the same thread is notified, and can let it in', () =>
   withPath(async (path) => {
-    const holder = await open(path);
+    const holder = await openAlone(path);
     let blocked = 0;
     holder.addEventListener('blocked', ({ target }) => {
       blocked++;
@@ -140,12 +140,12 @@ test('a holder that blocks an open in the same thread is notified, and can let i
       void holder.close();
     });
     await (await open(path, { readOnly: true })).close();
-    await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
+    await rejects(openAlone(path, { lockTimeout: 0 }), 'KV_LOCKED');
     assert.equal(blocked, 0);
-    const next = await open(path, { lockTimeout: Infinity });
+    const next = await openAlone(path, { lockTimeout: Infinity });
     assert.deepEqual([blocked, holder.status], [1, 'closed']);
     await next.close();
-    const last = await open(path);
+    const last = await openAlone(path);
     assert.equal(blocked, 1);
     last.addEventListener('blocked', () => last.sync.close());
     const sync = openSync(path);

@@ -6,9 +6,9 @@ import { dirname, join } from 'node:path';
 import process from 'node:process';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { open, openSync } from 'mangrove-kv';
+import { openSync } from 'mangrove-kv';
 import type { Durability, KvError, OpenOptions } from 'mangrove-kv';
-import { code, rejects, withPath } from './support/kit.ts';
+import { code, rejects, withPath, openAlone as open } from './support/kit.ts';
 
 /** Other systems do not remove or rename files that are open. */
 const skip = process.platform === 'win32';

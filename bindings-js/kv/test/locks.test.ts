@@ -2,17 +2,17 @@
 // system lock and without one.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import process from 'node:process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { open, openSync, restore } from 'mangrove-kv';
+import { openSync, restore } from 'mangrove-kv';
 import type { KvError } from 'mangrove-kv';
 import { RUNTIMES, runChild, runChildOf } from './support/child.ts';
 import type { Child, Surroundings } from './support/child.ts';
-import { code, rejects, withPath } from './support/kit.ts';
+import { copyDirectory, code, rejects, withPath, openAlone as open } from './support/kit.ts';
 
 const isLinux = process.platform === 'linux';
 const lock = (path: string): string => join(path, 'lock');
@@ -126,7 +126,7 @@ test('a lock file whose holder is gone locks no one out', { skip: !isLinux && 'i
     const holder = runChild(['hold', path]);
     assert.equal(await holder.line(), 'open');
     const copy = `${path}-copy`;
-    cpSync(path, copy, { recursive: true, preserveTimestamps: true });
+    copyDirectory(path, copy);
     assert.ok(existsSync(lock(copy)));
     const content = JSON.parse(readFileSync(lock(path), 'utf8')) as object;
     // The lock file was copied with the directory.
@@ -191,7 +191,7 @@ test('without system locks, the lock file keeps others out', needsFallback, () =
     assert.equal((await tries()).code, 'KV_LOCKED');
     await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
     const copy = `${path}-copy`;
-    cpSync(path, copy, { recursive: true });
+    copyDirectory(path, copy);
     assert.equal((await outcome(runChild(['try', copy], withoutProgram))).code, 'open');
     await kill(holder);
     assert.equal((await tries()).code, 'open', 'it was killed');

@@ -6,8 +6,8 @@ import { dirname, join } from 'node:path';
 import process from 'node:process';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { checkSupport, destroy, estimate, list, open, persist } from 'mangrove-kv';
-import { rejects, withPath } from './support/kit.ts';
+import { checkSupport, destroy, estimate, list, persist } from 'mangrove-kv';
+import { rejects, withPath, openAlone as open } from './support/kit.ts';
 import { runChild } from './support/child.ts';
 
 async function fill(path: string, count = 500): Promise<void> {

@@ -36,9 +36,9 @@ test('a database in its own thread is the same database', () =>
 test('the files of a database in its own thread are locked like those of any other', () =>
   withPath(async (path) => {
     const db = await open(path, inWorker);
-    await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
-    await rejects(open(path, { ...inWorker, lockTimeout: 0 }), 'KV_LOCKED');
-    const waiting = open(path, { lockTimeout: 10_000 });
+    await rejects(open(path, { share: false, lockTimeout: 0 }), 'KV_LOCKED');
+    await rejects(open(path, { share: false, ...inWorker, lockTimeout: 0 }), 'KV_LOCKED');
+    const waiting = open(path, { share: false, lockTimeout: 10_000 });
     await db.set('a', 1);
     await db.close();
     const next = await waiting;

@@ -297,8 +297,8 @@ describe('tabs', () => {
   test('tell of an open that waits in the same thread', () =>
     withPath(async (path) => {
       const { events, trace } = collect();
-      const db = await open(path, { trace });
-      await failureOf(open(path, { lockTimeout: 1 }));
+      const db = await open(path, { share: false, trace });
+      await failureOf(open(path, { share: false, lockTimeout: 1 }));
       assert.deepEqual((await detailsOf(events)).at(-1), { source: 'tabs', event: 'blocked', reason: 'open' });
       await db.close();
     }));

@@ -5,6 +5,7 @@ import * as fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { KvError } from '../base/errors.ts';
+import { numberOf } from '../storage/lock-file.ts';
 import { isMissing } from '../storage/node-fs.ts';
 import type { Address } from './machine.ts';
 
@@ -13,6 +14,11 @@ const SOCKET = 'socket';
 /** What the address of a Unix socket holds on every system. */
 const MAX_SOCKET_PATH_BYTES = 100;
 const TOKEN_BYTES = 16;
+
+/** What the file has. */
+interface Published extends Address {
+  readonly directory: string;
+}
 
 export function newToken(): string {
   return randomBytes(TOKEN_BYTES).toString('hex');
@@ -46,10 +52,11 @@ export function removeSocket(path: string): void {
 
 export function readAddress(directory: string): Address | undefined {
   try {
-    const address = JSON.parse(fs.readFileSync(join(directory, FILE), 'utf8')) as Address;
-    return typeof address.token === 'string' && typeof address.pid === 'number' ? address : undefined;
+    const address = JSON.parse(fs.readFileSync(join(directory, FILE), 'utf8')) as Published;
+    const isOurs = address.directory === numberOf(directory);
+    return isOurs && typeof address.token === 'string' && typeof address.pid === 'number' ? address : undefined;
   } catch {
-    // Missing, not readable for this user, or left in the middle of a write.
+    // Missing, or not readable for this user.
     return undefined;
   }
 }
@@ -58,7 +65,8 @@ export function readAddress(directory: string): Address | undefined {
 export function publishAddress(directory: string, address: Address): () => void {
   const path = join(directory, FILE);
   const fresh = `${path}.${address.token}`;
-  fs.writeFileSync(fresh, JSON.stringify(address), { mode: 0o600, flag: 'wx' });
+  const published: Published = { ...address, directory: numberOf(directory) };
+  fs.writeFileSync(fresh, JSON.stringify(published), { mode: 0o600, flag: 'wx' });
   fs.renameSync(fresh, path);
   return () => {
     try {
@@ -72,9 +80,8 @@ export function publishAddress(directory: string, address: Address): () => void 
 
 /** Removes the files of a leader that is gone. Called by the holder of the lock only. */
 export function removeAddress(directory: string): void {
-  const address = readAddress(directory);
+  const { socket } = readAddress(directory) ?? {};
   removeSocket(join(directory, SOCKET));
-  if (address === undefined) return;
-  if (address.socket !== undefined) removeSocket(address.socket);
+  if (socket !== undefined) removeSocket(socket);
   fs.rmSync(join(directory, FILE), { force: true });
 }

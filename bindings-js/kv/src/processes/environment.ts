@@ -1,6 +1,6 @@
 // The protocol's environment outside browsers: a system lock, and connections to the one who holds it.
 // A connection that ends is the end of its other side, so nothing has to be stolen.
-import { soon } from '../base/platform.ts';
+import { AbortController, soon } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
 import { toKvError } from '../storage/node-fs.ts';
 import type { Release } from '../storage/os-lock.ts';

@@ -1,5 +1,6 @@
 // Messages as bytes of a stream: the length of what follows, the length of the JSON, the JSON, and the
 // byte arrays that it refers to.
+import { Buffer } from 'node:buffer';
 import { KvError } from '../base/errors.ts';
 
 /** A longer frame is refused. The longest is a request with one value of the longest kind. */

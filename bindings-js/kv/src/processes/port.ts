@@ -1,4 +1,5 @@
 // One end of a connection between a handle that shares a database and the handle that leads.
+import { Buffer } from 'node:buffer';
 import type { Socket } from 'node:net';
 import { soon } from '../base/platform.ts';
 import { FrameReader, MAX_FRAME_BYTES, encodeFrame } from './frames.ts';
@@ -101,6 +102,14 @@ export class SocketPort implements Port {
   }
 }
 
+/** Copies a message: plain objects and byte arrays. */
+function copyOf(value: unknown): unknown {
+  if (value instanceof Uint8Array) return value.slice();
+  if (Array.isArray(value)) return value.map(copyOf);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, of]) => [name, copyOf(of)]));
+}
+
 /** Returns two ends of a connection within a thread. What is sent is copied, as between processes. */
 export function connectedPorts(): readonly [Port, Port] {
   class MemoryPort implements Port {
@@ -111,7 +120,7 @@ export function connectedPorts(): readonly [Port, Port] {
     other: MemoryPort | undefined;
 
     send(message: object): void {
-      const copy = structuredClone(message);
+      const copy = copyOf(message);
       const { other } = this;
       if (!this.isClosed)
         soon(() => {

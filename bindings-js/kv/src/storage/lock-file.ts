@@ -56,7 +56,8 @@ function parse(content: string | undefined): Holder | undefined {
   }
 }
 
-function numberOf(directory: string): string {
+/** The inode number of a directory: a file that names another one came here with a copy. */
+export function numberOf(directory: string): string {
   return String(fs.statSync(directory, { bigint: true }).ino);
 }
 

@@ -2,14 +2,14 @@
 // times for each database: what it acknowledged is there, and nothing else. MANGROVE_KILLS is the
 // number of kills, MANGROVE_KILLS_SEED the first seed.
 import assert from 'node:assert/strict';
-import { cpSync, existsSync, rmSync } from 'node:fs';
+import { existsSync, rmSync } from 'node:fs';
 import process from 'node:process';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { open } from 'mangrove-kv';
 import { runChild } from '../support/child.ts';
-import { withPath } from '../support/kit.ts';
+import { copyDirectory, withPath } from '../support/kit.ts';
 import { Random } from '../tabs/random.ts';
 import { OPTIONS, apply, commitOf, differenceAt, read } from './workload.mjs';
 import type { State } from './workload.mjs';
@@ -65,7 +65,7 @@ async function killAgain(path: string, seed: number, counts: Counts): Promise<vo
     // Closing makes a checkpoint: mostly of a copy, so that the next life begins with what the
     // killed process left.
     const checked = existsSync(path) && random.chance(0.8) ? `${path}-copy` : path;
-    if (checked !== path) cpSync(path, checked, { recursive: true });
+    if (checked !== path) copyDirectory(path, checked);
     const db = await open<number, Uint8Array>(checked, { ...OPTIONS, lockTimeout: 0 });
     const found = await read(db);
     const lacking = differenceAt(found, state, Number.MAX_VALUE);

@@ -12,7 +12,7 @@ function say(line) {
 
 async function tryToOpen() {
   try {
-    const db = await open(path, { lockTimeout: 0 });
+    const db = await open(path, { lockTimeout: 0, share: false });
     for (let index = 0; index < 30; index++) await db.set(['tried', index], index);
     await db.close();
     say('open');
@@ -25,7 +25,7 @@ async function tryToOpen() {
 /** Takes the lock over; `how` is the name of the call, or "refusal" for `open` without the option. */
 async function takeOver(how) {
   try {
-    const options = { lockTimeout: 0, takeOver: how !== 'refusal' };
+    const options = { lockTimeout: 0, takeOver: how !== 'refusal', share: false };
     if (how === 'openSync') openSync(path, options).close();
     else await (await open(path, options)).close();
     say('open');
@@ -37,7 +37,7 @@ async function takeOver(how) {
 }
 
 async function hold() {
-  const db = await open(path);
+  const db = await open(path, { share: false });
   await db.set('held', 1);
   say('open');
   setInterval(() => {}, 1000);
@@ -45,7 +45,7 @@ async function hold() {
 
 /** Continues once the file `<path>-go` exists. */
 async function goOn() {
-  const db = await open(path);
+  const db = await open(path, { share: false });
   await db.set('held', 1);
   say('open');
   while (!existsSync(`${path}-go`)) await new Promise((resolve) => setTimeout(resolve, 10));

@@ -1,7 +1,7 @@
 // Helpers shared by the tests: temporary directories, expected error codes, reproducible random
 // numbers.
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { cpSync, lstatSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { open } from 'mangrove-kv';
@@ -72,4 +72,14 @@ export function guideBlock(language: string): string {
   const blocks = page.split(`\n\`\`\`${language}\n`).slice(1);
   assert.equal(blocks.length, 1);
   return blocks[0]?.split('\n```\n')[0] as string;
+}
+
+/** Copies a directory, but for sockets, which cannot be. */
+export function copyDirectory(from: string, to: string): void {
+  cpSync(from, to, { recursive: true, preserveTimestamps: true, filter: (path) => !lstatSync(path).isSocket() });
+}
+
+/** Opens a database that nobody else can open meanwhile. */
+export function openAlone(name: string | URL, options: OpenOptions = {}): Promise<Database> {
+  return open(name, { share: false, ...options });
 }

@@ -35,8 +35,8 @@ for (const name of NAMES) {
 }
 
 const events = [];
-const db = await open(path, { thread, feed: true, signal: new AbortController().signal });
-const refused = open(path, { lockTimeout: 1 }).catch((error) => error.code);
+const db = await open(path, { thread, share: false, feed: true, signal: new AbortController().signal });
+const refused = open(path, { lockTimeout: 1, share: false }).catch((error) => error.code);
 for (const type of ['blocked', 'close', 'error']) {
   db.addEventListener(type, (event) => events.push(type, event.target === db));
 }
