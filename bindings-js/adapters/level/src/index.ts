@@ -28,10 +28,10 @@ type Bytes = Uint8Array;
  * refused.
  *
  * In Node, Deno and Bun `lockTimeout` defaults to 0. So a database that is open elsewhere is
- * refused at once, with LEVEL_LOCKED as the code of the cause.
+ * refused at once, with LEVEL_LOCKED as the code of the cause. `share` lets processes share it instead.
  */
 export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptions<K, V> &
-  Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'thread'> & {
+  Pick<OpenOptions, 'storage' | 'lockTimeout' | 'share' | 'durability' | 'cacheBytes' | 'thread'> & {
     /**
      * Same as the option of `open`. As in other Level databases, `true` stands for "lz4" and `false`
      * for "none".
@@ -39,9 +39,10 @@ export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptio
     compression?: OpenOptions['compression'] | boolean;
   };
 
-const OWN: Names<Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'thread'>> = {
+const OWN: Names<Pick<OpenOptions, 'storage' | 'lockTimeout' | 'share' | 'durability' | 'cacheBytes' | 'thread'>> = {
   storage: 1,
   lockTimeout: 1,
+  share: 1,
   durability: 1,
   cacheBytes: 1,
   thread: 1,
@@ -280,8 +281,17 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
 
   /** @hidden */
   async _open(options: AbstractOpenOptions & MangroveLevelOptions): Promise<void> {
-    const { storage, lockTimeout, durability, cacheBytes, compression, thread, createIfMissing, errorIfExists } =
-      checked(options);
+    const {
+      storage,
+      lockTimeout,
+      share = false,
+      durability,
+      cacheBytes,
+      compression,
+      thread,
+      createIfMissing,
+      errorIfExists,
+    } = checked(options);
     if (this.#isKept) {
       if (errorIfExists)
         throw new KvError('KV_EXISTS', `${this.location} already exists in memory, and errorIfExists is set`);
@@ -295,6 +305,7 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
         thread,
         compression: toCompression(compression),
         lockTimeout: lockTimeout ?? (isOutsideBrowsers() ? 0 : undefined),
+        share,
         create: createIfMissing,
         exclusive: errorIfExists,
         key: keyCodecs.bytes,

@@ -433,7 +433,7 @@ test('providers with the same name of a database share it until the last is dest
     await first.destroy();
     type(second.doc, 'a');
     await second.flush();
-    await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
+    await rejects(open(path, { lockTimeout: 0, share: false }), 'KV_LOCKED');
     // Opened again while it is being closed.
     const closing = second.destroy();
     const third = new MangrovePersistence('second', new Y.Doc(), { database: path });

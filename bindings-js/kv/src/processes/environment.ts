@@ -17,9 +17,10 @@ import type { Port } from './port.ts';
 /** The name of every database in the protocol: a hub has one only. */
 export const DATABASE = 'fs';
 const FIRST_PAUSE_MS = 1;
-const MAX_PAUSE_MS = 50;
+const MAX_PAUSE_MS = 100;
 
 export class ProcessEnvironment implements Environment {
+  readonly isOrdered = true;
   readonly #machine: Machine;
   /** This handle's client id. */
   readonly #client: string;

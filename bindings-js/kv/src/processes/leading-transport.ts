@@ -38,20 +38,27 @@ export class LeadingTransport extends InThreadTransport {
     });
     this.#environment = environment;
     if (environment.hub !== undefined) environment.hub.engine = served;
-    this.host.beginInheritance();
-    this.host.keepOpen(true);
-    this.#leader = new Leader(
-      environment,
-      // Those of a leader that closed a moment ago go on with what they have open.
-      { database: DATABASE, own: client, term: environment.time(), inherits: served.remembered().length > 0 },
-      served,
-      {
-        announce: (message) => channel.post(message),
-        toOwn: () => {},
-        crashed: (error) => this.#crashed(error),
-        visibility: () => {},
-      },
-    );
+    try {
+      this.host.beginInheritance();
+      this.host.keepOpen(true);
+      this.#leader = new Leader(
+        environment,
+        // Those of a leader that closed a moment ago go on with what they have open.
+        { database: DATABASE, own: client, term: environment.time(), inherits: served.remembered().length > 0 },
+        served,
+        {
+          announce: (message) => channel.post(message),
+          toOwn: () => {},
+          crashed: (error) => this.#crashed(error),
+          visibility: () => {},
+        },
+      );
+    } catch (error) {
+      this.#isOver = true;
+      super.dispose();
+      void environment.end();
+      throw error;
+    }
     this.#resigned = () => channel.post({ type: 'resign', term: this.#leader.term, heir: undefined });
     this.others = {
       wake: (sessions) => this.#leader.wakeClients(sessions),

@@ -12,6 +12,7 @@ export function isSupported(): boolean {
 }
 
 export class BrowserEnvironment implements Environment {
+  readonly isOrdered = false;
   /**
    * Name of the channel on which the tab also receives its own messages, as proof that channels
    * work.

@@ -187,7 +187,8 @@ export class Client {
     if (this.#own !== undefined) return;
     // An older term is a late message, unless the newer leader is silent: then the clock was set
     // back.
-    if (term < this.term && this.#env.now() - this.#ledAt <= MISSED_HEARTBEATS * HEARTBEAT_MS) return;
+    const isRecent = this.#env.now() - this.#ledAt <= MISSED_HEARTBEATS * HEARTBEAT_MS;
+    if (term < this.term && isRecent && !this.#env.isOrdered) return;
     this.#heardAt = this.#ledAt = this.#env.now();
     if (term !== this.term || !this.#isReady) {
       this.term = term;

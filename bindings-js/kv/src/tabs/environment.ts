@@ -69,6 +69,8 @@ export interface LeaderEngine {
 }
 
 export interface Environment {
+  /** Messages come in order, and only from the one who leads: none of them is late. */
+  readonly isOrdered: boolean;
   /** Monotonic time in milliseconds; advances while the tab is frozen. */
   now(): number;
   /** Unix time in milliseconds. */

@@ -323,6 +323,7 @@ export class World extends Ledger {
       },
       channel: (name, receive) => this.#channel(tab, name, receive),
       lock: (name, steal, callbacks) => this.#lock(tab, name, steal, callbacks),
+      isOrdered: false,
       noAnswer: (ms) => `no tab answered within ${ms} ms`,
       locked: (title) => new KvError('KV_LOCKED', `${title} is held by another tab`, { retryable: true }),
       dropKept: () => {
