@@ -1,10 +1,12 @@
-// A simulated process, and what the handles in it share.
+// A simulated process, or one of the threads of a process, and what the handles in it share.
 import type { LocalHub } from '../../../src/processes/machine.ts';
 import type { Event } from '../../tabs/events.ts';
 import type { End } from './connection.ts';
 import type { Handle } from './handle.ts';
 
 export class Process {
+  readonly name: string;
+  /** That of all threads of the process. */
   readonly pid: number;
   isAlive = true;
   isStopped = false;
@@ -17,12 +19,9 @@ export class Process {
   /** Events that were due while it was stopped. */
   readonly deferred: Event[] = [];
 
-  constructor(pid: number, now: number) {
+  constructor(name: string, pid: number, now: number) {
+    this.name = name;
     this.pid = pid;
     this.ranSince = now;
-  }
-
-  get name(): string {
-    return `p${this.pid}`;
   }
 }

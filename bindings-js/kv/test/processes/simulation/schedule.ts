@@ -1,11 +1,14 @@
 // One random schedule, generated from a seed: actions of handles and faults, then a phase without
 // faults in which everything must recover.
+import './immediates.ts';
+import { Hub } from '../../../src/processes/hub.ts';
 import { ask } from '../../tabs/ask.ts';
 import { kinds } from '../../tabs/operations.ts';
 import type { Pushed } from '../../tabs/page.ts';
 import { Random } from '../../tabs/random.ts';
 import type { Handle } from './handle.ts';
 import type { Process } from './process.ts';
+import { Stranger } from './stranger.ts';
 import { World, noFaults } from './world.ts';
 import type { Counts, Faults } from './world.ts';
 
@@ -20,6 +23,8 @@ type Deed =
   | 'leave'
   | 'leave leader'
   | 'abort'
+  | 'terminate'
+  | 'stranger'
   | 'clock';
 
 export interface Action {
@@ -68,6 +73,8 @@ const WEIGHTS: readonly (readonly [Deed, number])[] = [
   ['leave', 4],
   ['leave leader', 3],
   ['abort', 2],
+  ['terminate', 1],
+  ['stranger', 1],
   ['clock', 1],
 ];
 
@@ -151,7 +158,8 @@ async function act(world: World, plan: Plan, { deed, dice }: Action): Promise<vo
     case 'open': {
       if (staying.length >= MAX_HANDLES) return;
       const running = alive.filter(({ isStopped }) => !isStopped);
-      const of = running.length > 0 && random.chance(0.4) ? random.pick(running) : world.spawn();
+      const beside = running.length > 0 && random.chance(0.5) ? random.pick(running) : undefined;
+      const of = beside !== undefined && random.chance(0.7) ? beside : world.spawn(beside);
       await world.open(of, plan.deadlineMs);
       return;
     }
@@ -179,6 +187,15 @@ async function act(world: World, plan: Plan, { deed, dice }: Action): Promise<vo
       if (opening.length === 0) return;
       const handle = random.pick(opening);
       await world.act(handle.process, () => handle.abort());
+      return;
+    }
+    case 'terminate':
+      if (some !== undefined) world.terminate(some);
+      return;
+    case 'stranger': {
+      const stranger = new Stranger(world.spawn(), staying[0]?.id ?? '', random);
+      world.strangers.push(stranger);
+      await world.act(stranger.process, () => void stranger.start(world));
       return;
     }
     case 'clock':
@@ -218,6 +235,7 @@ async function makePeace(world: World): Promise<number> {
   await probe(world, rest);
   await wake(world, rest);
   await forget(world, rest);
+  await checkMembers(world, rest);
   for (const handle of world.handles)
     if (handle.maxWaitMs > handle.deadlineMs + WAR_MS)
       world.violate(`${handle.id} waited ${handle.maxWaitMs} ms for an answer`);
@@ -271,10 +289,34 @@ async function wake(world: World, rest: () => Handle[]): Promise<void> {
       );
 }
 
+/** The one who leads has the others as members, and nobody else. */
+async function checkMembers(world: World, rest: () => Handle[]): Promise<void> {
+  const members = (): string => {
+    const hub = world.leader?.hub;
+    const clients = hub instanceof Hub ? hub.members.map(({ client }) => client) : [];
+    return clients.sort().join(' ');
+  };
+  const others = (): string =>
+    rest()
+      .flatMap(({ id, isLeading }) => (isLeading ? [] : [id]))
+      .sort()
+      .join(' ');
+  const isOut = ({ process, isOut: isEnded }: Stranger): boolean => !process.isAlive || isEnded;
+  // What was sent before the end of the faults may still be under way.
+  await world.run(PEACE_MS, () => members() === others() && world.strangers.every(isOut));
+  if (members() !== others())
+    world.violate(`${world.leader?.name} has the members ${members()}, and there are ${others()}`);
+  for (const stranger of world.strangers)
+    if (!isOut(stranger) || stranger.isWrongIn) world.violate(`the stranger ${stranger.process.name} is a member`);
+}
+
 /** Nothing is kept for clients whose processes are gone. */
 async function forget(world: World, rest: () => Handle[]): Promise<void> {
   const gone = (): string[] =>
-    [...world.store.rows.keys()].filter((client) => !world.handles.some(({ id, isAlive }) => id === client && isAlive));
+    [...world.store.rows.keys()].filter(
+      (client) =>
+        !world.handles.some(({ id, process: of }) => id === client && (of.isAlive || world.threadsOf(of).length > 0)),
+    );
   await world.run(PEACE_MS, () => rest().length === 0 || gone().length === 0);
   if (rest().length > 0 && gone().length > 0) world.violate(`the outcomes of ${gone().join(' ')} are kept for ever`);
 }

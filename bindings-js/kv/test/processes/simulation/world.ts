@@ -1,8 +1,9 @@
 // The simulated world of the processes that share one directory: a clock, a lock, an address, connections
 // and a store, and checks of the invariants. What happens between two events is the microtasks of the
 // process that had the first.
-import './immediates.ts';
 import process from 'node:process';
+import timers from 'node:timers';
+import { setImmediate } from '../../../src/base/platform.ts';
 import { KvError } from '../../../src/base/errors.ts';
 import type { Address } from '../../../src/processes/machine.ts';
 import type { Release } from '../../../src/storage/os-lock.ts';
@@ -19,6 +20,7 @@ import type { ModelStorage } from './host.ts';
 import { planImmediates } from './immediates.ts';
 import type { Listener } from './machine.ts';
 import { Process } from './process.ts';
+import type { Stranger } from './stranger.ts';
 
 /** Far more than any schedule needs. */
 const MAX_STEPS = 200_000;
@@ -91,12 +93,15 @@ process.on('unhandledRejection', (error) => {
   if (running === undefined) throw error;
   running.threw(error);
 });
+if (setImmediate !== timers.setImmediate) throw new Error('the engine has the real setImmediate');
 installModels();
+
 export class World extends Ledger {
   readonly random: Random;
   faults: Faults;
   readonly processes: Process[] = [];
   readonly handles: Handle[] = [];
+  readonly strangers: Stranger[] = [];
   readonly counts: Counts = {
     steps: 0,
     messages: 0,
@@ -226,8 +231,12 @@ export class World extends Ledger {
 
   // Processes.
 
-  spawn(): Process {
-    const started = new Process(this.processes.length + 1, this.now);
+  /** Starts a process, or another thread of one. */
+  spawn(beside?: Process): Process {
+    const number = this.processes.length + 1;
+    const pid = beside?.pid ?? number;
+    const started = new Process(beside === undefined ? `p${pid}` : `p${pid}t${number}`, pid, this.now);
+    if (beside !== undefined) Object.assign(started, { isStopped: beside.isStopped, clockMs: beside.clockMs });
     this.processes.push(started);
     return started;
   }
@@ -242,7 +251,17 @@ export class World extends Ledger {
     return handle;
   }
 
+  /** The living threads of a process. */
+  threadsOf({ pid }: Process): Process[] {
+    return this.processes.filter((one) => one.pid === pid && one.isAlive);
+  }
+
   kill(one: Process): void {
+    for (const thread of this.threadsOf(one)) this.terminate(thread);
+  }
+
+  /** Ends one thread, wherever it is. */
+  terminate(one: Process): void {
     if (!one.isAlive) return;
     this.say(() => `${one.name} is killed`);
     this.counts.kills++;
@@ -259,14 +278,20 @@ export class World extends Ledger {
   }
 
   stop(one: Process): void {
-    if (one.isStopped || !one.isAlive) return;
-    this.say(() => `${one.name} is stopped`);
-    this.counts.stops++;
-    one.isStopped = true;
+    for (const thread of this.threadsOf(one)) {
+      if (thread.isStopped) continue;
+      this.say(() => `${thread.name} is stopped`);
+      this.counts.stops++;
+      thread.isStopped = true;
+    }
   }
 
   continue(one: Process): void {
-    if (!one.isStopped || !one.isAlive) return;
+    for (const thread of this.threadsOf(one)) this.#continue(thread);
+  }
+
+  #continue(one: Process): void {
+    if (!one.isStopped) return;
     this.say(() => `${one.name} continues`);
     this.#check();
     one.isStopped = false;
