@@ -5,7 +5,7 @@ import { EngineHost } from '../../../src/engine/engine-host.ts';
 import type { Background } from '../../../src/engine/engine-host.ts';
 import type { InThreadStorage } from '../../../src/engine/in-thread-transport.ts';
 import type { Cut } from '../../../src/wire/transport.ts';
-import type { ModelEngine, Store } from '../../tabs/store.ts';
+import type { ModelEngine, Observer, Store } from '../../tabs/store.ts';
 
 const NOTHING = new Uint8Array(0);
 
@@ -27,6 +27,7 @@ export class ModelHost {
   readonly #engine: ModelEngine;
   readonly #store: Store;
   readonly #flushLater: FlushLater;
+  readonly #observer: Observer;
   /** Session of the transport's own client. */
   readonly #own: number;
   #ownSeq = 0;
@@ -44,7 +45,8 @@ export class ModelHost {
   #isReleased = false;
   #failure: KvError | undefined;
 
-  constructor(engine: ModelEngine, store: Store, flushLater: FlushLater) {
+  constructor(engine: ModelEngine, store: Store, observer: Observer, flushLater: FlushLater) {
+    this.#observer = observer;
     this.#engine = engine;
     this.#store = store;
     this.#flushLater = flushLater;
@@ -74,9 +76,16 @@ export class ModelHost {
     }
   }
 
-  #execute(message: Uint8Array, session: number, seq: number): Uint8Array<ArrayBuffer> {
-    if (this.#waiting !== undefined) throw new Error('a message waits for a flush');
+  /** Calls the engine, which must not wait for a flush. */
+  #use<T>(call: (engine: ModelEngine) => T): T {
     return this.#call((engine) => {
+      if (this.isBusy) this.#observer.violate('an engine is used while it waits for a flush');
+      return call(engine);
+    });
+  }
+
+  #execute(message: Uint8Array, session: number, seq: number): Uint8Array<ArrayBuffer> {
+    return this.#use((engine) => {
       const bytes = engine.execute(message, session, seq);
       this.cut = engine.cut;
       this.left = engine.cut && message.slice(engine.cut.at);
@@ -149,23 +158,23 @@ export class ModelHost {
   keepOpen(): void {}
 
   attach(client: string, state: Uint8Array | undefined, readOnly: boolean): number {
-    return this.#call((engine) => engine.attach(client, state, readOnly));
+    return this.#use((engine) => engine.attach(client, state, readOnly));
   }
 
   detach(session: number): void {
-    this.#call((engine) => engine.detach(session));
+    this.#use((engine) => engine.detach(session));
   }
 
   lastState(session: number): Uint8Array<ArrayBuffer> | undefined {
-    return this.#call((engine) => engine.lastState(session));
+    return this.#use((engine) => engine.lastState(session));
   }
 
   remembered(): string[] {
-    return this.#call((engine) => engine.remembered());
+    return this.#use((engine) => engine.remembered());
   }
 
   forget(client: string): void {
-    this.#call((engine) => engine.forget(client));
+    this.#use((engine) => engine.forget(client));
   }
 
   close(): void {

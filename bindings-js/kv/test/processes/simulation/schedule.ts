@@ -61,6 +61,10 @@ const WAR_MS = 20_000;
 const OPENING_MS = 1000;
 /** How soon a follower hears of a commit then: a message may be left out for one that reads slowly. */
 const WAKE_MS = 2000;
+/** By when everything has arrived that was sent before the end of the faults. */
+const DELIVERED_MS = 3100;
+/** How soon it hears when none was left out. */
+const NEXT_WAKE_MS = 100;
 
 const WEIGHTS: readonly (readonly [Deed, number])[] = [
   ['push', 40],
@@ -268,10 +272,25 @@ async function probe(world: World, rest: () => Handle[]): Promise<void> {
   }
 }
 
-/** Followers hear of the last commit. */
+/** Followers hear of the last commit, and of the next one at once. */
 async function wake(world: World, rest: () => Handle[]): Promise<void> {
-  const isBehind = (handle: Handle): boolean => handle.followed !== undefined && handle.followed < world.store.version;
-  const until = world.now + WAKE_MS;
+  await poll(world, rest, WAKE_MS);
+  const last = rest()[0];
+  if (last === undefined || world.violation !== undefined) return;
+  // What was sent before the end of the faults has arrived by then, and hides no commit.
+  await world.run(DELIVERED_MS);
+  await poll(world, rest, WAKE_MS);
+  await world.act(last.process, () => {
+    last.push(kinds.append);
+  });
+  await poll(world, rest, NEXT_WAKE_MS);
+}
+
+/** Lets followers read when they are woken, until all have read everything. */
+async function poll(world: World, rest: () => Handle[], ms: number): Promise<void> {
+  const isBehind = (handle: Handle): boolean =>
+    handle.pending.length > 0 || (handle.followed !== undefined && handle.followed < world.store.version);
+  const until = world.now + ms;
   while (world.violation === undefined && world.now < until && rest().some(isBehind)) {
     for (const handle of rest()) {
       if (!handle.hasWakes || handle.pending.length > 0) continue;
@@ -280,7 +299,7 @@ async function wake(world: World, rest: () => Handle[]): Promise<void> {
         handle.push(kinds.poll);
       });
     }
-    await world.run(10);
+    await world.run(5);
   }
   for (const handle of rest())
     if (isBehind(handle))

@@ -124,6 +124,7 @@ export class World extends Ledger {
   /** The files, while an engine has them open. */
   #files: { readonly process: Process; readonly host: () => ModelHost | undefined } | undefined;
   address: Address | undefined;
+  #publisher: Process | undefined;
   /** The one before, to be read by mistake. */
   lastAddress: Address | undefined;
   /** Who listens at the socket, which may have ended. */
@@ -321,6 +322,8 @@ export class World extends Ledger {
       if (!this.survives(by)) return;
       if (this.#lock !== lock) return this.violate(`${by.name} releases the lock twice`);
       if (this.#files !== undefined) this.violate(`${by.name} releases the lock while it has the files`);
+      if (this.listener?.process === by || (this.address !== undefined && this.#publisher === by))
+        this.violate(`${by.name} releases the lock while others would look for it here`);
       this.say(() => `${by.name} releases the lock`);
       this.#lock = undefined;
     };
@@ -334,6 +337,7 @@ export class World extends Ledger {
     this.checkLock(by, 'publishes its address');
     this.lastAddress = this.address ?? this.lastAddress;
     this.address = address;
+    this.#publisher = by;
   }
 
   retract(token: string): void {
@@ -359,13 +363,14 @@ export class World extends Ledger {
     this.counts.opened++;
     this.takeOvers.push(this.now - this.#leaderlessSince);
     this.say(() => `${by.name} has the engine`);
-    const engine = new ModelEngine(this.store, this.#observerIn(by), this.#fateOf(by), () => {
+    const observer = this.#observerIn(by);
+    const engine = new ModelEngine(this.store, observer, this.#fateOf(by), () => {
       if (!by.isAlive) return;
       this.say(() => `${by.name} closed the files`);
       this.#leaderlessSince = this.now;
       if (this.#files === files) this.#files = undefined;
     });
-    host = new ModelHost(engine, this.store, (done) => {
+    host = new ModelHost(engine, this.store, observer, (done) => {
       this.later(1 + this.random.below(1 + this.faults.flushMs), by, () => done(undefined));
     });
     return host;
