@@ -234,8 +234,9 @@ async function makePeace(world: World): Promise<number> {
   if (rest().length > 0 && world.leader === undefined) world.violate('nobody leads');
   const settledMs = world.now - since;
   if (settledMs > MAX_SETTLED_MS && isReachable()) world.violate(`recovery took ${settledMs} ms after the last fault`);
+  if (world.violation !== undefined) return settledMs;
+  await welcome(world, isReachable());
   if (!isReachable() || world.violation !== undefined) return settledMs;
-  await welcome(world);
   await probe(world, rest);
   await wake(world, rest);
   await forget(world, rest);
@@ -246,9 +247,10 @@ async function makePeace(world: World): Promise<number> {
   return settledMs;
 }
 
-/** Newcomers, in a process of their own and beside others, are served soon. */
-async function welcome(world: World): Promise<void> {
-  const places: Process[] = [world.spawn(), world.processes.find(({ isAlive }) => isAlive) ?? world.spawn()];
+/** Newcomers, in a process of their own and beside the one that leads, are served soon. */
+async function welcome(world: World, isReachable: boolean): Promise<void> {
+  const places: Process[] = [world.leader ?? world.spawn()];
+  if (isReachable) places.unshift(world.spawn());
   const newcomers: Handle[] = [];
   for (const place of places) newcomers.push(await world.open(place, OPENING_MS * 3));
   await world.run(OPENING_MS, () => newcomers.every(({ openings }) => openings > 0));
