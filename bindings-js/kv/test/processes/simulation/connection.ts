@@ -6,9 +6,9 @@ import type { Process } from './process.ts';
 import type { World } from './world.ts';
 
 /** Messages that the system takes, though the receiver does not read. */
-const TAKEN = 4;
+const TAKEN = 3;
 /** As which each other counts. Far more than it has: schedules are short. */
-const BACKLOG_BYTES = 100 << 10;
+const BACKLOG_BYTES = 256 << 10;
 const MAX_LOSSY_BACKLOG_BYTES = 256 << 10;
 const LINGER_MS = 1000;
 const LOSSY = ['wake', 'lead', 'opening'];

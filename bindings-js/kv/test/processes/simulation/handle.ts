@@ -7,6 +7,7 @@ import { ServedEngine } from '../../../src/processes/served-engine.ts';
 import type { Release } from '../../../src/storage/os-lock.ts';
 import type { LeaderEngine, PageEvents } from '../../../src/tabs/environment.ts';
 import { Peer } from '../../../src/tabs/peer.ts';
+import { kinds } from '../../tabs/operations.ts';
 import { Page } from '../../tabs/page.ts';
 import type { ModelStorage } from './host.ts';
 import { SimulatedMachine } from './machine.ts';
@@ -31,7 +32,6 @@ export class Handle extends Page {
   #isEnding = false;
   /** The end was waited for. */
   isOver = false;
-  failedAt = Infinity;
 
   constructor(world: World, process: Process, id: string, deadlineMs: number) {
     super(id);
@@ -91,6 +91,13 @@ export class Handle extends Page {
         this.#leaveWhenAnswered(events);
       },
       idle: () => this.#sendWaiting(),
+      wake: () => {
+        events.wake();
+        // A connection whose message is full sends it at once.
+        if (!this.isOpen || !this.world.random.chance(0.3)) return;
+        this.hasWakes = false;
+        this.push(kinds.poll);
+      },
       fail: (error) => {
         if (this.failure !== undefined) return;
         events.failed(error);
@@ -119,6 +126,8 @@ export class Handle extends Page {
       {
         ...events,
         failed: (error) => {
+          if (this.openings > 0 && error.retryable)
+            this.world.violate(`${this.id} ends with an error that may pass: ${error.message}`);
           events.failed(error);
           void this.#end(() => environment.end());
         },

@@ -97,6 +97,7 @@ export class ModelHost {
 
   execute(message: Uint8Array, client = 0, seq = 0): Uint8Array<ArrayBuffer> {
     if (client === 0 && message.length === 0) {
+      if (this.isBusy) this.#observer.violate('an engine is used while it waits for a flush');
       this.wakes = [];
       return NOTHING;
     }

@@ -38,6 +38,8 @@ export interface Plan {
   readonly seed: number;
   readonly faults: Faults;
   readonly deadlineMs: number;
+  /** Part of the messages that stop each engine that executes them. */
+  readonly poison: number;
   readonly actions: readonly Action[];
 }
 
@@ -118,7 +120,7 @@ export function planOf(seed: number): Plan {
     const [deed] = weights.find(([, weight]) => (ticket -= weight) < 0) ?? weights[0]!;
     actions.push({ at, deed, dice: random.next() });
   }
-  return { seed, faults, deadlineMs: random.pick([3000, 8000]), actions };
+  return { seed, faults, deadlineMs: random.pick([3000, 8000]), poison: some(0.1) * random.below(2), actions };
 }
 
 export async function run(plan: Plan, trace?: string[]): Promise<Outcome> {
@@ -156,7 +158,10 @@ async function act(world: World, plan: Plan, { deed, dice }: Action): Promise<vo
       const open = staying.filter(({ isOpen }) => isOpen);
       if (open.length === 0) return;
       const handle = random.pick(open);
-      await world.act(handle.process, () => ask(handle, random));
+      await world.act(handle.process, () => {
+        if (random.chance(plan.poison)) handle.push(kinds.append, kinds.poison);
+        else ask(handle, random);
+      });
       return;
     }
     case 'open': {
