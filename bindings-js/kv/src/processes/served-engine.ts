@@ -58,8 +58,9 @@ export class ServedEngine implements LeaderEngine {
     this.cut = host.cut;
     this.state = host.state;
     this.wakes = host.wakes;
-    if (this.wakes.includes(0)) this.#transport.events?.wake();
     this.#return();
+    // Last: whoever is woken may send a message at once, and that may have to wait for a flush.
+    if (this.wakes.includes(0)) this.#transport.events?.wake();
     return bytes;
   }
 
