@@ -30,6 +30,8 @@ export class Handle extends Page {
   /** Messages for the engine of `#leading`, until it is not busy. */
   readonly #waiting: Uint8Array<ArrayBuffer>[] = [];
   #isEnding = false;
+  /** All that it asked before it leaves. */
+  #isAnswered = false;
   /** The end was waited for. */
   isOver = false;
 
@@ -187,8 +189,14 @@ export class Handle extends Page {
   }
 
   #leaveWhenAnswered(events: PageEvents): void {
-    if (!this.isLeaving || this.pending.length > 0 || this.#isEnding) return;
-    void this.#end(() => this.#leading?.dispose()).then((error) => events.left(error as KvError | undefined));
+    if (!this.isLeaving || this.pending.length > 0 || this.failure !== undefined || this.#isAnswered) return;
+    this.#isAnswered = true;
+    // A connection goes on when the reply is handled.
+    void Promise.resolve()
+      .then(() => this.#end(() => this.#leading?.dispose()))
+      .then((error) => {
+        if (this.failure === undefined) events.left(error as KvError | undefined);
+      });
   }
 
   /** Ends once; resolves to what that failed with. */
