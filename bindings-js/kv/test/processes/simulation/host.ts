@@ -28,6 +28,8 @@ export class ModelHost {
   readonly #store: Store;
   readonly #flushLater: FlushLater;
   readonly #observer: Observer;
+  /** Throws to crash the engine. */
+  readonly #step: () => void;
   /** Session of the transport's own client. */
   readonly #own: number;
   #ownSeq = 0;
@@ -45,7 +47,8 @@ export class ModelHost {
   #isReleased = false;
   #failure: KvError | undefined;
 
-  constructor(engine: ModelEngine, store: Store, observer: Observer, flushLater: FlushLater) {
+  constructor(engine: ModelEngine, store: Store, observer: Observer, step: () => void, flushLater: FlushLater) {
+    this.#step = step;
     this.#observer = observer;
     this.#engine = engine;
     this.#store = store;
@@ -171,7 +174,10 @@ export class ModelHost {
   }
 
   remembered(): string[] {
-    return this.#use((engine) => engine.remembered());
+    return this.#use((engine) => {
+      this.#step();
+      return engine.remembered();
+    });
   }
 
   forget(client: string): void {

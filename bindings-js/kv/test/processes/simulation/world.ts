@@ -319,8 +319,7 @@ export class World extends Ledger {
     this.#lock = lock;
     this.say(() => `${by.name} has the lock`);
     return () => {
-      if (!this.survives(by)) return;
-      if (this.#lock !== lock) return this.violate(`${by.name} releases the lock twice`);
+      if (!this.survives(by) || this.#lock !== lock) return;
       if (this.#files !== undefined) this.violate(`${by.name} releases the lock while it has the files`);
       if (this.listener?.process === by || (this.address !== undefined && this.#publisher === by))
         this.violate(`${by.name} releases the lock while others would look for it here`);
@@ -364,13 +363,14 @@ export class World extends Ledger {
     this.takeOvers.push(this.now - this.#leaderlessSince);
     this.say(() => `${by.name} has the engine`);
     const observer = this.#observerIn(by);
-    const engine = new ModelEngine(this.store, observer, this.#fateOf(by), () => {
+    const fate = this.#fateOf(by);
+    const engine = new ModelEngine(this.store, observer, fate, () => {
       if (!by.isAlive) return;
       this.say(() => `${by.name} closed the files`);
       this.#leaderlessSince = this.now;
       if (this.#files === files) this.#files = undefined;
     });
-    host = new ModelHost(engine, this.store, observer, (done) => {
+    host = new ModelHost(engine, this.store, observer, fate.step, (done) => {
       this.later(1 + this.random.below(1 + this.faults.flushMs), by, () => done(undefined));
     });
     return host;
