@@ -55,8 +55,11 @@ export class LeadingTransport extends InThreadTransport {
       );
     } catch (error) {
       this.#isOver = true;
-      super.dispose();
-      void environment.end();
+      try {
+        super.dispose();
+      } finally {
+        void environment.end();
+      }
       throw error;
     }
     this.#resigned = () => channel.post({ type: 'resign', term: this.#leader.term, heir: undefined });
