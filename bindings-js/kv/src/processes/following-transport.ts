@@ -48,6 +48,11 @@ export class FollowingTransport implements Transport {
   #left: ((error: KvError | undefined) => void) | undefined;
   #isOver = false;
 
+  /** Its own calls must not keep others from being served. */
+  get takesTurns(): boolean {
+    return this.#peer.role === 'leader';
+  }
+
   private constructor(options: FollowingOptions) {
     this.#options = options;
     this.#engine = options.engine;
