@@ -26,6 +26,8 @@ interface Served {
   /** The last executed request, and its reply once its commits are stored. */
   seq: number;
   reply: Reply | undefined;
+  /** The last executed request's commits are not stored yet, so its reply waits. */
+  isStoring: boolean;
   /** What the client has open, as it or this leader last said. */
   state: Uint8Array | null;
   visible: boolean;
@@ -84,6 +86,7 @@ export class Leader implements OwnLeader {
       session: undefined,
       seq: 0,
       reply: undefined,
+      isStoring: false,
       state: null,
       visible: true,
     };
@@ -119,7 +122,7 @@ export class Leader implements OwnLeader {
       const channel = this.#env.channel(names.of(this.#database, client), (message) =>
         this.#receive(client, message as Exchange),
       );
-      served = { client, channel, session: undefined, seq: 0, reply: undefined, state: null, visible };
+      served = { client, channel, session: undefined, seq: 0, reply: undefined, isStoring: false, state: null, visible };
       this.#remote.set(client, served);
       this.#watch(client);
       this.#beat();
@@ -281,6 +284,9 @@ export class Leader implements OwnLeader {
       if (request.seq === served.seq && served.reply !== undefined) this.#post(served, served.reply);
       return;
     }
+    // A client that sends more before it has the reply sends it again. Replies that wait would fill
+    // the memory.
+    if (served.isStoring) return;
     let settled: Promise<void> | undefined;
     let wakes;
     const { seq } = request;
@@ -295,11 +301,16 @@ export class Leader implements OwnLeader {
       const reply: Reply = { type: 'reply', term: this.term, seq, bytes, state, cut };
       settled = this.#engine.settled();
       if (settled === undefined) this.#answer(served, reply);
-      else
+      else {
+        served.isStoring = true;
         settled.then(
-          () => this.#answer(served, reply),
+          () => {
+            served.isStoring = false;
+            this.#answer(served, reply);
+          },
           (error: unknown) => this.#crash(error, served, seq),
         );
+      }
     } catch (error) {
       this.#crash(error, served, seq);
       return;
