@@ -819,7 +819,7 @@ test('a member that sends nonsense is a member no more, and changes nothing', ne
     good.request(1, message);
     await good.hears('reply');
     // A message to the engine that is none.
-    good.request(2, Buffer.from('nonsense to the engine'));
+    good.request(2, new TextEncoder().encode('nonsense to the engine'));
     await good.hears('reply', 2);
     await checkUntouched(members, commits + 2);
     good.socket.destroy();
