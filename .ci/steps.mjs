@@ -377,6 +377,14 @@ export const STEPS = [
     env: { MANGROVE_NATIVE: nativeTool() },
   },
 
+  // Processes of all runtimes that are killed, stopped and starved; the same as `npm run chaos:processes`.
+  {
+    name: 'chaos processes',
+    suite: 'runtimes',
+    alone: true,
+    command: ['npm', 'run', '--silent', 'chaos:processes', '--workspace', 'tests-e2e', '--', '--minutes', '1'],
+  },
+
   // The protocol between tabs: random schedules, and whether they find deliberate mistakes.
   { name: 'tabs', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:tabs'] },
   { name: 'tabs mutations', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
