@@ -381,6 +381,30 @@ for (const [which, takesOver] of [
     }));
 }
 
+for (const takesOver of [false, true]) {
+  test(`relaxed commits are flushed while others write, by one that ${takesOver ? 'took over' : 'opened first'}`, () =>
+    withPath(async (path) => {
+      const first = takesOver ? await share(path) : undefined;
+      const db = await share(path);
+      await first?.close();
+      await db.set('n', 0);
+      const errors: unknown[] = [];
+      db.addEventListener('error', ({ error }) => errors.push(error));
+      const others = [await member(path), await member(path)];
+      for (const [index, other] of others.entries())
+        await other.ask('load', 'db', loadOf(other), index === 0 ? 'strict' : 'relaxed');
+      for (let n = 0; n < 300 && errors.length === 0; n++) {
+        await db.set(['own', n], n, { durability: 'relaxed' });
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+      assert.deepEqual(errors, []);
+      for (const other of others) assert.deepEqual(await other.ask('stop', '', loadOf(other)), []);
+      await checkLoads(others[0] as Member, others, loadOf);
+      assert.equal(await db.count({ prefix: ['own'] }), 300);
+      await db.close();
+    }));
+}
+
 test('a leader that is stopped and killed has a successor', needsSignals, () =>
   withPath(async (path) => {
     const leader = await member(path);
