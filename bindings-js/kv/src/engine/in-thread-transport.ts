@@ -233,7 +233,12 @@ export class InThreadTransport implements Transport {
   }
 
   #flushOwed(): void {
-    if (this.#owed.length === 0 || !this.#beginFlush()) return;
+    if (this.#owed.length > 0) this.#beginFlushForOthers();
+  }
+
+  /** Begins a flush during which messages are executed. */
+  #beginFlushForOthers(): void {
+    if (!this.#beginFlush()) return;
     this.#isForOthers = true;
     this.host.releaseFlush();
   }
@@ -256,7 +261,11 @@ export class InThreadTransport implements Transport {
   #flushInBackground(): void {
     const flushHere = this.host.flush;
     this.host.flush = () => {
-      if (!this.#isFlushing) this.#beginFlush();
+      if (!this.#isFlushing) {
+        // Other clients' messages do not wait.
+        if (this.others === undefined) this.#beginFlush();
+        else this.#beginFlushForOthers();
+      }
       // Nothing is executed during a flush that is waited for, so that one covers all commits.
       else if (!this.isBusy) flushHere();
     };

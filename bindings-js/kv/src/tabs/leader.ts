@@ -122,7 +122,16 @@ export class Leader implements OwnLeader {
       const channel = this.#env.channel(names.of(this.#database, client), (message) =>
         this.#receive(client, message as Exchange),
       );
-      served = { client, channel, session: undefined, seq: 0, reply: undefined, isStoring: false, state: null, visible };
+      served = {
+        client,
+        channel,
+        session: undefined,
+        seq: 0,
+        reply: undefined,
+        isStoring: false,
+        state: null,
+        visible,
+      };
       this.#remote.set(client, served);
       this.#watch(client);
       this.#beat();
