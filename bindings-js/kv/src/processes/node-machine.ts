@@ -158,7 +158,8 @@ export class NodeMachine implements Machine {
     });
     await new Promise<void>((resolve, reject) => {
       server.once('error', reject);
-      server.listen(path, () => {
+      // Without `exclusive` a worker of `node:cluster` lets the primary listen, which would outlive it.
+      server.listen({ path, exclusive: true }, () => {
         server.removeListener('error', reject);
         server.on('error', () => {});
         resolve();
