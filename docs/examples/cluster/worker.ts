@@ -27,7 +27,8 @@ function count(page: string, id: string): Promise<number> {
   return db.transaction(async (tx) => {
     const known = await tx.collection(visits).index('byId').first({ eq: id });
     if (known !== undefined) return known.key[1];
-    const number = await tx.collection(counts).update(page, (old = 0) => old + 1);
+    const number = ((await tx.collection(counts).get(page)) ?? 0) + 1;
+    await tx.collection(counts).set(page, number);
     await tx.collection(visits).set([page, number], { id, pid: process.pid });
     return number;
   });
