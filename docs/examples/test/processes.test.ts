@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -74,15 +75,15 @@ async function withExample(
 }
 
 /** Each request has a connection of its own, so that all workers get some. */
-function ask(method: string, url: string, headers: { readonly [name: string]: string } = {}): Promise<unknown> {
+function ask(method: string, url: string, headers = {}, timeout = PATIENCE_MS): Promise<string> {
   return new Promise((resolve, reject) => {
-    request(url, { method, headers, agent: false, signal: AbortSignal.timeout(2_000) }, (response) => {
+    request(url, { method, headers, agent: false, signal: AbortSignal.timeout(timeout) }, (response) => {
       let body = '';
       response.setEncoding('utf8').on('data', (chunk: string) => {
         body += chunk;
       });
       response.on('error', reject).on('end', () => {
-        if (response.statusCode === 200) resolve(JSON.parse(body));
+        if (response.statusCode === 200) resolve(body);
         else reject(new Error(`${response.statusCode}: ${body}`));
       });
     })
@@ -108,6 +109,8 @@ const CLUSTER_WORKERS = 4;
 const PAGES = ['/home', '/news', '/about', '/help'];
 const VISITS = 400;
 const CLIENTS = 12;
+/** A request may be at a worker that was killed before it read it. */
+const RETRY_MS = 2_000;
 /** After how many answers a worker is killed, and which: the one that runs the engine, or another. */
 const KILLS: readonly (readonly [answers: number, leads: boolean])[] = [
   [80, true],
@@ -144,7 +147,7 @@ test('cluster: four workers count each visit once, also those that were killed m
           const page = PAGES[Number(id) % PAGES.length] as string;
           for (;;) {
             try {
-              numbers.set(id, (await ask('POST', origin + page, { 'idempotency-key': id })) as number);
+              numbers.set(id, Number(await ask('POST', origin + page, { 'idempotency-key': id }, RETRY_MS)));
               break;
             } catch (error) {
               // Its worker was killed. Others answer without errors meanwhile.
@@ -164,7 +167,7 @@ test('cluster: four workers count each visit once, also those that were killed m
       await killing;
       assert.equal(dead().length, KILLS.length);
       assert.equal(listening().length, CLUSTER_WORKERS + KILLS.length, 'nothing but the port is listened on');
-      const listed = (await ask('GET', origin + PAGES[0])) as readonly { readonly number: number }[];
+      const listed = JSON.parse(await ask('GET', origin + PAGES[0])) as readonly { readonly number: number }[];
       assert.deepEqual(
         listed.map(({ number }) => VISITS / PAGES.length - number),
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
@@ -192,3 +195,81 @@ test('cluster: four workers count each visit once, also those that were killed m
       await db.close();
     },
   ));
+
+const EDITS = 2;
+
+test('vite-ssr: after an edit the database is open twice in the process, and both handles work', async () => {
+  // Vite finds the packages from here, and the test edits a copy of the module.
+  const root = join(DIRECTORY, 'build', `vite-ssr-${process.pid}`);
+  await mkdir(root, { recursive: true });
+  const original = await readFile(join(DIRECTORY, 'vite-ssr', 'page.ts'), 'utf8');
+  await writeFile(join(root, 'page.ts'), original);
+  try {
+    await withExample(
+      (directory) => {
+        process.env['DATABASE'] = join(directory, 'db');
+        return new Program('vite-ssr/server.ts', root, '0');
+      },
+      async (server, directory) => {
+        const url = await server.until('its address', (lines) => lines.find((line) => line.startsWith('http')));
+        let visits = 0;
+        const load = async (): Promise<string | undefined> => {
+          const [, heading, number] = /<h1>(.*): <output>(\d+)</.exec(await ask('GET', url)) ?? [];
+          visits += 1;
+          assert.equal(Number(number), visits);
+          return heading;
+        };
+        assert.equal(await load(), 'Visits');
+        // Of pages that are opened before each edit and after the last one.
+        const followers = [await follow(`${url}visits`)];
+        const db = await open(join(directory, 'db'));
+        for (let edit = 1; edit <= EDITS; edit++) {
+          await writeFile(join(root, 'page.ts'), original.replace("'Visits'", `'Edit ${edit}'`));
+          const deadline = Date.now() + PATIENCE_MS;
+          while ((await load()) !== `Edit ${edit}`) assert.ok(Date.now() < deadline, 'Vite sees the edit');
+          followers.push(await follow(`${url}visits`));
+          const { clients = [] } = await db.stats();
+          assert.deepEqual(
+            clients.map(({ pid }) => pid).sort(),
+            [process.pid, ...Array.from({ length: edit }, () => server.process.pid)].sort(),
+            'the first handle runs the engine for the later ones',
+          );
+        }
+        await load();
+        await Promise.all(followers.map((follower) => follower.until(visits)));
+        assert.equal(await db.collection('counts', { key: keyCodecs.string }).get('home'), visits);
+        await db.close();
+        followers.forEach((follower) => follower.end());
+      },
+    );
+  } finally {
+    await rm(root, { recursive: true, force: true });
+  }
+});
+
+interface Follower {
+  readonly end: () => void;
+  /** Waits for a number from the stream. */
+  readonly until: (wanted: number) => Promise<void>;
+}
+
+/** Opens a stream of events, each with a number; returns when the first one is there. */
+async function follow(url: string): Promise<Follower> {
+  const asked = request(url, { agent: false }).end();
+  const [response] = (await once(asked, 'response')) as [IncomingMessage];
+  const signal = AbortSignal.timeout(PATIENCE_MS);
+  let text = '';
+  response.setEncoding('utf8');
+  const until = async (isThere: () => boolean, wanted: string): Promise<void> => {
+    while (!isThere())
+      text += await once(response, 'data', { signal }).then(
+        ([chunk]) => chunk as string,
+        () => assert.fail(`the stream has no ${wanted}: ${text}`),
+      );
+  };
+  await until(() => text.includes('data: '), 'number');
+  return {
+    end: () => void asked.destroy(),
+    until: (wanted) => until(() => text.includes(`data: ${wanted}\n`), String(wanted)),
+  };
+}
