@@ -62,6 +62,11 @@ export class Hub implements LocalHub {
     return { pid: this.#machine.pid, since: this.since };
   }
 
+  /** Ids of the clients that are connected. */
+  get members(): readonly string[] {
+    return [...this.#members.keys()];
+  }
+
   get clients(): readonly ClientInfo[] {
     return [...this.#members.values()].map(({ pid, title, since }) => ({ pid, title, since }));
   }

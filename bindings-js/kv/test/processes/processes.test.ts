@@ -516,7 +516,7 @@ test("without share a database is one handle's", () =>
   withPath(async (path) => {
     const sharing = await member(path);
     await sharing.set('a', 1);
-    await rejects(open(path, { lockTimeout: 100 }), 'KV_LOCKED');
+    await rejects(open(path, { lockTimeout: 100, share: false }), 'KV_LOCKED');
     assert.throws(() => openSync(path, { lockTimeout: 100, share: true }), code('KV_LOCKED'));
     await rejects(destroy(path), 'KV_LOCKED');
     await sharing.close();

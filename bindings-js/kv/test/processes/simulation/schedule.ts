@@ -319,7 +319,7 @@ async function poll(world: World, rest: () => Handle[], ms: number): Promise<voi
 async function checkMembers(world: World, rest: () => Handle[]): Promise<void> {
   const members = (): string => {
     const hub = world.leader?.hub;
-    const clients = hub instanceof Hub ? hub.members.map(({ client }) => client) : [];
+    const clients = hub instanceof Hub ? [...hub.members] : [];
     return clients.sort().join(' ');
   };
   const others = (): string =>
