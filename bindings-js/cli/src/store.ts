@@ -205,14 +205,13 @@ async function openAt(
   options: OpenOptions<unknown, unknown>,
 ): Promise<{ readonly db: Database; readonly single: SingleFile | undefined }> {
   const { directory, single } = placeOf(path, options.readOnly === true);
-  const leader = single === undefined ? leaderOf(directory) : undefined;
+  // What only reads runs beside a writer anyway, even if that is busy.
+  const leader = single === undefined && options.readOnly !== true ? leaderOf(directory) : undefined;
   if (leader !== undefined) note(`attached to process ${leader.pid}, which has the database open`);
   try {
     return {
       db: (await open(directory, {
         ...options,
-        // Reads, too, see what the one that leads has executed.
-        readOnly: options.readOnly === true && leader === undefined,
         lockTimeout: leader === undefined ? 0 : ANSWER_MS,
         idleTimeout: Infinity,
         ...(single && { storage: single }),

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { Buffer } from 'node:buffer';
 import { spawn, spawnSync } from 'node:child_process';
 import type { ChildProcessByStdio } from 'node:child_process';
-import { mkdtempSync, readFileSync, readdirSync, realpathSync, rmSync, statSync } from 'node:fs';
+import { lstatSync, mkdtempSync, readFileSync, readdirSync, realpathSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import process from 'node:process';
@@ -132,10 +132,11 @@ export function reading(db: string): string[][] {
   ];
 }
 
-/** Names, bytes and times of the files in a directory. */
+/** Names, bytes and times of the files in a directory, without sockets. */
 export function filesIn(directory: string): Record<string, readonly [string, number]> {
   return Object.fromEntries(
     readdirSync(directory)
+      .filter((name) => !lstatSync(join(directory, name)).isSocket())
       .sort()
       .map((name) => {
         const path = join(directory, name);
