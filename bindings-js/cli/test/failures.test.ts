@@ -372,7 +372,10 @@ test(
     place.loaded('both', numbered(500));
     const db = await open(place.path('both'));
     await db.delete(3);
-    cpSync(place.path('both'), place.path('copied'), { recursive: true, filter: (path) => !lstatSync(path).isSocket() });
+    cpSync(place.path('both'), place.path('copied'), {
+      recursive: true,
+      filter: (path) => !lstatSync(path).isSocket(),
+    });
     await db.close();
     assert.ok(statSync(place.path('copied/log')).size > 0);
     for (const [name, path] of [

@@ -125,8 +125,13 @@ export class FollowingTransport implements Transport {
     return this.#environment.leader;
   }
 
-  clients(): Promise<readonly ClientInfo[]> {
-    return this.#environment.clients();
+  async clients(): Promise<readonly ClientInfo[]> {
+    this.#await();
+    try {
+      return await this.#environment.clients();
+    } finally {
+      this.#answered(1);
+    }
   }
 
   send(message: Uint8Array<ArrayBuffer>): void {
