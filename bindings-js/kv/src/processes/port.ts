@@ -72,13 +72,15 @@ export class SocketPort implements Port {
         clearTimeout(timer);
         resolve();
       });
-      // Nothing that comes now is read, but its end has to be noticed.
+      // What comes now is dropped, but its end has to be noticed: who sends to a closed end loses what it
+      // has not read yet.
       socket.resume();
-      socket.end(() => socket.destroy());
+      socket.end();
     });
   }
 
   #read(chunk: Buffer): void {
+    if (this.#isClosed) return;
     try {
       for (const message of this.#reader.read(chunk)) {
         if (this.#isClosed) return;
