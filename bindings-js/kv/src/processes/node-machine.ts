@@ -13,6 +13,8 @@ import type { Port } from './port.ts';
 
 /** How long a process that connects may take to introduce itself. */
 const INTRODUCTION_MS = 5000;
+/** An introduction has to be short. */
+const MAX_TITLE_LENGTH = 200;
 
 /**
  * The hubs of this thread, by directory, also those of other copies of the package, which a hot reload
@@ -44,7 +46,7 @@ export class NodeMachine implements Machine {
   }
 
   get title(): string {
-    return process.title;
+    return process.title.slice(0, MAX_TITLE_LENGTH);
   }
 
   time(): number {
