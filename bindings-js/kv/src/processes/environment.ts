@@ -173,7 +173,8 @@ export class ProcessEnvironment implements Environment {
   }
 
   noAnswer(ms: number): string {
-    return `${this.#describeLeader()} did not answer within ${ms} ms`;
+    const leader = this.leader ?? this.#machine.address();
+    return `${leader === undefined ? 'another process' : `process ${leader.pid}`}, which leads, did not answer within ${ms} ms`;
   }
 
   /** Whether the one who leads has taken the connection, or may do so any moment. */
@@ -192,11 +193,6 @@ export class ProcessEnvironment implements Environment {
       return locked(`${title} is open ${text}${answer}`, !isSilent);
     }
     return locked(`${title} is open ${text}; its socket cannot be reached from here (${this.#unreachable})`, !isSilent);
-  }
-
-  #describeLeader(): string {
-    const leader = this.leader ?? this.#machine.address();
-    return leader === undefined ? 'the process that leads' : `process ${leader.pid}, which leads,`;
   }
 
   /** Leaves: ends the connection, or leads no more. Resolves when what was sent last has arrived. */
