@@ -24,14 +24,18 @@ const visits = db.collection<VisitKey, Visit>('visits', {
 
 /** The visit's number. A client that got no answer asks again, perhaps another worker, and gets the same. */
 function count(page: string, id: string): Promise<number> {
-  return db.transaction(async (tx) => {
-    const known = await tx.collection(visits).index('byId').first({ eq: id });
-    if (known !== undefined) return known.key[1];
-    const number = ((await tx.collection(counts).get(page)) ?? 0) + 1;
-    await tx.collection(counts).set(page, number);
-    await tx.collection(visits).set([page, number], { id, pid: process.pid });
-    return number;
-  });
+  return db.transaction(
+    async (tx) => {
+      const known = await tx.collection(visits).index('byId').first({ eq: id });
+      if (known !== undefined) return known.key[1];
+      const number = ((await tx.collection(counts).get(page)) ?? 0) + 1;
+      await tx.collection(counts).set(page, number);
+      await tx.collection(visits).set([page, number], { id, pid: process.pid });
+      return number;
+    },
+    // It runs again whenever another worker has counted a visit of the page meanwhile.
+    { maxRetries: Infinity },
+  );
 }
 
 async function list(page: string): Promise<readonly { readonly number: number; readonly pid: number }[]> {

@@ -1,6 +1,6 @@
 // Runs the examples in which several processes, threads or copies of a module share a database, and kills some of them.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -9,11 +9,15 @@ import type { IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { keyCodecs, open } from 'mangrove-kv';
 import { DIRECTORY, commandOf } from './runtime.ts';
 
 /** For a line, or for an answer, before the test fails; nothing takes nearly as long. */
 const PATIENCE_MS = 60_000;
+
+const VITEST = fileURLToPath(new URL('vitest.mjs', import.meta.resolve('vitest/package.json')));
 
 /** A running example, and what it prints. */
 class Program {
@@ -269,4 +273,16 @@ async function follow(url: string): Promise<Follower> {
     end: () => void asked.destroy(),
     until: (wanted) => until(() => text.includes(`data: ${wanted}\n`), String(wanted)),
   };
+}
+
+for (const pool of ['forks', 'threads']) {
+  test(`vitest-workers: four files of tests have one database, with the pool ${pool}`, async () => {
+    const { stdout } = await promisify(execFile)(
+      process.execPath,
+      [VITEST, 'run', '--root', 'vitest-workers', '--pool', pool],
+      { cwd: DIRECTORY, env: { ...process.env, NO_COLOR: '1' }, timeout: PATIENCE_MS },
+    );
+    assert.match(stdout, /Test Files +4 passed \(4\)\n +Tests +8 passed \(8\)/);
+    assert.match(stdout, /^4 places have sold 100 seats; 0 are free$/m);
+  });
 }

@@ -1,0 +1,3 @@
+import { testPlace } from './place.ts';
+
+testPlace('partner');
