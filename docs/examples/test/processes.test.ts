@@ -286,3 +286,54 @@ for (const pool of ['forks', 'threads']) {
     assert.match(stdout, /^4 places have sold 100 seats; 0 are free$/m);
   });
 }
+
+/** Files that are added in turn; while the second lot is counted, and again with the third, the utility process dies. */
+const LOTS = [5, 20, 20];
+
+test('desktop: the list of the main process follows the utility process, which is killed twice', () =>
+  withExample(
+    (directory) => new Program('desktop/main.ts', join(directory, 'db')),
+    async (main, directory) => {
+      const utilities = (): number[] => main.all(/^utility process (\d+)$/).map(Number);
+      const counted = (): number => Number(main.all(/^(\d+) of /).at(-1) ?? 0);
+      const words = new Map<string, number>();
+      for (const [lot, size] of LOTS.entries()) {
+        const before = words.size;
+        for (let nth = 0; nth < size; nth++) {
+          const name = join(directory, `${String(before + nth).padStart(3, '0')}.txt`);
+          words.set(name, before + nth);
+          await writeFile(name, 'word '.repeat(before + nth));
+          main.process.stdin?.write(`${name}\n`);
+        }
+        if (lot > 0) {
+          await main.until('progress', () => counted() > before);
+          process.kill(utilities().at(-1) ?? assert.fail('there is none'), 'SIGKILL');
+          await main.until('another utility process', () => utilities().length === lot + 1);
+        }
+        await main.until('all of them', () => counted() === words.size);
+      }
+      const list = [...words].map(([name, count]) => `${name} ${count}`).join(', ');
+      assert.equal(main.lines.at(-1), `${words.size} of ${words.size}: ${list}`);
+
+      main.process.stdin?.end();
+      const [status] = (await once(main.process, 'close')) as [number | null];
+      assert.equal(status, 0);
+      const db = await open(join(directory, 'db'), { share: false });
+      const files = db.collection<string, { readonly words?: number; readonly pid?: number }>('files', {
+        key: keyCodecs.string,
+      });
+      const stored = await files.entries().toArray();
+      assert.deepEqual(
+        stored.map(([name, file]) => [name, file.words]),
+        [...words],
+      );
+      const workers = stored.map(([, { pid }]) => utilities().indexOf(pid ?? 0));
+      assert.deepEqual(
+        workers,
+        [...workers].sort((a, b) => a - b),
+        'what one has counted, the next one does not count again',
+      );
+      assert.deepEqual(workers.slice(0, LOTS[0]), [0, 0, 0, 0, 0]);
+      await db.close();
+    },
+  ));
