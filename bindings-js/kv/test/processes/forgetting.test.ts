@@ -20,7 +20,7 @@ class FakeMachine implements Machine {
   time = (): number => 0;
   nextTurn = (run: () => void): void => run();
   tryLock = (): undefined => undefined;
-  holder = (): string => '';
+  holder = (): { readonly text: string; readonly isSilent: boolean } => ({ text: '', isSilent: false });
   local = (): undefined => undefined;
   setLocal = (): (() => void) => () => {};
   address = (): undefined => undefined;
