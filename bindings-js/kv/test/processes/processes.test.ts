@@ -12,6 +12,7 @@ import {
   symlinkSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
+import type { Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import process from 'node:process';
 import { test } from 'node:test';
@@ -709,6 +710,43 @@ test('a handle opened by new code takes over from that of the old, as a hot relo
     assert.equal(await current.count({ prefix: ['generation'] }), 10);
     assert.equal(await current.count({ prefix: ['other'] }), 10);
     await current.close();
+  }));
+
+test('a connection that breaks is made again, and nothing is done twice', () =>
+  withPath(async (path) => {
+    const leader = await member(path);
+    const net = process.getBuiltinModule('node:net');
+    const { connect } = net;
+    const sockets: Socket[] = [];
+    net.connect = ((...args: Parameters<typeof connect>) => {
+      const socket = connect(...args);
+      sockets.push(socket);
+      return socket;
+    }) as typeof connect;
+    try {
+      const db = await share(path);
+      for (let n = 0; n < 6; n++) {
+        // The connection is made, and nothing is in flight.
+        for (let count = 0; count < 3; count++) await within('a read', db.get('a'));
+        await new Promise((resolve) => setTimeout(resolve, 20));
+        // The request arrives, and its reply does not.
+        if (n % 2 === 0) sockets.at(-1)?.pause();
+        const written = db.batch().check(['n', n], null).set(['n', n], n).commit();
+        await until('the leader has it', async () => (await leader.get(['n', n])) === n);
+        sockets.at(-1)?.destroy();
+        // With each commit the leader deletes what it remembers of those who have ended.
+        for (let count = 0; count < 30; count++) {
+          await leader.set('other', count);
+          await new Promise((resolve) => setTimeout(resolve, 10));
+        }
+        await within('a write', written);
+      }
+      assert.ok(sockets.length > 3);
+      assert.equal((await leader.list(['n'])).length, 6);
+      await db.close();
+    } finally {
+      net.connect = connect;
+    }
   }));
 
 test('the title of a process may be as long as it wants', () =>
