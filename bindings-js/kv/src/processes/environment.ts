@@ -36,6 +36,8 @@ export class ProcessEnvironment implements Environment {
   #leader: LeaderInfo | undefined;
   /** Who waits for the list of clients. */
   #asking: ((clients: readonly ClientInfo[]) => void)[] = [];
+  /** The term of the one who leads, as far as it was heard. */
+  #term = 0;
   /** Why the one who has the lock does not take this handle. */
   #refusal: string | undefined;
   /** Why it cannot be reached. */
@@ -331,6 +333,8 @@ export class ProcessEnvironment implements Environment {
           this.#port = undefined;
           this.#mayReturn = false;
           for (const answer of this.#asking.splice(0)) answer([]);
+          // One that goes on forgets who does not introduce itself again at once.
+          this.#toAll({ type: 'resign', term: this.#term, heir: undefined });
           this.#seek();
         };
         resolve(true);
@@ -347,6 +351,7 @@ export class ProcessEnvironment implements Environment {
     if (type === 'clients') return this.#asking.shift()?.(clients ?? []);
     const message = checkMessage('toMember', value);
     if (message === undefined) return;
+    if (message.type === 'lead') this.#term = message.term;
     if (message.type === 'lead' || message.type === 'opening' || message.type === 'resign') this.#toAll(message);
     else this.#toOwn(message as Exchange);
   }
