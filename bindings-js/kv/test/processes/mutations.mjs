@@ -50,7 +50,7 @@ const MUTATIONS = [
   ['handle does not say what it hears as the leader', 'processes/environment.ts', '(message) => this.#whenIdle(() => this.#toAll(message))', 'hub.onannouncement'],
   ['leader uses a busy engine for requests', 'processes/environment.ts', '(message) => this.#whenIdle(() => receive(message))', 'receive'],
   ['leader uses a busy engine for timers', 'processes/environment.ts', '() => this.#whenIdle(run)', 'run'],
-  ['handle does not look for the next leader', 'processes/environment.ts', 'answer([]);\n          this.#seek();', 'answer([]);'],
+  ['handle does not look for the next leader', 'processes/environment.ts', 'heir: undefined });\n          this.#seek();', 'heir: undefined });'],
   ['handle that leads has not joined', 'processes/environment.ts', '    this.#join();\n    this.#grant();', '    this.#grant();'],
   ['handle that has the lock is not told', 'processes/environment.ts', '    this.#join();\n    this.#grant();', '    this.#join();'],
   ['handle that is welcome has not joined', 'processes/environment.ts', '        this.onleader(this.#leader);\n        this.#join();', '        this.onleader(this.#leader);'],
