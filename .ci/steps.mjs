@@ -187,6 +187,12 @@ export const STEPS = [
     command: ['npm', 'run', '--silent', 'test:tabs:mutations', '--', '--check'],
   },
   {
+    name: 'processes mutations places',
+    suite: 'quick',
+    cwd: KV,
+    command: ['npm', 'run', '--silent', 'test:processes:mutations', '--', '--check'],
+  },
+  {
     name: 'replication mutations places',
     suite: 'quick',
     cwd: REPLICATION,
@@ -388,6 +394,14 @@ export const STEPS = [
   // The protocol between tabs: random schedules, and whether they find deliberate mistakes.
   { name: 'tabs', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:tabs'] },
   { name: 'tabs mutations', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
+  // The same between processes.
+  { name: 'schedules', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:processes'] },
+  {
+    name: 'schedules mutations',
+    suite: 'browsers',
+    cwd: KV,
+    command: ['npm', 'run', '--silent', 'test:processes:mutations'],
+  },
   {
     name: 'e2e engines',
     suite: 'browsers',
