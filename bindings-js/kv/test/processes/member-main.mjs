@@ -152,6 +152,11 @@ const operations = {
   hang(_, ms) {
     for (const end = Date.now() + ms; Date.now() < end; );
   },
+  /** Gives the process a title of this length; returns the length that it got. */
+  title(_, length) {
+    Object.defineProperty(process, 'title', { value: 'x'.repeat(length) });
+    return process.title.length;
+  },
   memory: () => process.memoryUsage().rss,
   exit: (_, code) => process.exit(code),
 };
