@@ -8,6 +8,8 @@ import { FrameReader, MAX_FRAME_BYTES, encodeFrame } from './frames.ts';
 const MAX_BACKLOG_BYTES = 16 << 20;
 /** How long the process waits for what was sent last, when it closes a connection. */
 const LINGER_MS = 1000;
+/** How long the connection is there for one that reads later, if the process goes on. */
+const KEPT_MS = 60_000;
 
 export interface Port {
   /** Set before the first message arrives. */
@@ -67,9 +69,13 @@ export class SocketPort implements Port {
     const socket = this.#socket;
     if (socket.destroyed) return Promise.resolve();
     return new Promise((resolve) => {
-      const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+      const waited = setTimeout(resolve, LINGER_MS);
+      // A process that is stopped reads when it continues.
+      const kept = setTimeout(() => socket.destroy(), KEPT_MS);
+      kept.unref?.();
       socket.once('close', () => {
-        clearTimeout(timer);
+        clearTimeout(waited);
+        clearTimeout(kept);
         resolve();
       });
       // What comes now is dropped, but its end has to be noticed: who sends to a closed end loses what it
