@@ -277,7 +277,13 @@ export class ProcessEnvironment implements Environment {
   #tryToLead(): boolean {
     // A handle that could not open the files lets others try.
     if (this.#wish === undefined && this.#joined === undefined) return false;
-    const lock = this.#machine.tryLock();
+    let lock: Release | undefined;
+    try {
+      lock = this.#machine.tryLock();
+    } catch (error) {
+      // The directory may be gone. Who waits for it is told when its time is over.
+      this.#unreachable = error instanceof Error ? error.message : String(error);
+    }
     if (lock === undefined) {
       this.#mayReturn = true;
       return false;

@@ -51,7 +51,10 @@ export interface Machine {
   after(ms: number, run: () => void): () => void;
   /** Calls `run` when what has arrived by now is handled. */
   nextTurn(run: () => void): void;
-  /** Takes the directory's lock, which ends with the process; `undefined` if somebody has it. */
+  /**
+   * Takes the directory's lock, which ends with the process; `undefined` if somebody has it. Throws if it
+   * cannot be asked for.
+   */
   tryLock(): Release | undefined;
   /** Describes who has the lock. One that is silent gives no sign of life, and nothing more is known. */
   holder(): { readonly text: string; readonly isSilent: boolean };

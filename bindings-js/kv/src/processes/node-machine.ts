@@ -2,6 +2,7 @@
 import * as fs from 'node:fs';
 import { performance, setImmediate } from '../base/platform.ts';
 import { describeHolder, isSilent } from '../storage/lock-file.ts';
+import { attemptTo } from '../storage/node-fs.ts';
 import { tryLockDirectory } from '../storage/node-lock.ts';
 import type { Release } from '../storage/os-lock.ts';
 import { PROTOCOL } from '../tabs/messages.ts';
@@ -64,12 +65,7 @@ export class NodeMachine implements Machine {
   }
 
   tryLock(): Release | undefined {
-    try {
-      return tryLockDirectory(this.directory, this.#takeOver);
-    } catch {
-      // The directory may be gone. Who waits for it is told when its time is over.
-      return undefined;
-    }
+    return attemptTo(`lock ${this.directory}`, () => tryLockDirectory(this.directory, this.#takeOver));
   }
 
   holder(): { readonly text: string; readonly isSilent: boolean } {
