@@ -18,7 +18,8 @@ export async function serve(path: string, options: StoreOptions): Promise<void> 
     const alive = setInterval(() => undefined, FOREVER_MS);
     try {
       const ended = new Promise<NodeJS.Signals | 'close'>((resolve) => {
-        for (const signal of SIGNALS) process.once(signal, resolve);
+        // Not `once`, of which Deno hears no signals.
+        for (const signal of SIGNALS) process.on(signal, resolve);
         db.addEventListener('close', () => resolve('close'));
       });
       db.addEventListener('leader', ({ leader }) => note(`process ${leader.pid} leads ${path} now`));

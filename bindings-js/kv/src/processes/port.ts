@@ -69,7 +69,11 @@ export class SocketPort implements Port {
     const socket = this.#socket;
     if (socket.destroyed) return Promise.resolve();
     return new Promise((resolve) => {
-      const waited = setTimeout(resolve, LINGER_MS);
+      const waited = setTimeout(() => {
+        // What the system did not take stays in memory no longer.
+        if (socket.writableLength > 0) socket.destroy();
+        resolve();
+      }, LINGER_MS);
       // A process that is stopped reads when it continues.
       const kept = setTimeout(() => socket.destroy(), KEPT_MS);
       kept.unref?.();
