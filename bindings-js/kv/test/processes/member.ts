@@ -168,8 +168,9 @@ export class Member {
     return within(`${operation} in process ${this.pid}`, answered) as Promise<T>;
   }
 
+  /** On a busy machine the one who leads may take longer to answer than the default limit. */
   async open(path: string, options: MemberOptions = {}, handle = 'db'): Promise<void> {
-    await this.ask('open', handle, path, options);
+    await this.ask('open', handle, path, { lockTimeout: 30_000, ...options });
   }
 
   close(handle = 'db'): Promise<void> {

@@ -319,7 +319,7 @@ function leadPid(path: string): number | undefined {
 test('a leader that is stopped lets others wait as long as they want, and goes on', needsSignals, () =>
   withPath(async (path) => {
     const leader = await member(path);
-    const follower = await member(path);
+    const follower = await member(path, { lockTimeout: 2000 });
     await follower.set('a', 1);
     leader.signal('SIGSTOP');
     const names = (error: unknown): boolean =>
@@ -484,7 +484,7 @@ test('a long path has its socket in a directory of the user', needsFiles, () =>
       await leader.close();
       await leader.open(long);
       await assert.rejects(
-        follower.open(long),
+        follower.open(long, { lockTimeout: 2000 }),
         (error) => code('KV_LOCKED')(error) && String(error).includes('can be entered by other users'),
       );
       assert.equal(await leader.get('a'), 1);
