@@ -1,12 +1,12 @@
 // Where the leader of a database listens. The file `leader` in the database's directory tells that to
 // processes that can read it: those of the same user.
+import { Buffer } from 'node:buffer';
 import { createHash, randomBytes } from 'node:crypto';
 import * as fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { KvError } from '../base/errors.ts';
 import { numberOf } from '../storage/lock-file.ts';
-import { isMissing } from '../storage/node-fs.ts';
 import type { Address } from './machine.ts';
 
 const FILE = 'leader';
@@ -29,8 +29,8 @@ function ownDirectory(): string {
   const user = process.getuid?.() ?? '';
   const path = join(tmpdir(), `mangrove-kv-${user}`);
   fs.mkdirSync(path, { mode: 0o700, recursive: true });
-  const { mode, uid } = fs.lstatSync(path);
-  if (!fs.lstatSync(path).isDirectory() || (mode & 0o077) !== 0 || (user !== '' && uid !== user))
+  const found = fs.lstatSync(path);
+  if (!found.isDirectory() || (found.mode & 0o077) !== 0 || (user !== '' && found.uid !== user))
     throw new KvError('KV_IO', `${path} can be entered by other users; remove it, so that sockets can be kept there`);
   return path;
 }
@@ -71,9 +71,8 @@ export function publishAddress(directory: string, address: Address): () => void 
   return () => {
     try {
       if (readAddress(directory)?.token === address.token) fs.rmSync(path, { force: true });
-    } catch (error) {
-      // The file only says where nobody listens any more.
-      if (!isMissing(error)) return;
+    } catch {
+      // The file names a leader that nobody reaches any more.
     }
   };
 }

@@ -27,14 +27,14 @@ export class ProcessEnvironment implements Environment {
   readonly #open: (signal: AbortSignal) => Promise<LeaderEngine>;
   /** Runs what concerns the engine, when that can be used. */
   readonly #whenIdle: (run: () => void) => void;
-  /** Another end of the connection, or nothing yet. */
+  /** Set while this handle leads. Otherwise `#port` is its connection to the leader, if there is one. */
   #hub: Hub | undefined;
   #unlock: Release | undefined;
   #port: Port | undefined;
   /** The address of the leader that this handle is or was connected to. */
   #address: Address | undefined;
   #leader: LeaderInfo | undefined;
-  /** Who waits for the list of clients. */
+  /** Pending calls of `clients`. */
   #asking: ((clients: readonly ClientInfo[]) => void)[] = [];
   /** The term of the one who leads, as far as it was heard. */
   #term = 0;
@@ -226,7 +226,7 @@ export class ProcessEnvironment implements Environment {
     hub.onannouncement = (message) => this.#whenIdle(() => this.#toAll(message));
     this.#hub = hub;
     this.onleader(hub.leader);
-    // Nobody waits for this.
+    // Opening does not wait until others can connect.
     this.#machine.nextTurn(() => void hub.listen());
   }
 
@@ -281,7 +281,7 @@ export class ProcessEnvironment implements Environment {
     try {
       lock = this.#machine.tryLock();
     } catch (error) {
-      // The directory may be gone. Who waits for it is told when its time is over.
+      // The directory may be gone. Pending calls reject after their deadline.
       this.#unreachable = error instanceof Error ? error.message : String(error);
     }
     if (lock === undefined) {
@@ -339,7 +339,7 @@ export class ProcessEnvironment implements Environment {
           this.#port = undefined;
           this.#mayReturn = false;
           for (const answer of this.#asking.splice(0)) answer([]);
-          // One that goes on forgets who does not introduce itself again at once.
+          // A leader that goes on forgets a client that does not introduce itself again at once.
           this.#toAll({ type: 'resign', term: this.#term, heir: undefined });
           this.#seek();
         };

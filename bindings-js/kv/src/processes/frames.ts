@@ -9,7 +9,7 @@ export const MAX_FRAME_BYTES = 1 << 30;
 export const MAX_FIRST_FRAME_BYTES = 4 << 10;
 
 const HEAD_BYTES = 8;
-/** In the JSON it stands for a byte array, with its length. */
+/** Property by which the JSON refers to a byte array, with its length as the value. */
 const BYTES = '$bytes';
 
 type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json };

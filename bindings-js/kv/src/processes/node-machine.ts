@@ -124,7 +124,7 @@ export class NodeMachine implements Machine {
         throw error;
       }
     } catch (error) {
-      // Others have the lock's word that the database is open, and the reason from here.
+      // The lock tells others that the database is open; the address tells why it is not shared.
       const reason = error instanceof Error ? error.message : String(error);
       try {
         return publishAddress(this.directory, { ...address, reason });

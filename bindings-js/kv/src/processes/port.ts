@@ -82,8 +82,8 @@ export class SocketPort implements Port {
         clearTimeout(kept);
         resolve();
       });
-      // What comes now is dropped, but its end has to be noticed: who sends to a closed end loses what it
-      // has not read yet.
+      // Incoming data is dropped, but read up to its end: if this end were closed before, the next write
+      // of the other process would fail and lose what it has not read yet.
       socket.resume();
       socket.end();
     });
@@ -101,7 +101,7 @@ export class SocketPort implements Port {
         }
       }
     } catch {
-      // Whoever sends garbage is no member, or broken.
+      // The other end is not a member, or it is broken.
       this.#socket.destroy();
     }
   }
@@ -122,7 +122,7 @@ function copyOf(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, of]) => [name, copyOf(of)]));
 }
 
-/** Returns two ends of a connection within a thread. What is sent is copied, as between processes. */
+/** Returns the two ends of a connection within a thread. Messages are copied, as between processes. */
 export function connectedPorts(): readonly [Port, Port] {
   class MemoryPort implements Port {
     onmessage: Port['onmessage'] = ignore;

@@ -59,7 +59,7 @@ export class ServedEngine implements LeaderEngine {
     this.state = host.state;
     this.wakes = host.wakes;
     this.#return();
-    // Last: whoever is woken may send a message at once, and that may have to wait for a flush.
+    // Last: the handle may send a message at once, which may have to wait for a flush.
     if (this.wakes.includes(0)) this.#transport.events?.wake();
     return bytes;
   }
