@@ -76,6 +76,19 @@ fn clients_are_invisible() {
     }
 }
 
+/// Whoever reads may keep a snapshot for as long as nothing in it can expire.
+#[test]
+fn records_may_expire_only_where_one_has_a_time() {
+    let database = open(&MemoryStorage::new(), 100);
+    set(&database, b"1", b"a", b"what");
+    assert!(!database.snapshot().may_expire());
+    let mut transaction = database.begin().expect("nobody writes");
+    let put = transaction.put_until("c", b"2", b"value", Some(u64::MAX / 2));
+    put.expect("the storage works");
+    transaction.commit(Durability::Strict).expect("the storage works");
+    assert!(database.snapshot().may_expire());
+}
+
 #[test]
 fn without_a_commit_it_is_not_stored_and_none_is_made() {
     let database = open(&MemoryStorage::new(), 0);

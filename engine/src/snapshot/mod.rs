@@ -112,8 +112,8 @@ impl Snapshot {
     pub(crate) fn tree(&self, name: &str) -> Option<SnapshotCollection> {
         let collections = &self.pin.version.collections;
         let (name, collection) = collections.get_key_value(name)?;
-        let any_hidden = self.pin.version.has_hidden();
-        let hints = any_hidden.then(|| collections.get(&expiry::hints_of(collection.id)));
+        let any_hints = self.pin.version.has_hints();
+        let hints = any_hints.then(|| collections.get(&expiry::hints_of(collection.id)));
         Some(SnapshotCollection {
             view: Arc::new(View {
                 snapshot: self.clone(),
@@ -130,7 +130,7 @@ impl Snapshot {
     /// because records may expire.
     #[must_use]
     pub fn may_expire(&self) -> bool {
-        self.pin.version.has_hidden()
+        self.pin.version.has_hints()
     }
 
     /// Codec ids of a collection's keys and values; empty if none were recorded, `None` if the

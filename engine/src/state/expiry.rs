@@ -18,7 +18,7 @@ use crate::tree::Pages;
 pub(crate) const HIDDEN: char = '\0';
 
 /// Prefix of the names of the hidden collections with hints.
-const HINTS: &str = "\0ttl";
+pub(crate) const HINTS: &str = "\0ttl";
 
 /// Name of the hidden collection with the hints for collection `id`.
 pub(crate) fn hints_of(id: u32) -> String {

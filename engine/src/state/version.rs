@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::expiry::HIDDEN;
+use super::expiry::{HIDDEN, HINTS};
 use super::index::{Index, decode_indexes, encode_indexes};
 use super::{Collections, Summary};
 use crate::error::{Error, Result};
@@ -106,11 +106,10 @@ impl Collection {
 }
 
 impl Version {
-    /// Whether there are hidden collections of the engine's own.
-    pub(crate) fn has_hidden(&self) -> bool {
-        // Their names directly follow the empty name, which sorts first.
-        let mut first = self.collections.iter().take(2);
-        first.any(|(name, _)| name.starts_with(HIDDEN))
+    /// Whether records may expire.
+    pub(crate) fn has_hints(&self) -> bool {
+        let first = self.collections.iter_from(HINTS).next();
+        first.is_some_and(|(name, _)| name.starts_with(HINTS))
     }
 
     /// Memory used by the memtables.
