@@ -131,10 +131,10 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   #length = 0;
   /** Set if the reply to the last message is full: the caller executes what is left of it. */
   cut: Cut | undefined;
-  /** Whether the reply of the last `executeOwing` has to wait for a flush. */
+  /** Whether the reply of the last `executeOwing` or `startOwing` has to wait for a flush. */
   owesFlush = false;
   /** Flushes relaxed commits. A transport can replace it to flush in another thread. */
-  flush = (): void => this.#engine?.flush();
+  flush = (): void => this.#call((engine) => engine.flush());
   readonly #sweep: Sweep | undefined;
   readonly #merge: IdleMerge | undefined;
   background: Background | undefined;
@@ -286,6 +286,15 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return this.#call((engine) =>
       this.#replyIfAny(this.#give(engine, message) ? engine.execute(0, 0, message.length, 1) : 0),
     );
+  }
+
+  /** Same as `executeOwing`, but where that would flush, returns `undefined` as `start` does. */
+  startOwing(message: Uint8Array): Uint8Array<ArrayBuffer> | undefined {
+    return this.#call((engine) => {
+      const flags = this.#give(engine, message) ? engine.execute(0, 0, message.length, 3) : 0;
+      this.owesFlush = (flags & ExecuteFlag.owesFlush) !== 0;
+      return this.#replyIfAny(flags);
+    });
   }
 
   /** Continues the waiting message, like `start`. Flushes first, unless the caller has. */

@@ -7,7 +7,8 @@ import { EngineHost } from './engine-host.ts';
 import type { LazyPart } from './engine-host.ts';
 import type { KvError } from '../base/errors.ts';
 import type { Trace } from '../base/trace.ts';
-import { setImmediate, soon } from '../base/platform.ts';
+import { soon } from '../base/platform.ts';
+import type { GroupCommit } from './group-commit.ts';
 import { ReplyQueue } from './reply-queue.ts';
 import type { FlushableFile } from '../storage/node-fs.ts';
 import type { CustomStorage } from '../types/index.ts';
@@ -41,6 +42,8 @@ export interface InThreadOptions {
   /** Whether calls that never wait yield to the event loop now and then. Default: true. */
   readonly takesTurns?: boolean;
   readonly trace?: Trace | undefined;
+  /** Flushes that several clients share. */
+  readonly group?: GroupCommit;
 }
 
 /** What else is served by the engine of a transport. */
@@ -51,9 +54,11 @@ export interface OtherClients {
   idle(): void;
 }
 
-interface Owed {
-  readonly resolve: () => void;
-  readonly reject: (error: unknown) => void;
+/** A reply that waits for a flush. */
+interface Held {
+  readonly reply: Uint8Array<ArrayBuffer>;
+  readonly requests: number | undefined;
+  readonly left: Uint8Array | undefined;
 }
 
 const NOTHING = new Uint8Array(0);
@@ -66,13 +71,20 @@ export class InThreadTransport implements Transport {
   events: TransportEvents | undefined;
   readonly host: EngineHost;
   others: OtherClients | undefined;
-  /** Replies that wait for the next flush, and those for the one that runs. */
-  #owed: Owed[] = [];
-  #covered: Owed[] = [];
-  #isOwedFlushDue = false;
+  /** Replies that wait for flushes while messages are executed. */
+  readonly #group: GroupCommit | undefined;
+  /** The handle's own reply among them. It sends nothing until it has it. */
+  #held: Held | undefined;
   readonly #release: () => unknown;
   /** Commits may wait for flushes while the thread goes on. */
   readonly flushesLater: boolean;
+  /** Commits of several clients may share them. */
+  get sharesFlushes(): boolean {
+    return this.#group !== undefined;
+  }
+
+  /** Flushes in this thread. */
+  readonly #flushHere: () => void;
   /** Holds back replies until the storage has caught up. */
   readonly #queue: ReplyQueue | undefined;
   #isMessageWaiting = false;
@@ -83,15 +95,15 @@ export class InThreadTransport implements Transport {
    * own.
    */
   #isFlushing = false;
-  /** The flush that runs was begun for other clients: messages are executed meanwhile. */
-  #isForOthers = false;
+  /** The flush that runs was begun for the group: messages are executed meanwhile. */
+  #isForGroup = false;
   #isDisposed = false;
 
   constructor(
     module: WebAssembly.Module,
     storage: InThreadStorage,
     engine: EngineOptions,
-    { release, lazy, syncFaces, takesTurns = true, trace }: InThreadOptions,
+    { release, lazy, syncFaces, takesTurns = true, trace, group }: InThreadOptions,
   ) {
     this.#release = release;
     try {
@@ -101,6 +113,10 @@ export class InThreadTransport implements Transport {
       throw error;
     }
     this.flushesLater = storage.flushesLater === true;
+    if (this.flushesLater && group !== undefined) {
+      this.#group = group;
+      group.flush = () => this.#attempt(() => this.#beginFlushForGroup());
+    }
     if (storage.settled === undefined) {
       this.lookups = new Lookups(this.host);
       this.takesTurns = takesTurns;
@@ -113,6 +129,7 @@ export class InThreadTransport implements Transport {
       };
       this.#queue = new ReplyQueue(target, () => storage.settled?.());
     }
+    this.#flushHere = this.host.flush;
     this.host.background = {
       wake: (clients) => this.wake(clients),
       backgroundError: (error) => this.events?.backgroundError(error),
@@ -122,8 +139,13 @@ export class InThreadTransport implements Transport {
     if (this.flushesLater) this.#flushInBackground();
   }
 
-  /** Messages have to wait for the running flush, or for the rest of an earlier one. */
+  /** The handle's messages have to wait. */
   get isBusy(): boolean {
+    return this.isOccupied || this.#held !== undefined;
+  }
+
+  /** All messages have to wait: for the running flush, or for the rest of an earlier one. */
+  get isOccupied(): boolean {
     return this.host.isBusy || this.#left !== undefined;
   }
 
@@ -132,23 +154,61 @@ export class InThreadTransport implements Transport {
       this.#answer(message);
       if (this.#left === undefined) return;
       this.#continue();
-      if (!this.isBusy) this.#idle();
+      if (!this.isOccupied) this.#idle();
     });
   }
 
   #answer(message: Uint8Array): void {
+    if (this.#group?.hasOthers === true) return this.#answerInGroup(message, this.#group);
     // While a flush runs that nothing waits for, no other can begin: the message flushes in this
     // thread. It waits for the end of other clients' flush, and then for its own.
-    const mayWait = this.flushesLater && (!this.#isFlushing || this.#isForOthers);
+    const mayWait = this.flushesLater && (!this.#isFlushing || this.#isForGroup);
     const reply = mayWait ? this.host.start(message) : this.host.execute(message);
     if (reply !== undefined) return this.#deliver(reply);
     this.#isMessageWaiting = true;
     if (!this.#isFlushing) this.#wait();
   }
 
+  /** The handle's commits share flushes with those of others. */
+  #answerInGroup(message: Uint8Array, group: GroupCommit): void {
+    const reply = this.host.startOwing(message);
+    if (reply === undefined) {
+      this.#isMessageWaiting = true;
+      if (!this.#isFlushing) this.#wait();
+    } else if (this.host.owesFlush) {
+      const { cut, left } = this.host;
+      const held = { reply, requests: cut?.requests, left };
+      this.#held = held;
+      group.join(true).then(
+        () => this.#attempt(() => this.#deliverHeld(held)),
+        (error: unknown) => this.#refuseHeld(held, error),
+      );
+      if (this.host.hasWakes) this.wake(this.host.wakes);
+    } else {
+      this.#deliver(reply);
+    }
+  }
+
+  /** Delivers it, unless that was done meanwhile. */
+  #deliverHeld(held: Held): void {
+    if (this.#held !== held) return;
+    this.#held = undefined;
+    this.#left = held.left;
+    this.#reply(held.reply, held.requests);
+    this.#continue();
+    if (!this.isOccupied) this.#idle();
+  }
+
+  #refuseHeld(held: Held, error: unknown): void {
+    if (this.#held !== held) return;
+    this.#held = undefined;
+    this.events?.refuse(error as KvError, 1);
+    this.#idle();
+  }
+
   /** Executes what is left of a message, unless it has to wait. */
   #continue(): void {
-    while (this.#left !== undefined && !this.host.isBusy) {
+    while (this.#left !== undefined && !this.host.isBusy && this.#held === undefined) {
       const left = this.#left;
       this.#left = undefined;
       this.#answer(left);
@@ -176,13 +236,26 @@ export class InThreadTransport implements Transport {
     if (!this.isBusy) return;
     this.#attempt(() => {
       for (;;) {
+        if (this.#held !== undefined) this.#settleHeld(this.#held);
         if (this.host.isBusy) this.host.releaseFlush();
         while (this.#isMessageWaiting) this.#resume();
-        if (this.#left === undefined) break;
+        if (this.#left === undefined && this.#held === undefined) break;
         this.#continue();
       }
     });
     this.#idle();
+  }
+
+  /** Flushes in this thread what the reply waits for. */
+  #settleHeld(held: Held): void {
+    try {
+      this.#flushHere();
+    } catch (error) {
+      return this.#refuseHeld(held, error);
+    }
+    this.#held = undefined;
+    this.#left = held.left;
+    this.#reply(held.reply, held.requests);
   }
 
   dispose(): Promise<void> | void {
@@ -220,26 +293,14 @@ export class InThreadTransport implements Transport {
 
   /** Resolves when everything that was executed by now is flushed, by a flush that others share. */
   flushed(): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#owed.push({ resolve, reject });
-      if (this.#isFlushing || this.#isOwedFlushDue) return;
-      this.#isOwedFlushDue = true;
-      // Messages that arrived together share a flush.
-      (setImmediate ?? setTimeout)(() => {
-        this.#isOwedFlushDue = false;
-        if (!this.#isFlushing) this.#attempt(() => this.#flushOwed());
-      });
-    });
-  }
-
-  #flushOwed(): void {
-    if (this.#owed.length > 0) this.#beginFlushForOthers();
+    if (this.#group === undefined) throw new Error('nobody shares its flushes');
+    return this.#group.join(false);
   }
 
   /** Begins a flush during which messages are executed. */
-  #beginFlushForOthers(): void {
-    if (!this.#beginFlush()) return;
-    this.#isForOthers = true;
+  #beginFlushForGroup(): void {
+    if (this.#isFlushing || this.#isDisposed || !this.#beginFlush()) return;
+    this.#isForGroup = true;
     this.host.releaseFlush();
   }
 
@@ -250,6 +311,7 @@ export class InThreadTransport implements Transport {
   #drop(): void {
     this.#isMessageWaiting = false;
     this.#left = undefined;
+    this.#held = undefined;
   }
 
   /** Delivers waiting replies before it reports the failure. */
@@ -259,15 +321,14 @@ export class InThreadTransport implements Transport {
   }
 
   #flushInBackground(): void {
-    const flushHere = this.host.flush;
     this.host.flush = () => {
       if (!this.#isFlushing) {
         // Other clients' messages do not wait.
         if (this.others === undefined) this.#beginFlush();
-        else this.#beginFlushForOthers();
+        else this.#beginFlushForGroup();
       }
       // Nothing is executed during a flush that is waited for, so that one covers all commits.
-      else if (!this.isBusy) flushHere();
+      else if (!this.isOccupied) this.#flushHere();
     };
   }
 
@@ -289,8 +350,8 @@ export class InThreadTransport implements Transport {
 
   /** Begins a flush; returns whether it is still running. */
   #beginFlush(): boolean {
-    this.#covered = this.#owed.splice(0);
-    this.#isForOthers = false;
+    this.#group?.begin();
+    this.#isForGroup = false;
     const files = this.host.beginFlush() as FlushableFile[];
     const next = (error: unknown): void => {
       const file = error === undefined ? files.shift() : undefined;
@@ -300,22 +361,22 @@ export class InThreadTransport implements Transport {
     this.#isFlushing = files.length > 0;
     if (this.#isFlushing) next(undefined);
     // There is nothing left to flush.
-    else this.#settleCovered(undefined);
+    else this.#group?.end(undefined);
     return this.#isFlushing;
   }
 
   #onFlushed(error: unknown): void {
-    const isReleased = !this.isBusy;
-    const wasForOthers = this.#isForOthers;
-    this.#isFlushing = this.#isForOthers = false;
+    const isReleased = !this.isOccupied;
+    const wasForGroup = this.#isForGroup;
+    this.#isFlushing = this.#isForGroup = false;
     const failure = this.host.endFlush(error);
-    this.#settleCovered(failure);
+    this.#group?.end(failure);
     if (this.#isDisposed) return;
     // A waiting message reports it in its reply.
     if (failure !== undefined && !this.#isMessageWaiting) this.events?.backgroundError(failure as KvError);
     if (this.#isMessageWaiting) {
       // What others waited for came before its own commits.
-      if (!wasForOthers) this.#resume();
+      if (!wasForGroup) this.#resume();
       this.#wait();
     } else if (this.others !== undefined && failure === undefined) {
       // Commits have become visible without a message that would tell of it.
@@ -324,16 +385,9 @@ export class InThreadTransport implements Transport {
     }
     if (!isReleased) {
       this.#continue();
-      if (!this.isBusy) this.#idle();
+      if (!this.isOccupied) this.#idle();
     }
-    if (!this.#isFlushing && !this.isBusy) this.#flushOwed();
-  }
-
-  #settleCovered(failure: unknown): void {
-    for (const { resolve, reject } of this.#covered.splice(0)) {
-      if (failure === undefined) resolve();
-      else reject(failure);
-    }
+    if (!this.isOccupied) this.#group?.look();
   }
 
   /** Any exception means that the engine is gone. */

@@ -1,5 +1,6 @@
 // The transport of the handle that opened a shared database first: it uses the engine as if it had the
 // database to itself, and serves all other handles beside that.
+import { GroupCommit } from '../engine/group-commit.ts';
 import { InThreadTransport } from '../engine/in-thread-transport.ts';
 import type { InThreadOptions, InThreadStorage } from '../engine/in-thread-transport.ts';
 import { KvError } from '../base/errors.ts';
@@ -29,7 +30,7 @@ export class LeadingTransport extends InThreadTransport {
     lock: Release,
     options: Omit<InThreadOptions, 'release'>,
   ) {
-    super(module, storage, engine, { ...options, release: () => {} });
+    super(module, storage, engine, { group: new GroupCommit(), ...options, release: () => {} });
     const served = new ServedEngine(this, true);
     const environment = new ProcessEnvironment(machine, client, unopened, (run) => this.#whenIdle(run), lock);
     const channel = environment.channel(names.all(DATABASE), (message) => {
@@ -97,12 +98,12 @@ export class LeadingTransport extends InThreadTransport {
   }
 
   #whenIdle(run: () => void): void {
-    if (this.isBusy || this.#due.length > 0) this.#due.push(run);
+    if (this.isOccupied || this.#due.length > 0) this.#due.push(run);
     else run();
   }
 
   #runDue(): void {
-    while (this.#due.length > 0 && !this.isBusy) this.#due.shift()?.();
+    while (this.#due.length > 0 && !this.isOccupied) this.#due.shift()?.();
   }
 }
 

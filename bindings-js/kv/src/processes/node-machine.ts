@@ -100,7 +100,7 @@ export class NodeMachine implements Machine {
       });
       socket.once('error', reject);
     });
-    const port = new SocketPort(socket);
+    const port = new SocketPort(socket, false);
     port.trust();
     port.send({ ...introduction, token });
     return port;
@@ -137,7 +137,7 @@ export class NodeMachine implements Machine {
   async #listenAt(path: string, token: string, accept: Accept): Promise<() => void> {
     const { createServer } = process.getBuiltinModule('node:net');
     const server = createServer((socket) => {
-      const port = new SocketPort(socket);
+      const port = new SocketPort(socket, true);
       const cancel = this.after(INTRODUCTION_MS, () => socket.destroy());
       port.onclose = cancel;
       port.onmessage = (first) => {

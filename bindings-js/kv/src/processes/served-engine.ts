@@ -3,6 +3,7 @@
 import { KvError } from '../base/errors.ts';
 import { soon } from '../base/platform.ts';
 import type { Trace } from '../base/trace.ts';
+import { GroupCommit } from '../engine/group-commit.ts';
 import { InThreadTransport } from '../engine/in-thread-transport.ts';
 import { hasDatabase } from '../storage/node-directory.ts';
 import { NodeStorage } from '../storage/node-fs.ts';
@@ -52,9 +53,9 @@ export class ServedEngine implements LeaderEngine {
 
   execute(message: Uint8Array, session: number, seq: number): Uint8Array<ArrayBuffer> {
     const host = this.#host;
-    const { flushesLater } = this.#transport;
-    const bytes = flushesLater ? host.executeOwing(message, session, seq) : host.execute(message, session, seq);
-    this.#owesFlush = flushesLater && host.owesFlush;
+    const { sharesFlushes } = this.#transport;
+    const bytes = sharesFlushes ? host.executeOwing(message, session, seq) : host.execute(message, session, seq);
+    this.#owesFlush = sharesFlushes && host.owesFlush;
     this.cut = host.cut;
     this.state = host.state;
     this.wakes = host.wakes;
@@ -167,7 +168,11 @@ export function openServed(
     throw new KvError('KV_EVICTED', `the files of ${directory} were removed while it was open; open it again`);
   // `readOnly` restricts a handle, not the engine, which serves others too.
   const engine = { ...options, exclusive: options.exclusive && !isAgain, readOnly: false };
-  const transport = new InThreadTransport(module, new NodeStorage(directory), engine, { release: () => {}, trace });
+  const transport = new InThreadTransport(module, new NodeStorage(directory), engine, {
+    release: () => {},
+    group: new GroupCommit(),
+    trace,
+  });
   // No handle uses it.
   const nothing = (): void => {};
   transport.events = {

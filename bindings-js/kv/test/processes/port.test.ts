@@ -41,7 +41,7 @@ function listen(port: Port): { readonly heard: unknown[]; isClosed: boolean } {
 
 test('what was sent before the end arrives, although the other end goes on sending', () =>
   withSockets(async (one, other) => {
-    const [ours, theirs] = [new SocketPort(one), new SocketPort(other)];
+    const [ours, theirs] = [new SocketPort(one, true), new SocketPort(other, false)];
     for (const port of [ours, theirs]) port.trust();
     const state = listen(theirs);
     other.pause();
@@ -62,7 +62,7 @@ test('what was sent before the end arrives, although the other end goes on sendi
 
 test('who never reads does not keep the other end from closing', () =>
   withSockets(async (one, other) => {
-    const ours = new SocketPort(one);
+    const ours = new SocketPort(one, true);
     other.pause();
     ours.send({ bytes: new Uint8Array(4 << 20) });
     await ours.close();

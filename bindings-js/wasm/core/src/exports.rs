@@ -33,7 +33,7 @@ extern "C" fn engine_reserve(len: usize) -> bool {
 /// With `flushing` 1, the message may stop at a commit that waits for a flush. The host then performs
 /// the flush that `begin_flush` describes and calls `resume`. Until then it executes no other
 /// message and leaves the request buffer unchanged. With 2, the message does not stop, but its reply
-/// may have to wait for a flush.
+/// may have to wait for a flush. With 3, the message stops only where with 2 it would flush.
 ///
 /// Returns `AWAITS_FLUSH` if the message waits; otherwise `OWES_FLUSH` if the reply has to, `NEEDS_FLUSH` if relaxed commits need a
 /// `flush`, `LACKS_LAZY` if the host is to load the lazy part of the module, and `IS_CUT` if the reply is

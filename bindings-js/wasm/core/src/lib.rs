@@ -150,8 +150,12 @@ impl Engine {
                 let progress = self.session.start(message, &mut self.reply);
                 self.report(progress)
             }
-            2 => {
-                let progress = self.session.execute_owing(message, &mut self.reply);
+            2 | 3 => {
+                let progress = if flushing == 2 {
+                    self.session.execute_owing(message, &mut self.reply)
+                } else {
+                    self.session.start_owing(message, &mut self.reply)
+                };
                 let owes_flush = if self.session.owes_flush() { OWES_FLUSH } else { 0 };
                 self.report(progress) | owes_flush
             }

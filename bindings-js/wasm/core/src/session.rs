@@ -199,6 +199,16 @@ impl Session {
         self.proceed(message, 0, Flushing::Awaited, out)
     }
 
+    /// As [`execute_owing`](Self::execute_owing), but where that would flush, returns as
+    /// [`start`](Self::start) does.
+    pub fn start_owing(&mut self, message: &[u8], out: &mut Writer) -> Progress {
+        if self.is_plain(message) {
+            return self.execute_owing(message, out);
+        }
+        self.owes_flush = false;
+        self.start(message, out)
+    }
+
     /// Continues the message that waits for a flush, and performs the flush if the host has not.
     /// The message may have to wait again.
     pub fn resume(&mut self, message: &[u8], out: &mut Writer) -> Progress {

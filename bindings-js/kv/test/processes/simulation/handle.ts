@@ -1,5 +1,6 @@
 // A simulated handle: the first opener's, or a peer's, as `openShared` and `FollowingTransport` make them.
 import type { KvError } from '../../../src/base/errors.ts';
+import { GroupCommit } from '../../../src/engine/group-commit.ts';
 import { InThreadTransport } from '../../../src/engine/in-thread-transport.ts';
 import { DATABASE, ProcessEnvironment } from '../../../src/processes/environment.ts';
 import { LeadingTransport } from '../../../src/processes/leading-transport.ts';
@@ -79,7 +80,9 @@ export class Handle extends Page {
   #lead(lock: Release): void {
     const events = this.events();
     try {
-      this.#leading = new LeadingTransport(module, this.#storage, options, this.#machine, this.id, lock, {});
+      this.#leading = new LeadingTransport(module, this.#storage, options, this.#machine, this.id, lock, {
+        group: new GroupCommit(this.#machine),
+      });
     } catch (error) {
       lock();
       events.failed(error as KvError);
@@ -145,7 +148,10 @@ export class Handle extends Page {
   /** As `FollowingTransport` does. */
   async #open(signal: AbortSignal, events: PageEvents): Promise<LeaderEngine> {
     signal.throwIfAborted();
-    const transport = new InThreadTransport(module, this.#storage, options, { release: () => {} });
+    const transport = new InThreadTransport(module, this.#storage, options, {
+      release: () => {},
+      group: new GroupCommit(this.#machine),
+    });
     transport.events = {
       reply: () => {},
       refuse: () => {},

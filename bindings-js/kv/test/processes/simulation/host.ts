@@ -30,6 +30,7 @@ export class ModelHost {
   readonly #observer: Observer;
   /** Throws to crash the engine. */
   readonly #step: () => void;
+  readonly #mustWait: () => boolean;
   /** Session of the transport's own client. */
   readonly #own: number;
   #ownSeq = 0;
@@ -47,8 +48,16 @@ export class ModelHost {
   #isReleased = false;
   #failure: KvError | undefined;
 
-  constructor(engine: ModelEngine, store: Store, observer: Observer, step: () => void, flushLater: FlushLater) {
+  constructor(
+    engine: ModelEngine,
+    store: Store,
+    observer: Observer,
+    step: () => void,
+    mustWait: () => boolean,
+    flushLater: FlushLater,
+  ) {
     this.#step = step;
+    this.#mustWait = mustWait;
     this.#observer = observer;
     this.#engine = engine;
     this.#store = store;
@@ -121,6 +130,15 @@ export class ModelHost {
     if (this.#store.stored >= version) return reply;
     this.#waiting = { reply, version };
     return undefined;
+  }
+
+  startOwing(message: Uint8Array): Uint8Array<ArrayBuffer> | undefined {
+    // As the engine does with messages that decide by the newest state.
+    if (this.#mustWait()) {
+      this.owesFlush = false;
+      return this.start(message);
+    }
+    return this.executeOwing(message, this.#own, ++this.#ownSeq);
   }
 
   resume(): Uint8Array<ArrayBuffer> | undefined {

@@ -9,6 +9,8 @@ import type { World } from './world.ts';
 
 /** Unix time at which the simulation starts, in milliseconds. */
 const FIRST_TIME = 1_700_000_000_000;
+/** Whoever looks again each turn has to come to an end. */
+const TURN_MS = 0.1;
 const SOCKET = 'socket';
 const ignore = (): void => {};
 const never = new Promise<never>(ignore);
@@ -39,7 +41,7 @@ export class SimulatedMachine implements Machine {
   }
 
   time(): number {
-    return FIRST_TIME + this.#world.now + this.#process.clockMs;
+    return Math.floor(FIRST_TIME + this.#world.now + this.#process.clockMs);
   }
 
   after(ms: number, run: () => void): () => void {
@@ -52,7 +54,7 @@ export class SimulatedMachine implements Machine {
   }
 
   nextTurn(run: () => void): void {
-    this.#world.later(0, this.#process, run);
+    this.#world.later(TURN_MS, this.#process, run);
   }
 
   tryLock(): Release | undefined {

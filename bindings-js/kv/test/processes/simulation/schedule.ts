@@ -1,6 +1,5 @@
 // One random schedule, generated from a seed: actions of handles and faults, then a phase without
 // faults in which everything must recover.
-import './immediates.ts';
 import { Hub } from '../../../src/processes/hub.ts';
 import { ask } from '../../tabs/ask.ts';
 import { kinds } from '../../tabs/operations.ts';

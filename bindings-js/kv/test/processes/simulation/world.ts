@@ -17,7 +17,6 @@ import type { Fate, Observer } from '../../tabs/store.ts';
 import { Handle } from './handle.ts';
 import { ModelHost, installModels } from './host.ts';
 import type { ModelStorage } from './host.ts';
-import { planImmediates } from './immediates.ts';
 import type { Listener } from './machine.ts';
 import { Process } from './process.ts';
 import type { Stranger } from './stranger.ts';
@@ -187,17 +186,12 @@ export class World extends Ledger {
 
   async #step(run: () => void): Promise<void> {
     running = this;
-    planImmediates((then) => {
-      const of = this.#running;
-      if (of !== undefined) this.later(0, of, then);
-    });
     try {
       run();
     } catch (error) {
       if (!(error instanceof Death)) this.threw(error);
     }
     await drained();
-    planImmediates(undefined);
     running = undefined;
     this.#check();
   }
@@ -370,7 +364,8 @@ export class World extends Ledger {
       this.#leaderlessSince = this.now;
       if (this.#files === files) this.#files = undefined;
     });
-    host = new ModelHost(engine, this.store, observer, fate.step, (done) => {
+    const mustWait = (): boolean => this.random.chance(0.2);
+    host = new ModelHost(engine, this.store, observer, fate.step, mustWait, (done) => {
       this.later(1 + this.random.below(1 + this.faults.flushMs), by, () => done(undefined));
     });
     return host;
