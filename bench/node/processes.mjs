@@ -14,7 +14,12 @@ import { median } from './src/report/numbers.mjs';
 import { prepare } from './src/peers.mjs';
 import { open as openSqlite } from './src/engines/sqlite.mjs';
 
-const VALUE = Buffer.alloc(100, 7);
+/** SQLite writes nothing if a row remains as it is. */
+function valueOf(count) {
+  const value = Buffer.alloc(100, 7);
+  value.writeUInt32LE(count);
+  return value;
+}
 const DURABLE = { ints: false, values: 'bytes', durable: true, cacheBytes: 64 << 20 };
 const RECORDS = 1000;
 const keyOf = (process, index) => `${process}/${String(index % RECORDS).padStart(4, '0')}`;
@@ -65,13 +70,13 @@ const COMMANDS = {
     return performance.now() - begin;
   },
   async fill({ number }, { db }) {
-    for (let index = 0; index < RECORDS; index++) await db.put(keyOf(number, index), VALUE);
+    for (let index = 0; index < RECORDS; index++) await db.put(keyOf(number, index), valueOf(index));
   },
   /** Returns the commits a second. */
   async write({ number, ms }, { db }) {
     const begin = performance.now();
     let count = 0;
-    for (; performance.now() - begin < ms; count++) await db.put(keyOf(number, count), VALUE);
+    for (; performance.now() - begin < ms; count++) await db.put(keyOf(number, count), valueOf(count));
     return (count / (performance.now() - begin)) * 1000;
   },
   async get({ ms }, { db }) {
@@ -93,7 +98,7 @@ const COMMANDS = {
     let longest = 0;
     for (let count = 0; !state.isStopped; count++) {
       const begin = performance.now();
-      await state.db.put(keyOf(number, count), VALUE);
+      await state.db.put(keyOf(number, count), valueOf(count));
       longest = Math.max(longest, performance.now() - begin);
     }
     return longest;
