@@ -5,8 +5,8 @@ import { soon } from '../base/platform.ts';
 import { Awake } from '../wire/spin.ts';
 import { FrameReader, MAX_FRAME_BYTES, encodeFrame } from './frames.ts';
 
-/** Of a peer that does not read, no more is read while so many bytes wait for it. */
-const MAX_BACKLOG_BYTES = 16 << 20;
+/** Of a client that does not read, no more is read while so many bytes wait for it. */
+const MAX_BACKLOG_BYTES = 1 << 20;
 /** How long the process waits for what was sent last, when it closes a connection. */
 const LINGER_MS = 1000;
 /** How long the connection is there for one that reads later, if the process goes on. */
@@ -32,12 +32,14 @@ export class SocketPort implements Port {
   onclose: Port['onclose'] = ignore;
   readonly #socket: Socket;
   readonly #reader = new FrameReader();
+  readonly #serves: boolean;
   readonly #awake: Awake | undefined;
   #isClosed = false;
 
   /** Whoever `serves` spins for a moment after each message: the next request often follows at once. */
   constructor(socket: Socket, serves: boolean) {
     this.#socket = socket;
+    this.#serves = serves;
     if (serves) this.#awake = new Awake();
     socket.unref();
     socket.on('data', (chunk: Buffer) => this.#read(chunk));
@@ -100,7 +102,8 @@ export class SocketPort implements Port {
       for (const message of this.#reader.read(chunk)) {
         if (this.#isClosed) return;
         this.onmessage(message);
-        if (this.backlog > MAX_BACKLOG_BYTES) {
+        // A client always reads: if both ends waited, none would go on.
+        if (this.#serves && this.backlog > MAX_BACKLOG_BYTES) {
           this.#socket.pause();
           return;
         }

@@ -401,6 +401,8 @@ export class Client {
       return;
     }
     this.#channel?.post(request);
+    // It arrives, or the connection ends.
+    if (this.#env.isOrdered) return;
     this.#later(flight.resends++, () => {
       // A leader that does not know this client does not listen to its channel.
       if (flight.resends > HELLO_AFTER) this.#sayHello();

@@ -28,6 +28,8 @@ interface Served {
   reply: Reply | undefined;
   /** The last executed request's commits are not stored yet, so its reply waits. */
   isStoring: boolean;
+  /** The newest request that arrived meanwhile. */
+  next: Request | undefined;
   /** What the client has open, as it or this leader last said. */
   state: Uint8Array | null;
   visible: boolean;
@@ -87,6 +89,7 @@ export class Leader implements OwnLeader {
       seq: 0,
       reply: undefined,
       isStoring: false,
+      next: undefined,
       state: null,
       visible: true,
     };
@@ -129,6 +132,7 @@ export class Leader implements OwnLeader {
         seq: 0,
         reply: undefined,
         isStoring: false,
+        next: undefined,
         state: null,
         visible,
       };
@@ -293,9 +297,11 @@ export class Leader implements OwnLeader {
       if (request.seq === served.seq && served.reply !== undefined) this.#post(served, served.reply);
       return;
     }
-    // A client that sends more before it has the reply sends it again. Replies that wait would fill
-    // the memory.
-    if (served.isStoring) return;
+    if (served.isStoring) {
+      // It has given up the one that is executed. Replies to several would fill the memory.
+      served.next = request;
+      return;
+    }
     let settled: Promise<void> | undefined;
     let wakes;
     const { seq } = request;
@@ -316,6 +322,9 @@ export class Leader implements OwnLeader {
           () => {
             served.isStoring = false;
             this.#answer(served, reply);
+            const { next } = served;
+            served.next = undefined;
+            if (next !== undefined) this.#env.after(0, () => this.#knows(served) && this.#serve(served, next));
           },
           (error: unknown) => this.#crash(error, served, seq),
         );
@@ -358,7 +367,11 @@ export class Leader implements OwnLeader {
   #post(served: Served, message: Exchange): void {
     if (served === this.#own) this.#events.toOwn(message);
     // The channel of a client that was forgotten meanwhile is closed.
-    else if (this.#remote.get(served.client) === served) served.channel?.post(message);
+    else if (this.#knows(served)) served.channel?.post(message);
+  }
+
+  #knows(served: Served): boolean {
+    return served === this.#own || this.#remote.get(served.client) === served;
   }
 
   #crash(error: unknown, served?: Served, seq = 0): void {

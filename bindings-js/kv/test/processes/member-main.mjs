@@ -158,6 +158,7 @@ const operations = {
     return process.title.length;
   },
   memory: () => process.memoryUsage().rss,
+  clients: async (handle) => (await dbOf(handle).stats()).clients,
   exit: (_, code) => process.exit(code),
 };
 

@@ -964,3 +964,38 @@ test('a slow reader keeps nobody waiting', needsFiles, () =>
     socket.destroy();
   }),
 );
+
+test('five hundred connections, some of which do not read', needsFiles, () =>
+  withPath(async (path) => {
+    const [connections, slow] = [500, 20];
+    const leader = await member(path);
+    const other = await member(path);
+    for (let n = 0; n < VALUES; n++) await leader.ask('fill', 'db', ['long', n], MIB);
+    const before = await leader.ask<number>('memory', '');
+    const address = await leaderOf(path);
+    const all: RawClient[] = [];
+    while (all.length < connections)
+      all.push(...(await Promise.all(Array.from({ length: 50 }, () => RawClient.join(address)))));
+    const set = await Promise.all(all.map((_, n) => messageOf((db) => void db.set(['raw', n], n))));
+    for (const [n, raw] of all.entries()) raw.request(1, set[n] as Uint8Array);
+    for (const raw of all) await raw.hears('reply');
+    const read = await messageOf((db) => void db.getMany(Array.from({ length: VALUES }, (_, n) => ['long', n])));
+    for (const raw of all.slice(0, slow)) {
+      raw.socket.pause();
+      for (let seq = 2; seq < 10; seq++) raw.request(seq, read);
+    }
+    let most = 0;
+    for (let seq = 2; seq < 5; seq++) {
+      for (const [n, raw] of all.entries()) if (n >= slow) raw.request(seq, set[n] as Uint8Array);
+      for (const raw of all.slice(slow)) await raw.hears('reply', seq);
+      await other.set('n', seq);
+      most = Math.max(most, await leader.ask<number>('memory', ''));
+    }
+    assert.ok(most - before < (slow * VALUES + 200) * MIB, `the leader took ${Math.round((most - before) / MIB)} MiB`);
+    assert.equal(await other.ask<number>('call', 'db', 'count', { prefix: ['raw'] }), connections);
+    for (const { socket } of all) socket.destroy();
+    await until('the end of all', async () => (await leader.ask<unknown[]>('clients', 'db')).length === 1);
+    await other.set('n', 5);
+    assert.equal(await leader.get('n'), 5);
+  }),
+);

@@ -24,6 +24,8 @@ export class End implements Port {
   /** Sent and not delivered. */
   #sent: Item[] = [];
   isClosed = false;
+  /** The last request, unless the leader has asked who this is since. */
+  #request: string | undefined;
   #hasEnded = false;
   #closed: (() => void) | undefined;
 
@@ -46,12 +48,18 @@ export class End implements Port {
 
   send(message: object): void {
     if (!this.#world.survives(this.process) || this.isClosed) return;
-    const { type } = message as { readonly type?: string };
+    const { type, term, seq } = message as { readonly type?: string; readonly term?: number; readonly seq?: number };
+    if (type === 'request') this.#note(`${term}/${seq}`);
     if (this.backlog >= MAX_LOSSY_BACKLOG_BYTES && LOSSY.includes(type ?? ''))
       this.#world.violate(`${this.process.name} keeps more and more for ${this.#other.process.name}`);
     this.#world.counts.messages++;
     this.#world.say(() => `${this.process.name} to ${this.#other.process.name}: ${describe(message)}`);
     this.#put(Buffer.concat(encodeFrame(message)));
+  }
+
+  #note(request: string): void {
+    if (this.#request === request) this.#world.violate(`${this.process.name} sends again what will arrive`);
+    this.#request = request;
   }
 
   #put(item: Item): void {
@@ -70,6 +78,7 @@ export class End implements Port {
     reader.maxBytes = MAX_FRAME_BYTES;
     for (const message of reader.read(item)) {
       this.#world.say(() => `  ${this.#other.process.name} hears ${describe(message as object)}`);
+      if ((message as { readonly type?: string }).type === 'ready') this.#other.#request = undefined;
       this.#other.onmessage(message);
     }
   }
