@@ -478,6 +478,7 @@ test('a long path has its socket in a directory of the user', needsFiles, () =>
       await leader.close();
       // In a directory that others can enter nobody listens.
       chmodSync(dirname(socket), 0o755);
+      await until('the follower leads', async () => (await leaderOf(long)).pid !== leader.pid);
       await leader.open(long);
       assert.equal(await follower.get('a'), 1);
       await follower.close();
