@@ -6,6 +6,7 @@ import { attemptTo } from '../storage/node-fs.ts';
 import { tryLockDirectory } from '../storage/node-lock.ts';
 import type { Release } from '../storage/os-lock.ts';
 import { PROTOCOL } from '../tabs/messages.ts';
+import { Awake } from '../wire/spin.ts';
 import { newToken, publishAddress, readAddress, removeSocket, socketPath } from './address.ts';
 import { mayLive } from './client-id.ts';
 import type { Accept, Address, Introduction, LocalHub, Machine } from './machine.ts';
@@ -100,7 +101,7 @@ export class NodeMachine implements Machine {
       });
       socket.once('error', reject);
     });
-    const port = new SocketPort(socket, false);
+    const port = new SocketPort(socket, undefined);
     port.trust();
     port.send({ ...introduction, token });
     return port;
@@ -136,8 +137,9 @@ export class NodeMachine implements Machine {
 
   async #listenAt(path: string, token: string, accept: Accept): Promise<() => void> {
     const { createServer } = process.getBuiltinModule('node:net');
+    const awake = new Awake();
     const server = createServer((socket) => {
-      const port = new SocketPort(socket, true);
+      const port = new SocketPort(socket, awake);
       const cancel = this.after(INTRODUCTION_MS, () => socket.destroy());
       port.onclose = cancel;
       port.onmessage = (first) => {
@@ -164,6 +166,9 @@ export class NodeMachine implements Machine {
       });
     });
     server.unref();
-    return () => void server.close();
+    return () => {
+      awake.end();
+      server.close();
+    };
   }
 }

@@ -2,7 +2,7 @@
 import { Buffer } from 'node:buffer';
 import type { Socket } from 'node:net';
 import { soon } from '../base/platform.ts';
-import { Awake } from '../wire/spin.ts';
+import type { Awake } from '../wire/spin.ts';
 import { FrameReader, MAX_FRAME_BYTES, encodeFrame } from './frames.ts';
 
 /** Of a client that does not read, no more is read while so many bytes wait for it. */
@@ -32,15 +32,13 @@ export class SocketPort implements Port {
   onclose: Port['onclose'] = ignore;
   readonly #socket: Socket;
   readonly #reader = new FrameReader();
-  readonly #serves: boolean;
   readonly #awake: Awake | undefined;
   #isClosed = false;
 
-  /** Whoever `serves` spins for a moment after each message: the next request often follows at once. */
-  constructor(socket: Socket, serves: boolean) {
+  /** One that leads stays `awake` for a moment after each message: the next request often follows at once. */
+  constructor(socket: Socket, awake: Awake | undefined) {
     this.#socket = socket;
-    this.#serves = serves;
-    if (serves) this.#awake = new Awake();
+    this.#awake = awake;
     socket.unref();
     socket.on('data', (chunk: Buffer) => this.#read(chunk));
     socket.on('drain', () => {
@@ -103,7 +101,7 @@ export class SocketPort implements Port {
         if (this.#isClosed) return;
         this.onmessage(message);
         // A client always reads: if both ends waited, none would go on.
-        if (this.#serves && this.backlog > MAX_BACKLOG_BYTES) {
+        if (this.#awake !== undefined && this.backlog > MAX_BACKLOG_BYTES) {
           this.#socket.pause();
           return;
         }
@@ -115,7 +113,6 @@ export class SocketPort implements Port {
   }
 
   #end(): void {
-    this.#awake?.end();
     this.#socket.destroy();
     if (this.#isClosed) return;
     this.#isClosed = true;

@@ -8,6 +8,7 @@ import process from 'node:process';
 import { test } from 'node:test';
 import { connectedPorts, SocketPort } from '../../src/processes/port.ts';
 import type { Port } from '../../src/processes/port.ts';
+import { Awake } from '../../src/wire/spin.ts';
 import { withPath } from '../support/kit.ts';
 import { until } from './member.ts';
 
@@ -41,7 +42,7 @@ function listen(port: Port): { readonly heard: unknown[]; isClosed: boolean } {
 
 test('what was sent before the end arrives, although the other end goes on sending', () =>
   withSockets(async (one, other) => {
-    const [ours, theirs] = [new SocketPort(one, true), new SocketPort(other, false)];
+    const [ours, theirs] = [new SocketPort(one, new Awake()), new SocketPort(other, undefined)];
     for (const port of [ours, theirs]) port.trust();
     const state = listen(theirs);
     other.pause();
@@ -62,7 +63,7 @@ test('what was sent before the end arrives, although the other end goes on sendi
 
 test('who never reads does not keep the other end from closing', () =>
   withSockets(async (one, other) => {
-    const ours = new SocketPort(one, true);
+    const ours = new SocketPort(one, new Awake());
     other.pause();
     ours.send({ bytes: new Uint8Array(4 << 20) });
     await ours.close();
