@@ -104,6 +104,10 @@ impl Session {
     /// that has not changed since the last export. With `last` it is always exported, with the
     /// commits that its followers have not read; nothing may be committed here afterwards.
     pub fn take_state(&mut self, last: bool) -> Option<Vec<u8>> {
+        if last {
+            // The next session's database has the commits whose flush is owed, too.
+            self.settle();
+        }
         let database = self.database.as_ref()?;
         self.state.export(database, last)
     }

@@ -172,7 +172,7 @@ impl Session {
         }
     }
 
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         if !std::mem::take(&mut self.has_owed) {
             return;
         }

@@ -400,3 +400,37 @@ fn only_the_end_of_a_message_is_owed_and_closing_the_first_client_leaves_the_dat
     let (mut reply, _) = world.ask(1, &[get(0, "b")]);
     assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
 }
+
+/// Whoever leads next opens the database with those commits: a follower would never be told.
+#[test]
+fn what_is_handed_over_has_the_commits_whose_flush_is_owed() {
+    for is_flushing in [false, true] {
+        let mut world = World::new();
+        world.ask(0, &[set("a", "1")]);
+        let (mut reply, _) = world.ask(1, &[Request::new(op("ChangesOpen")).uv(5).uv(0).u8(1).uv(0).u8(0)]);
+        assert_eq!(reply.status(), Ok(()));
+        let (mut reply, owes) = world.ask(0, &[set("b", "2")]);
+        assert_eq!((reply.status(), owes), (Ok(()), true));
+        let version = reply.uv();
+        if is_flushing {
+            world.begin_flush();
+        }
+        world.session.select(world.clients[1]);
+        let state = world.session.take_state(true).expect("it is asked for the last time");
+        world.end_flush();
+        let World { storage, session, .. } = world;
+        drop(session);
+        let mut session = open(&storage);
+        let client = session.attach("client 1", false, Some(&state)).expect("there is room");
+        session.select(client);
+        session.begin_message(1);
+        let mut out = Writer::default();
+        let next = message(&[name_it(), Request::new(op("ChangesNext")).uv(5).uv(1000)]);
+        assert_eq!(session.execute_message(&next, &mut out), Progress::Done);
+        let mut reply = Reply::new(&out);
+        assert_eq!((reply.status(), reply.status()), (Ok(()), Ok(())));
+        reply.u8();
+        assert_eq!(reply.uv(), version, "flushing: {is_flushing}");
+        assert!(!reply.bytes().is_empty());
+    }
+}
