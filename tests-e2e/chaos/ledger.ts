@@ -7,38 +7,77 @@ interface Operation {
   readonly n: number;
   readonly kind: Kind;
   readonly counter: number;
+  readonly isStrict: boolean;
+  /** When it was called and when it was answered, counted in reports. */
+  readonly calledAt: number;
+  answeredAt: number;
   /** Stays `maybe` if no answer arrives. */
   outcome: Outcome;
   isAnswered: boolean;
   value: number;
+  /** A power cut may have taken it, though it was acknowledged: the cut's time, counted in reports. */
+  cutAt: number | undefined;
 }
 
 export class Ledger {
   readonly round: number;
   readonly #operations = new Map<string, Operation>();
   readonly floors: number[] = Array.from({ length: COUNTERS }, () => 0);
+  #now = 0;
+  /** Whatever was acknowledged before is durable: a strict write that was called then is. */
+  #durableUntil = 0;
 
   constructor(round: number) {
     this.round = round;
   }
 
-  start({ load, n, kind, counter }: Extract<Report, { type: 'start' }>): void {
+  start({ load, n, kind, counter, durability }: Extract<Report, { type: 'start' }>): void {
     const id = `${load}:${n}`;
-    if (!this.#operations.has(id))
-      this.#operations.set(id, { load, n, kind, counter, outcome: 'maybe', isAnswered: false, value: 0 });
+    if (this.#operations.has(id)) return;
+    this.#operations.set(id, {
+      load,
+      n,
+      kind,
+      counter,
+      isStrict: durability === 'strict',
+      calledAt: ++this.#now,
+      answeredAt: Number.POSITIVE_INFINITY,
+      outcome: 'maybe',
+      isAnswered: false,
+      value: 0,
+      cutAt: undefined,
+    });
   }
 
   end({ load, n, outcome, value }: Extract<Report, { type: 'end' }>): Operation | undefined {
     const operation = this.#operations.get(`${load}:${n}`);
     if (operation === undefined || operation.isAnswered) return undefined;
-    Object.assign(operation, { outcome, value, isAnswered: true });
-    if (operation.kind === 'append' && outcome === 'done') {
-      this.floors[operation.counter] = Math.max(this.floors[operation.counter]!, value);
-    }
+    Object.assign(operation, { outcome, value, isAnswered: true, answeredAt: ++this.#now });
+    if (outcome !== 'done') return operation;
+    if (operation.isStrict) this.#durableUntil = Math.max(this.#durableUntil, operation.calledAt);
+    this.#raiseFloor(operation);
     return operation;
   }
 
-  counts(): Record<'operations' | 'done' | 'undone' | 'maybe' | 'unanswered', number> {
+  #raiseFloor({ kind, counter, value }: Operation): void {
+    if (kind === 'append') this.floors[counter] = Math.max(this.floors[counter]!, value);
+  }
+
+  /**
+   * After a power cut, what was acknowledged without being durable may be there or not. Call it when
+   * everything is heard that any process has said.
+   */
+  cutPower(): void {
+    const cutAt = ++this.#now;
+    this.floors.fill(0);
+    for (const operation of this.#operations.values()) {
+      if (operation.outcome !== 'done') continue;
+      if (operation.isStrict || operation.answeredAt < this.#durableUntil) this.#raiseFloor(operation);
+      else Object.assign(operation, { outcome: 'maybe', cutAt });
+    }
+  }
+
+  counts(): Record<'operations' | 'done' | 'undone' | 'maybe' | 'unanswered' | 'atRisk', number> {
     const all = [...this.#operations.values()];
     const of = (outcome: Outcome): number => all.filter((operation) => operation.outcome === outcome).length;
     return {
@@ -47,6 +86,7 @@ export class Ledger {
       undone: of('undone'),
       maybe: of('maybe'),
       unanswered: all.filter(({ isAnswered }) => !isAnswered).length,
+      atRisk: all.filter(({ cutAt }) => cutAt !== undefined).length,
     };
   }
 
@@ -67,7 +107,10 @@ export class Ledger {
       const found = at.get(`append:${load}:${n}`) as readonly [number, number] | undefined;
       expect(operation, found !== undefined);
       if (found === undefined) continue;
-      if (found[0] !== counter || (operation.outcome === 'done' && found[1] !== value))
+      if (
+        found[0] !== counter ||
+        ((operation.outcome === 'done' || operation.cutAt !== undefined) && found[1] !== value)
+      )
         wrong.push(`append ${load}:${n} is ${String(found)}, was ${counter},${value}`);
     }
     checkAppended(at, wrong);
@@ -84,6 +127,7 @@ export class Ledger {
       expect(operation, parts > 0);
     }
     this.#checkRemovals(of('restore'), of('remove'), at, wrong);
+    this.#checkNewestLost(at, wrong);
     for (const load of new Set(all.map((operation) => operation.load))) {
       checkPuts(
         load,
@@ -101,6 +145,23 @@ export class Ledger {
       const [kind, load, n] = key.split(':');
       const isKnown = kind === 'count' || kind === 'update' || kind === 'put' || this.#operations.has(`${load}:${n}`);
       if (!isKnown) wrong.push(`${key} is there, and nobody wrote it`);
+    }
+  }
+
+  /** A power cut takes the newest commits only: what was called after a write that is lost is lost, too. */
+  #checkNewestLost(at: ReadonlyMap<string, unknown>, wrong: string[]): void {
+    const isThere = ({ kind, load, n }: Operation): boolean =>
+      at.has(kind === 'append' ? `append:${load}:${n}` : `insert:${load}:${n}:0`);
+    const all = [...this.#operations.values()].filter(({ kind }) => kind === 'append' || kind === 'insert');
+    const there = all.filter(isThere);
+    for (const lost of all) {
+      const { cutAt, answeredAt } = lost;
+      if (cutAt === undefined || isThere(lost)) continue;
+      const later = there.find(({ calledAt }) => calledAt > answeredAt && calledAt < cutAt);
+      if (later !== undefined)
+        wrong.push(
+          `${lost.kind} ${lost.load}:${lost.n} is lost, and ${later.kind} ${later.load}:${later.n}, which was called later, is there`,
+        );
     }
   }
 

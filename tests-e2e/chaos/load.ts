@@ -112,7 +112,12 @@ export class Load {
           if (this.#random.below(4) === 0) await this.#pause(this.#random.below(8));
           return ((old as number | undefined) ?? 0) + 1;
         };
-        await this.#reported('update', counter, () => this.#db().update(key, add, { durability }) as Promise<number>);
+        await this.#reported(
+          'update',
+          counter,
+          durability,
+          () => this.#db().update(key, add, { durability }) as Promise<number>,
+        );
         return;
       }
       case 'insert':
@@ -128,6 +133,7 @@ export class Load {
     const { n } = await this.#reported(
       'append',
       counter,
+      durability,
       (n) =>
         this.#db().transaction(
           async (tx) => {
@@ -153,7 +159,7 @@ export class Load {
 
   /** No other tab writes these keys: the check fails only if the batch is applied twice. */
   async #insert(durability: Durability): Promise<void> {
-    await this.#reported('insert', 0, async (n) => {
+    await this.#reported('insert', 0, durability, async (n) => {
       const batch = this.#db().batch();
       const key = (part: number): (string | number)[] => [this.#round, 'insert', this.#load, n, part];
       batch.check(key(0), null);
@@ -167,12 +173,12 @@ export class Load {
 
   /** Checks that `delete` found the entry, which it does unless the removal is applied twice. */
   async #remove(durability: Durability): Promise<void> {
-    const put = await this.#reported('restore', 0, async (n) => {
+    const put = await this.#reported('restore', 0, durability, async (n) => {
       await this.#db().set([this.#round, 'remove', this.#load, n], n, { durability });
       return n;
     });
     if (put.outcome !== 'done' || this.#random.below(8) === 0) return;
-    await this.#reported('remove', put.n, async () => {
+    await this.#reported('remove', put.n, durability, async () => {
       const was = await this.#db().delete([this.#round, 'remove', this.#load, put.n], { durability });
       if (!was) throw new Wrong(`the entry ${put.n} was gone before it was removed`);
       return put.n;
@@ -182,8 +188,9 @@ export class Load {
   /** Writes one key sequentially: each read returns the last write. */
   async #put(): Promise<void> {
     const key = [this.#round, 'put', this.#load];
-    const { n, outcome } = await this.#reported('put', 0, async (n) => {
-      await this.#db().set(key, n, { durability: this.#random.of(STRENGTHS) });
+    const durability = this.#random.of(STRENGTHS);
+    const { n, outcome } = await this.#reported('put', 0, durability, async (n) => {
+      await this.#db().set(key, n, { durability });
       return n;
     });
     if (outcome !== 'done') return;
@@ -274,12 +281,13 @@ export class Load {
   async #reported(
     kind: Kind,
     counter: number,
+    durability: Durability,
     call: (n: number) => Promise<number>,
     settle: (n: number, outcome: Outcome) => void = () => {},
   ): Promise<{ n: number; outcome: Outcome }> {
     const n = ++this.#n;
     const [load, round] = [this.#load, this.#round];
-    await this.#report({ type: 'start', load, round, n, kind, counter });
+    await this.#report({ type: 'start', load, round, n, kind, counter, durability });
     const since = performance.now();
     let [outcome, code, value]: [Outcome, string, number] = ['done', '', 0];
     try {

@@ -1,4 +1,5 @@
 // Messages between a tab of the chaos run and the process that disturbs it.
+import type { Durability } from 'mangrove-kv';
 
 /** Kinds of writes. Each is one database operation with one acknowledgement. */
 export type Kind = 'append' | 'update' | 'insert' | 'put' | 'remove' | 'restore';
@@ -17,6 +18,7 @@ export type Report =
       readonly n: number;
       readonly kind: Kind;
       readonly counter: number;
+      readonly durability: Durability;
     }
   /** An operation ended: `value` is what the database returned, `ms` how long the call took. */
   | {

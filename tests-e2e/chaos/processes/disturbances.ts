@@ -9,6 +9,8 @@ export interface Scene {
   readonly most: number;
   /** Starts a process under load. */
   start(): Promise<void>;
+  /** Leaves of the files what a power cut may leave. No process runs. */
+  cutPower(): void;
 }
 
 export type Disturb = (scene: Scene, victim: Member) => Promise<void>;
@@ -16,6 +18,8 @@ export type Disturb = (scene: Scene, victim: Member) => Promise<void>;
 /** Longest stop; exceeds the time that calls wait for one who leads. */
 const STOPPED_MS = 4000;
 const STARVED_MS = 3000;
+/** A process needs about half of it until it has opened the database. */
+const OPENING_MS = 1500;
 
 export const sleep = (ms: number): Promise<void> =>
   new Promise((resolve) => {
@@ -31,6 +35,29 @@ async function kill(scene: Scene, victims: readonly Member[]): Promise<void> {
   await Promise.all(victims.map((victim) => victim.kill()));
   await Promise.all(victims.map(() => scene.start()));
 }
+
+async function cut(scene: Scene): Promise<number> {
+  const victims = scene.members.splice(0);
+  await Promise.all(victims.map((victim) => victim.kill()));
+  scene.cutPower();
+  return victims.length;
+}
+
+export const POWER_CUTS = {
+  'power cut': async (scene) => {
+    const count = await cut(scene);
+    await Promise.all(Array.from({ length: count }, () => scene.start()));
+  },
+  'power cut, and another one after it': async (scene) => {
+    const count = await cut(scene);
+    // Those that are killed while they open the database fail to.
+    const opening = Promise.allSettled(Array.from({ length: count }, () => scene.start()));
+    await sleep(scene.random.below(OPENING_MS));
+    await cut(scene);
+    await opening;
+    await Promise.all(Array.from({ length: count }, () => scene.start()));
+  },
+} as const satisfies Readonly<Record<string, Disturb>>;
 
 export const DISTURBANCES: Readonly<Record<string, Disturb>> = {
   'kill -9': (scene, victim) => kill(scene, [victim]),
@@ -85,6 +112,7 @@ export const DISTURBANCES: Readonly<Record<string, Disturb>> = {
     await Promise.all(scene.members.map((member) => member.call('reload')));
   },
   'starve': async (scene, victim) => victim.call('starve', scene.random.below(STARVED_MS)),
+  ...POWER_CUTS,
   'start': async (scene) => {
     if (scene.members.length < scene.most) await scene.start();
   },

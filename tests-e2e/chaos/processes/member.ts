@@ -11,18 +11,41 @@ export const RUNTIMES = ['node', 'deno', 'bun'] as const;
 export type Runtime = (typeof RUNTIMES)[number];
 
 const MAIN = fileURLToPath(new URL('./main.ts', import.meta.url));
+const RECORDER = new URL('./recorder.ts', import.meta.url);
 /** All calls are answered or refused within a minute; `stop` waits for several of them. */
 const LIMIT_MS = 120_000;
 
-function commandOf(runtime: Runtime): readonly [string, ...string[]] {
+/** Where the files are that processes change, and the journal in which they record that. */
+export interface Recorded {
+  readonly database: string;
+  readonly journal: string;
+  /** How long a flush takes at least. */
+  readonly flushMs: number;
+}
+
+function commandOf(runtime: Runtime, isRecorded: boolean): readonly [string, ...string[]] {
   const program = fileURLToPath(new URL(`../../../node_modules/.bin/${runtime}`, import.meta.url));
   switch (runtime) {
     case 'node':
-      return [process.execPath, `--import=${import.meta.resolve('tsx')}`, MAIN];
+      return [
+        process.execPath,
+        `--import=${import.meta.resolve('tsx')}`,
+        ...(isRecorded ? [`--import=${RECORDER}`] : []),
+        MAIN,
+      ];
     case 'deno':
-      return [program, 'run', '--allow-all', '--no-check', '--no-lock', '--node-modules-dir=manual', MAIN];
+      return [
+        program,
+        'run',
+        '--allow-all',
+        '--no-check',
+        '--no-lock',
+        '--node-modules-dir=manual',
+        ...(isRecorded ? [`--preload=${RECORDER}`] : []),
+        MAIN,
+      ];
     case 'bun':
-      return [program, MAIN];
+      return [program, ...(isRecorded ? [`--preload=${fileURLToPath(RECORDER)}`] : []), MAIN];
   }
 }
 
@@ -51,10 +74,15 @@ export class Member {
   isStopped = false;
   isOver = false;
 
-  constructor(runtime: Runtime, report: (report: Report) => Floors) {
+  constructor(runtime: Runtime, recorded: Recorded | undefined, report: (report: Report) => Floors) {
     this.runtime = runtime;
-    const [program, ...args] = commandOf(runtime);
-    this.#child = spawn(program, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+    const [program, ...args] = commandOf(runtime, recorded !== undefined);
+    const names = recorded && {
+      CHAOS_DATABASE: recorded.database,
+      CHAOS_JOURNAL: recorded.journal,
+      CHAOS_FLUSH_MS: String(recorded.flushMs),
+    };
+    this.#child = spawn(program, args, { stdio: ['pipe', 'pipe', 'inherit'], env: { ...process.env, ...names } });
     this.#child.stdin?.on('error', () => {});
     // After the last line that it wrote.
     this.#ended = once(this.#child, 'close').then(() => {

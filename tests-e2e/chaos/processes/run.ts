@@ -1,6 +1,7 @@
-// Many processes of all runtimes write one database while they are killed, stopped, closed and starved.
+// Many processes of all runtimes write one database while they are killed, stopped, closed and starved, and
+// while the power is cut.
 // See docs/TESTING.md.
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,9 +11,10 @@ import { Ledger } from '../ledger.ts';
 import type { Floors, Report } from '../messages.ts';
 import { Random } from '../random.ts';
 import { Counts, quantiles } from '../statistics.ts';
-import { DISTURBANCES, sleep } from './disturbances.ts';
+import { DISTURBANCES, POWER_CUTS, sleep } from './disturbances.ts';
 import { Member, RUNTIMES, within } from './member.ts';
-import type { Runtime } from './member.ts';
+import type { Recorded, Runtime } from './member.ts';
+import { cutPower } from './power-cut.ts';
 
 const { values: given } = parseArgs({
   options: {
@@ -32,11 +34,17 @@ const [minutes, seed, most, lanes] = [given.minutes, given.seed, given.processes
   number,
 ];
 const runtimes = (given.runtime ?? RUNTIMES) as readonly Runtime[];
+const disturbances = given.only ?? Object.keys(DISTURBANCES);
+const powerCuts = disturbances.filter((name) => name in POWER_CUTS);
 
 /** Disturbances per round. After each round everything is compared. */
 const PER_ROUND = 5;
 const LEAST = 3;
 const LOOK_MS = 5;
+/** Disks, one of which each process has. */
+const FLUSHES_MS = [0, 0, 5, 25];
+/** With a longer journal, which only a power cut shortens, the power is cut next. */
+const MAX_JOURNAL_BYTES = 256 * 2 ** 20;
 
 /** Error codes that may occur while processes come and go. Any other code is a failure. */
 const EXPECTED = new Set([
@@ -56,6 +64,7 @@ class Run {
     disturbances: new Counts(),
     errors: new Counts(),
     started: new Counts(),
+    powerCuts: new Counts(),
   };
   readonly #latencies: number[] = [];
   readonly #wrong: string[] = [];
@@ -66,9 +75,21 @@ class Run {
   #takeOvers = 0;
   #token = '';
   readonly #path: string;
+  /** Where processes record, if the power is ever cut. */
+  readonly #recorded: Omit<Recorded, 'flushMs'> | undefined;
+  /** Those that have opened the database since the power was cut. */
+  readonly #openers = new Set<number>();
+  /** Rejects when something is wrong, which a process that opens the database may do again and again. */
+  readonly #failed: Promise<never>;
+  #fail: () => void = () => {};
 
   constructor(path: string) {
     this.#path = path;
+    this.#recorded = powerCuts.length === 0 ? undefined : { database: path, journal: `${path}.journal` };
+    this.#failed = new Promise((_, reject) => {
+      this.#fail = () => reject(new Error('the run has failed'));
+    });
+    this.#failed.catch(() => undefined);
   }
 
   async run(): Promise<boolean> {
@@ -99,7 +120,7 @@ class Run {
         this.#judge(report.what, report.code);
         break;
       case 'wrong':
-        this.#wrong.push(`${report.load}: ${report.what}`);
+        this.#accuse(`${report.load}: ${report.what}`);
         break;
       case 'halted':
     }
@@ -107,7 +128,12 @@ class Run {
   }
 
   #judge(what: string, code: string): void {
-    if (!EXPECTED.has(code.replace(/, .*/, ''))) this.#wrong.push(`${what}: unexpected ${code}`);
+    if (!EXPECTED.has(code.replace(/, .*/, ''))) this.#accuse(`${what}: unexpected ${code}`);
+  }
+
+  #accuse(what: string): void {
+    this.#wrong.push(what);
+    this.#fail();
   }
 
   #say(line: string): void {
@@ -130,10 +156,13 @@ class Run {
   }
 
   async #start(): Promise<void> {
-    const member = new Member(this.#random.of(runtimes), (report) => this.#hear(report));
+    const recorded = this.#recorded && { ...this.#recorded, flushMs: this.#random.of(FLUSHES_MS) };
+    const member = new Member(this.#random.of(runtimes), recorded, (report) => this.#hear(report));
     this.#counts.started.add(member.runtime);
     this.#members.push(member);
-    await member.call('open', this.#path, member.load, this.#random.below(2 ** 31), lanes);
+    const opened = member.call('open', this.#path, member.load, this.#random.below(2 ** 31), lanes);
+    await Promise.race([opened, this.#failed]);
+    this.#openers.add(member.pid);
     if (this.#rounds > 0) await member.call('start', this.#rounds);
   }
 
@@ -142,7 +171,7 @@ class Run {
     this.#ledger = new Ledger(round);
     try {
       for (const member of this.#members) await member.call('start', round);
-      for (let count = 0; count < PER_ROUND && Date.now() < end; count++) {
+      for (let count = 0; count < PER_ROUND && Date.now() < end && this.#wrong.length === 0; count++) {
         while (this.#members.length < LEAST) await this.#start();
         await sleep(100 + this.#random.below(700));
         await this.#disturb();
@@ -159,7 +188,10 @@ class Run {
   }
 
   async #disturb(): Promise<void> {
-    const name = this.#random.of(given.only ?? Object.keys(DISTURBANCES));
+    const isJournalLong =
+      this.#recorded !== undefined &&
+      (statSync(this.#recorded.journal, { throwIfNoEntry: false })?.size ?? 0) > MAX_JOURNAL_BYTES;
+    const name = this.#random.of(isJournalLong ? powerCuts : disturbances);
     const disturb = DISTURBANCES[name];
     if (disturb === undefined)
       throw new Error(`there is no disturbance ${name}; there are ${Object.keys(DISTURBANCES).join(', ')}`);
@@ -170,7 +202,25 @@ class Run {
     const kind = `${name}${victim === leader ? ', leader' : ''}`;
     this.#counts.disturbances.add(kind);
     this.#say(`${kind}: ${victim.load} of ${this.#members.map(({ load, runtime }) => `${load}:${runtime}`).join(' ')}`);
-    await disturb({ random: this.#random, members: this.#members, most, start: () => this.#start() }, victim);
+    const scene = {
+      random: this.#random,
+      members: this.#members,
+      most,
+      start: () => this.#start(),
+      cutPower: () => this.#cutPower(),
+    };
+    await disturb(scene, victim);
+  }
+
+  #cutPower(): void {
+    this.#ledger.cutPower();
+    const { style, unflushed, lost } = cutPower({ ...this.#recorded!, random: this.#random, pids: this.#openers });
+    this.#openers.clear();
+    this.#counts.powerCuts.add('cuts');
+    this.#counts.powerCuts.add('unflushed changes', unflushed);
+    this.#counts.powerCuts.add('sectors lost', lost);
+    this.#counts.powerCuts.add(`leaving ${style}`);
+    this.#say(`the power is cut, leaving ${style}: ${unflushed} changes were not flushed, ${lost} sectors are lost`);
   }
 
   /** Stops all loads and checks that the database agrees with every answer that any process got. */
@@ -204,6 +254,7 @@ class Run {
       entriesCompared: this.#entries,
       operations: this.#counts.operations,
       disturbances: this.#counts.disturbances,
+      powerCuts: this.#counts.powerCuts,
       takeOvers: this.#takeOvers,
       errors: this.#counts.errors,
       latencyMs: latency,
