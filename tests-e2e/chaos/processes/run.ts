@@ -1,10 +1,10 @@
 // Many processes of all runtimes write one database while they are killed, stopped, closed and starved, and
 // while the power is cut.
 // See docs/TESTING.md.
-import { readFileSync, statSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { open } from 'mangrove-kv';
 import { Ledger } from '../ledger.ts';
@@ -12,6 +12,7 @@ import type { Floors, Report } from '../messages.ts';
 import { Random } from '../random.ts';
 import { Counts, quantiles } from '../statistics.ts';
 import { DISTURBANCES, POWER_CUTS, sleep } from './disturbances.ts';
+import { FILES } from './journal.ts';
 import { Member, RUNTIMES, within } from './member.ts';
 import type { Recorded, Runtime } from './member.ts';
 import { cutPower } from './power-cut.ts';
@@ -41,6 +42,8 @@ const powerCuts = disturbances.filter((name) => name in POWER_CUTS);
 const PER_ROUND = 5;
 const LEAST = 3;
 const LOOK_MS = 5;
+/** Power cuts of which everything is kept. */
+const KEPT_CUTS = 3;
 /** Disks, one of which each process has. */
 const FLUSHES_MS = [0, 0, 5, 25];
 /** With a longer journal, which only a power cut shortens, the power is cut next. */
@@ -56,6 +59,8 @@ const EXPECTED = new Set([
   'KV_SNAPSHOT_LOST',
   'KV_TRUNCATED_FEED',
 ]);
+
+class Failed extends Error {}
 
 class Run {
   readonly #random = new Random(seed);
@@ -73,6 +78,7 @@ class Run {
   #rounds = 0;
   #entries = 0;
   #takeOvers = 0;
+  #cuts = 0;
   #token = '';
   readonly #path: string;
   /** Where processes record, if the power is ever cut. */
@@ -87,7 +93,7 @@ class Run {
     this.#path = path;
     this.#recorded = powerCuts.length === 0 ? undefined : { database: path, journal: `${path}.journal` };
     this.#failed = new Promise((_, reject) => {
-      this.#fail = () => reject(new Error('the run has failed'));
+      this.#fail = () => reject(new Failed('the run has failed'));
     });
     this.#failed.catch(() => undefined);
   }
@@ -179,7 +185,8 @@ class Run {
       await sleep(300);
       await this.#compare();
     } catch (error) {
-      this.#wrong.push(`round ${round}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+      if (!(error instanceof Failed))
+        this.#wrong.push(`round ${round}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
     }
     const { operations, done, maybe } = this.#ledger.counts();
     this.#say(
@@ -214,13 +221,24 @@ class Run {
 
   #cutPower(): void {
     this.#ledger.cutPower();
+    this.#keep();
     const { style, unflushed, lost } = cutPower({ ...this.#recorded!, random: this.#random, pids: this.#openers });
     this.#openers.clear();
-    this.#counts.powerCuts.add('cuts');
     this.#counts.powerCuts.add('unflushed changes', unflushed);
     this.#counts.powerCuts.add('sectors lost', lost);
     this.#counts.powerCuts.add(`leaving ${style}`);
     this.#say(`the power is cut, leaving ${style}: ${unflushed} changes were not flushed, ${lost} sectors are lost`);
+  }
+
+  /** Keeps what the last power cuts found, from which a failure can be explained. */
+  #keep(): void {
+    const { database, journal } = this.#recorded!;
+    const at = (number: number): string => join(`${database}.cuts`, String(number));
+    const number = ++this.#cuts;
+    rmSync(at(number - KEPT_CUTS), { recursive: true, force: true });
+    mkdirSync(at(number), { recursive: true });
+    for (const path of [...FILES.map((file) => join(database, file)), journal])
+      if (existsSync(path)) copyFileSync(path, join(at(number), basename(path)));
   }
 
   /** Stops all loads and checks that the database agrees with every answer that any process got. */
@@ -238,10 +256,14 @@ class Run {
 
   /** The database as those leave it who were all killed. */
   async #verify(): Promise<void> {
-    const db = await open(this.#path);
-    const { problems } = await db.verify();
-    this.#wrong.push(...problems.map(({ message }) => `at the end: ${message}`));
-    await db.close();
+    try {
+      const db = await open(this.#path);
+      const { problems } = await db.verify();
+      this.#wrong.push(...problems.map(({ message }) => `at the end: ${message}`));
+      await db.close();
+    } catch (error) {
+      this.#wrong.push(`at the end: ${String(error)}`);
+    }
   }
 
   #tell(): void {
@@ -254,7 +276,7 @@ class Run {
       entriesCompared: this.#entries,
       operations: this.#counts.operations,
       disturbances: this.#counts.disturbances,
-      powerCuts: this.#counts.powerCuts,
+      powerCuts: { cuts: this.#cuts, ...this.#counts.powerCuts.toJSON() },
       takeOvers: this.#takeOvers,
       errors: this.#counts.errors,
       latencyMs: latency,
