@@ -383,7 +383,7 @@ export const STEPS = [
     env: { MANGROVE_NATIVE: nativeTool() },
   },
 
-  // Processes of all runtimes that are killed, stopped and starved; the same as `npm run chaos:processes`.
+  // Processes of all runtimes that are killed, stopped and starved, and whose power is cut; the same as `npm run chaos:processes`.
   {
     name: 'chaos processes',
     suite: 'runtimes',

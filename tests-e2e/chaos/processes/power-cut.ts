@@ -131,33 +131,29 @@ function imageOf(
   current: Buffer,
   fate: Fate,
 ): { readonly image: Buffer; readonly lost: number } {
-  /** What a sector is in the end: what it was before the first change that is lost with all later ones. */
-  const sectors = new Map<number, Buffer | undefined>();
+  /** What sectors were before the first change that is lost with all later ones; the length likewise. */
+  const sectors = new Map<number, Buffer>();
   let size: number | undefined;
-  const first = changes[0]?.change.size ?? current.length;
+  let end = current.length;
   for (const { number, change } of changes) {
     for (const [sector, before] of sectorsBefore(change)) {
-      if (!sectors.has(sector) || sectors.get(sector) === undefined) sectors.set(sector, before);
-      if (fate(number, sector)) sectors.set(sector, undefined);
+      end = Math.max(end, sector + SECTOR_BYTES);
+      if (fate(number, sector)) sectors.delete(sector);
+      else if (!sectors.has(sector)) sectors.set(sector, before);
     }
     if (sizeAfter(change) === change.size) continue;
-    size ??= change.size;
-    if (fate(number)) size = undefined;
+    end = Math.max(end, change.size);
+    size = fate(number) ? undefined : (size ?? change.size);
   }
   const finalSize = size ?? current.length;
-  const image = Buffer.alloc(Math.max(finalSize, current.length, first, ...[...sectors.keys()].map(endOf)));
+  const image = Buffer.alloc(end);
   current.copy(image);
   let lost = finalSize === current.length ? 0 : 1;
   for (const [sector, bytes] of sectors) {
-    if (bytes === undefined) continue;
     if (!sectorOf(current, sector).equals(bytes)) lost++;
     bytes.copy(image, sector);
   }
   return { image: image.subarray(0, finalSize), lost };
-}
-
-function endOf(sector: number): number {
-  return sector + SECTOR_BYTES;
 }
 
 /** Files that are never flushed may be there, empty or gone. */
