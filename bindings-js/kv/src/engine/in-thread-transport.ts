@@ -84,7 +84,7 @@ export class InThreadTransport implements Transport {
   }
 
   /** Flushes in this thread. */
-  readonly #flushHere: () => void;
+  readonly flushHere: () => void;
   /** Holds back replies until the storage has caught up. */
   readonly #queue: ReplyQueue | undefined;
   #isMessageWaiting = false;
@@ -129,7 +129,7 @@ export class InThreadTransport implements Transport {
       };
       this.#queue = new ReplyQueue(target, () => storage.settled?.());
     }
-    this.#flushHere = this.host.flush;
+    this.flushHere = this.host.flush;
     this.host.background = {
       wake: (clients) => this.wake(clients),
       backgroundError: (error) => this.events?.backgroundError(error),
@@ -249,7 +249,7 @@ export class InThreadTransport implements Transport {
   /** Flushes in this thread what the reply waits for. */
   #settleHeld(held: Held): void {
     try {
-      this.#flushHere();
+      this.flushHere();
     } catch (error) {
       return this.#refuseHeld(held, error);
     }
@@ -328,7 +328,7 @@ export class InThreadTransport implements Transport {
         else this.#beginFlushForGroup();
       }
       // Nothing is executed during a flush that is waited for, so that one covers all commits.
-      else if (!this.isOccupied) this.#flushHere();
+      else if (!this.isOccupied) this.flushHere();
     };
   }
 

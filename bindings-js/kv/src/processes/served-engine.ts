@@ -69,6 +69,10 @@ export class ServedEngine implements LeaderEngine {
     return this.#owesFlush ? this.#transport.flushed() : undefined;
   }
 
+  store(): void {
+    this.#transport.flushHere();
+  }
+
   lastState(session: number): Uint8Array<ArrayBuffer> | undefined {
     return this.#host.lastState(session);
   }

@@ -53,6 +53,8 @@ export interface LeaderEngine {
   lastState(session: number): Uint8Array<ArrayBuffer> | undefined;
   /** Resolves when everything executed so far is stored; undefined if it already is. */
   settled(): Promise<void> | undefined;
+  /** Stores that at once, where it is possible. */
+  store?(): void;
   /** Clients with a row in the client table. */
   remembered(): string[];
   /** Deletes the row of a client that has ended, at the latest with the next commit. */

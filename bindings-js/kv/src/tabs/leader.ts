@@ -26,8 +26,8 @@ interface Served {
   /** The last executed request, and its reply once its commits are stored. */
   seq: number;
   reply: Reply | undefined;
-  /** The last executed request's commits are not stored yet, so its reply waits. */
-  isStoring: boolean;
+  /** The reply to the last executed request, if it waits until its commits are stored. */
+  held: Reply | undefined;
   /** The newest request that arrived meanwhile. */
   next: Request | undefined;
   /** What the client has open, as it or this leader last said. */
@@ -88,7 +88,7 @@ export class Leader implements OwnLeader {
       session: undefined,
       seq: 0,
       reply: undefined,
-      isStoring: false,
+      held: undefined,
       next: undefined,
       state: null,
       visible: true,
@@ -131,7 +131,7 @@ export class Leader implements OwnLeader {
         session: undefined,
         seq: 0,
         reply: undefined,
-        isStoring: false,
+        held: undefined,
         next: undefined,
         state: null,
         visible,
@@ -179,12 +179,29 @@ export class Leader implements OwnLeader {
   close(forgetsOwn: boolean): void {
     if (this.#isOver) return;
     try {
+      this.#answerHeld();
       this.#handOver();
     } finally {
       this.#end();
     }
     if (forgetsOwn) this.#engine.forget(this.#own.client);
     this.#engine.close();
+  }
+
+  /**
+   * Answers whose commits can be stored at once. The state of a client that has a request executed, and no
+   * reply, is of no use to it.
+   */
+  #answerHeld(): void {
+    const all = [this.#own, ...this.#remote.values()].filter(({ held }) => held !== undefined);
+    if (all.length === 0 || this.#engine.store === undefined) return;
+    try {
+      this.#engine.store();
+    } catch {
+      // Closing reports it.
+      return;
+    }
+    for (const served of all) this.#answer(served, served.held as Reply);
   }
 
   /** Tells each client its final state. */
@@ -297,7 +314,7 @@ export class Leader implements OwnLeader {
       if (request.seq === served.seq && served.reply !== undefined) this.#post(served, served.reply);
       return;
     }
-    if (served.isStoring) {
+    if (served.held !== undefined) {
       // It has given up the one that is executed. Replies to several would fill the memory.
       served.next = request;
       return;
@@ -317,10 +334,10 @@ export class Leader implements OwnLeader {
       settled = this.#engine.settled();
       if (settled === undefined) this.#answer(served, reply);
       else {
-        served.isStoring = true;
+        served.held = reply;
         settled.then(
           () => {
-            served.isStoring = false;
+            served.held = undefined;
             this.#answer(served, reply);
             const { next } = served;
             served.next = undefined;

@@ -34,7 +34,10 @@ export class ModelHost {
   /** Session of the transport's own client. */
   readonly #own: number;
   #ownSeq = 0;
-  flush = (): void => {};
+  flush = (): void =>
+    this.#call(() => {
+      this.#store.stored = this.#store.version;
+    });
   background: Background | undefined;
   owesFlush = false;
   cut: Cut | undefined;
