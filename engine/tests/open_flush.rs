@@ -104,6 +104,50 @@ impl Host {
     }
 }
 
+/// Nobody listened when the commit was made, and it becomes visible only after somebody does.
+#[test]
+fn a_listener_misses_no_commit_that_waits_for_its_flush() {
+    for is_flushing in [false, true] {
+        let host = Host::new();
+        host.submit(b"1", b"value", Strict);
+        let flush = is_flushing.then(|| {
+            let mut flush = host.database.begin_flush().expect("something waits");
+            flush.release();
+            flush
+        });
+        let before = host.database.version();
+        assert!(matches!(
+            host.database.changes(Some(before)),
+            Err(Error::TruncatedFeed { .. })
+        ));
+        let mut changes = host.database.changes(None).expect("the storage works");
+        assert_eq!(changes.version(), host.database.version());
+        assert_eq!(
+            changes.version(),
+            before + 1,
+            "it is visible, and before the first change"
+        );
+        host.submit(b"2", b"value", Strict);
+        if let Some(flush) = flush {
+            flush.finish(host.log.flush()).expect("the storage works");
+        }
+        host.database.flush().expect("the storage works");
+        let commit = changes.next_commit().expect("it is held").expect("there is one");
+        assert_eq!(commit.version, before + 2);
+        assert_eq!(changes.next_commit().expect("readable"), None);
+        assert_eq!(host.survivor(), before + 2);
+        // As long as somebody listens, all commits are held.
+        host.submit(b"3", b"value", Strict);
+        let mut other = host.database.changes(None).expect("the storage works");
+        assert_eq!(other.version(), before + 2);
+        host.database.flush().expect("the storage works");
+        assert_eq!(
+            other.next_commit().expect("it is held").map(|commit| commit.version),
+            Some(before + 3)
+        );
+    }
+}
+
 #[test]
 fn a_submitted_commit_is_seen_and_kept_from_its_flush_on() {
     let host = Host::new();

@@ -28,7 +28,7 @@ pub struct Changes {
 impl Changes {
     pub(super) fn new(shared: &Arc<Shared>, since: Option<u64>) -> Result<Self> {
         let mut feed = shared.feed();
-        let snapshot = Snapshot::new(shared);
+        let mut snapshot = Snapshot::new(shared);
         let newest = snapshot.version();
         let version = since.unwrap_or(newest);
         let listener = if snapshot.hidden(FEED).is_some() {
@@ -46,8 +46,23 @@ impl Changes {
             listener,
             oldest: 0,
         };
-        changes.check_horizon(&snapshot)?;
-        Ok(changes)
+        loop {
+            let horizon = match changes.check_horizon(&snapshot) {
+                Err(Error::TruncatedFeed { horizon }) if since.is_none() => *horizon,
+                checked => return checked.map(|()| changes),
+            };
+            // Commits that were begun while nobody listened, and are invisible until their flush ends.
+            shared.make_durable(horizon)?;
+            snapshot = Snapshot::new(shared);
+            changes.begin_at(snapshot.version());
+        }
+    }
+
+    fn begin_at(&mut self, version: u64) {
+        self.version = version;
+        if let Some(listener) = self.listener {
+            self.shared.feed().advance(listener, version);
+        }
     }
 
     /// Version of the last commit returned: where to resume later.

@@ -107,10 +107,11 @@ impl Database {
     ///
     /// If the database stores a feed ([`Options::feed_commits`]), `since` may be as old as the feed
     /// reaches, even before this open. Otherwise commits are retained in memory for active followers,
-    /// up to 32 MiB.
+    /// up to 32 MiB, and the first follower waits for the flush of commits that are under way: from
+    /// then on it misses none.
     ///
     /// # Errors
-    /// [`Error::TruncatedFeed`] if commits after `since` are no longer retained.
+    /// [`Error::TruncatedFeed`] if commits after `since` are no longer retained; without `since`, those of a flush.
     pub fn changes(&self, since: Option<u64>) -> Result<Changes> {
         Changes::new(&self.shared, since)
     }

@@ -51,6 +51,8 @@ pub(crate) struct Feed {
     next: u64,
     /// All commits after this version are held here.
     pub horizon: u64,
+    /// The newest commit that was made while nobody listened. It may be invisible still.
+    unheld: u64,
 }
 
 impl Feed {
@@ -61,7 +63,7 @@ impl Feed {
 
     pub(crate) fn enter(&mut self, version: u64) -> u64 {
         if self.listeners.is_empty() {
-            self.horizon = version;
+            self.horizon = version.max(self.unheld);
         }
         self.join(version)
     }
@@ -125,6 +127,7 @@ impl Feed {
     /// began.
     pub(crate) fn push(&mut self, version: u64, chunks: Option<Vec<Chunk>>) {
         if !self.is_wanted() {
+            self.unheld = version;
             return;
         }
         let Some(chunks) = chunks else {

@@ -172,7 +172,8 @@ impl Session {
         }
     }
 
-    pub(crate) fn settle(&mut self) {
+    /// Makes the commits durable and visible whose flush is owed.
+    pub fn settle(&mut self) {
         if !std::mem::take(&mut self.has_owed) {
             return;
         }
