@@ -557,6 +557,12 @@ impl<'m, 'd> Group<'m, 'd> {
                     self.lazy.refuse_write(out);
                     self.note(at..self.message.len() - reader.left(), reply_at, false, false);
                 }
+                Ok(Request::ChangesOpen { .. }) if self.writes.client.has_outcomes_from(at) => {
+                    // Repeated: it would begin behind commits that were asked for after it.
+                    let horizon = self.writes.database.version().into();
+                    out.error(&Error::TruncatedFeed { horizon });
+                    self.note(at..self.message.len() - reader.left(), reply_at, false, false);
+                }
                 Ok(request @ (Request::SchemaJoin { .. } | Request::SchemaProgress { .. } | Request::SchemaEnd {})) => {
                     return End::Schema(request);
                 }

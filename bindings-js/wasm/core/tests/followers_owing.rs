@@ -182,7 +182,7 @@ impl World {
 
     fn send(&mut self, index: usize, random: &mut Random) {
         let mut asks = Vec::new();
-        for _ in 0..1 + random.below(3) {
+        for _ in 0..=random.below(3) {
             asks.push(match random.below(5) {
                 0 | 1 => Ask::Set(random.index(2)),
                 2 if self.clients[index].follower.is_none() => Ask::Follow(random.index(3)),
@@ -250,9 +250,15 @@ impl World {
         if state.is_some() {
             client.state = state;
         }
-        for (answer, ask) in answers.iter().zip(&sent.asks) {
+        for (at, (answer, ask)) in answers.iter().zip(&sent.asks).enumerate() {
             match (answer, ask) {
-                (Answer::Version(version), Ask::Follow(what)) => client.follower = Some((*what, *version)),
+                (Answer::Version(version), Ask::Follow(what)) => {
+                    client.follower = Some((*what, *version));
+                    // What was asked after it comes after it, though another leader has made it already.
+                    for later in &answers[at + 1..] {
+                        assert!(!matches!(later, Answer::Version(commit) if commit <= version));
+                    }
+                }
                 (Answer::Commits { reached, commits }, _) => {
                     // It was cut off by the same message.
                     let Some((what, mut seen)) = client.follower else {
@@ -399,10 +405,10 @@ fn read(out: &Writer, asks: &[Ask]) -> Vec<Answer> {
                 reply.u8();
                 Answer::Commits {
                     reached: reply.uv(),
-                    commits: versions(reply.bytes()),
+                    commits: versions(&reply.bytes()),
                 }
             }
-            (Ask::Next, Err(code)) => {
+            (Ask::Next | Ask::Follow(_), Err(code)) => {
                 // It may have been opened by a request that another leader has to execute again.
                 assert!(code == "KV_TRUNCATED_FEED" || code == "KV_CLOSED", "{code}");
                 Answer::Truncated
@@ -418,9 +424,9 @@ fn read(out: &Writer, asks: &[Ask]) -> Vec<Answer> {
 }
 
 /// Versions of the commits that a follower is sent. Each sets one record.
-fn versions(commits: Vec<u8>) -> Vec<u64> {
+fn versions(commits: &[u8]) -> Vec<u64> {
     let mut out = Writer::default();
-    out.raw(&commits);
+    out.raw(commits);
     let mut reply = Reply::new(&out);
     let mut names = 0;
     let mut versions = Vec::new();
