@@ -1,11 +1,11 @@
 // Where the leader of a database listens. The file `leader` in the database's directory tells that to
 // processes that can read it: those of the same user.
 import { Buffer } from 'node:buffer';
-import { createHash, randomBytes } from 'node:crypto';
 import * as fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { KvError } from '../base/errors.ts';
+import { crypto } from '../base/platform.ts';
 import { numberOf } from '../storage/lock-file.ts';
 import type { Address } from './machine.ts';
 
@@ -21,7 +21,7 @@ interface Published extends Address {
 }
 
 export function newToken(): string {
-  return randomBytes(TOKEN_BYTES).toString('hex');
+  return Buffer.from(crypto.getRandomValues(new Uint8Array(TOKEN_BYTES))).toString('hex');
 }
 
 /** A directory for sockets that only this user can enter. */
@@ -37,11 +37,14 @@ function ownDirectory(): string {
 
 /** Where to listen: in the database's directory if the path fits, else in the user's. */
 export function socketPath(directory: string): string {
+  const path = join(directory, SOCKET);
+  const isPipe = process.platform === 'win32';
+  if (!isPipe && Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return path;
+  // Loaded where it is needed: that takes longer than all else that an opening does here.
+  const { createHash } = process.getBuiltinModule('node:crypto');
   const name = createHash('sha256').update(fs.realpathSync(directory)).digest('hex').slice(0, 32);
   // The name of a pipe is no file, and nobody else's: it has a part of its own.
-  if (process.platform === 'win32') return `\\\\.\\pipe\\mangrove-kv-${name}-${newToken()}`;
-  const path = join(directory, SOCKET);
-  return Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES ? path : join(ownDirectory(), name);
+  return isPipe ? `\\\\.\\pipe\\mangrove-kv-${name}-${newToken()}` : join(ownDirectory(), name);
 }
 
 /** Removes what a leader that died left at the path. Called by the holder of the lock only. */

@@ -1,5 +1,4 @@
 // The names of clients, which tell a later leader whether the process of one has ended.
-import { createHash } from 'node:crypto';
 import { crypto } from '../base/platform.ts';
 import { isRunning, ownRealm, startOf } from '../storage/os-lock.ts';
 
@@ -8,13 +7,7 @@ let realm: string | undefined;
 /** Where the numbers of processes mean the same; '' if that is unknown here. */
 function realmName(): string {
   const { host, boot, namespace } = ownRealm();
-  realm ??=
-    host === ''
-      ? ''
-      : createHash('sha256')
-          .update(JSON.stringify([host, boot, namespace]))
-          .digest('hex')
-          .slice(0, 16);
+  realm ??= host === '' ? '' : [host, boot, namespace].join('/').replaceAll(/[^\w-]/g, '_');
   return realm;
 }
 
