@@ -272,7 +272,7 @@ async function main() {
       for (const count of counts)
         for (const engine of turn) {
           const rate = await within((directory) => commits(engine, directory, count, ms));
-          add(`durable commits/s, ${count} processes | ${engine}`, rate);
+          add(`durable commits/s, ${count} ${count === 1 ? 'process' : 'processes'} | ${engine}`, rate);
           process.stdout.write(`round ${round + 1}: ${engine}, ${count}: ${Math.round(rate)} durable commits/s\n`);
         }
       for (const engine of turn) {
@@ -295,16 +295,21 @@ async function main() {
   } finally {
     rmSync(root, { recursive: true, force: true });
   }
+  const show = (value) => (value >= 100 ? String(Math.round(value)) : value.toFixed(2));
+  const cell = (values = []) =>
+    values.length === 0 ? '' : `${show(median(values))} (${show(Math.min(...values))} to ${show(Math.max(...values))})`;
+  const columns = Object.keys(ENGINES).filter((engine) =>
+    [...found.keys()].some((name) => name.endsWith(`| ${engine}`)),
+  );
+  const rows = new Set([...found.keys()].map((name) => name.split(' | ')[0]));
   const lines = [
     `Node ${process.version}, ${availableParallelism()} cores (${cpus()[0]?.model ?? '?'}), ${options.rounds} rounds of ${options.seconds} s; medians (lowest to highest)`,
     '',
-    '| | | |',
-    '|---|---|---|',
-    ...[...found].map(([name, values]) => {
-      const [what, engine] = name.split(' | ');
-      const show = (value) => (value >= 100 ? String(Math.round(value)) : value.toFixed(2));
-      return `| ${what} | ${engine} | ${show(median(values))} (${show(Math.min(...values))} to ${show(Math.max(...values))}) |`;
-    }),
+    `| | ${columns.join(' | ')} |`,
+    `|---|${'---|'.repeat(columns.length)}`,
+    ...[...rows].map(
+      (row) => `| ${row} | ${columns.map((engine) => cell(found.get(`${row} | ${engine}`))).join(' | ')} |`,
+    ),
   ];
   process.stdout.write(`${lines.join('\n')}\n`);
   if (options.output !== undefined) writeFileSync(options.output, `${lines.join('\n')}\n`);
