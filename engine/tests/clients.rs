@@ -76,7 +76,7 @@ fn clients_are_invisible() {
     }
 }
 
-/// Whoever reads may keep a snapshot for as long as nothing in it can expire.
+/// A reader may keep a snapshot for as long as no record in it can expire.
 #[test]
 fn records_may_expire_only_where_one_has_a_time() {
     let database = open(&MemoryStorage::new(), 100);

@@ -1,7 +1,7 @@
 // Commits of several clients share flushes: each waits for the next one that begins (group commit,
 // DeWitt et al., "Implementation Techniques for Main Memory Database Systems", 1984).
 //
-// Whoever a flush has answered may commit again at once. If the next flush did not wait for them, half of
+// A client that a flush has answered may commit again at once. If the next flush did not wait for it, half of
 // the clients would wait for every other flush, and each flush would cover half of them.
 import { performance, setImmediate } from '../base/platform.ts';
 
@@ -105,7 +105,7 @@ export class GroupCommit {
     if (this.#isFlushing || this.#waiting.length === 0) return;
     const left = this.#waiting.length < this.#expected ? this.#until - this.#clock.now() : 0;
     if (left <= 0) return this.flush();
-    // Whoever joins looks again, too.
+    // Each join looks again, too.
     if (left < TIMER_MS) this.#lookLater();
     else
       this.#cancelPause ??= this.#clock.after(left, () => {

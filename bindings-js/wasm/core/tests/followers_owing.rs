@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::{Reply, Request, message, op};
 use mangrove_bindings::protocol::Writer;
 use mangrove_bindings::session::{Progress, Session};
-use mangrove_engine::testing::sim::SimStorage;
+use mangrove_engine::testing::sim::{SimRng, SimStorage};
 use mangrove_engine::{AdvancedOptions, Database, Options};
 
 const CLIENTS: usize = 3;
@@ -18,20 +18,8 @@ const NAMES: [&str; 2] = ["", "other"];
 /// What a follower follows: one of the collections, or both.
 const BOTH: usize = 2;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        // Xorshift, Marsaglia 2003.
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-
-    fn index(&mut self, limit: usize) -> usize {
-        usize::try_from(self.below(limit as u64)).expect("it is small")
-    }
+fn pick(random: &mut SimRng, limit: usize) -> usize {
+    usize::try_from(random.below(limit as u64)).expect("it is small")
 }
 
 fn open(storage: &SimStorage) -> Session {
@@ -166,13 +154,13 @@ impl World {
         self.session.attach(&name, false, state).expect("there is room")
     }
 
-    fn step(&mut self, random: &mut Random) {
+    fn step(&mut self, random: &mut SimRng) {
         match random.below(12) {
             0 => self.begin_flush(),
             1 | 2 => self.end_flush(),
             3 if random.below(3) == 0 => self.change_leader(random),
             _ => {
-                let index = random.index(CLIENTS);
+                let index = pick(random, CLIENTS);
                 if self.clients[index].flight.is_none() {
                     self.send(index, random);
                 }
@@ -180,14 +168,14 @@ impl World {
         }
     }
 
-    fn send(&mut self, index: usize, random: &mut Random) {
+    fn send(&mut self, index: usize, random: &mut SimRng) {
         let mut asks = Vec::new();
         for _ in 0..=random.below(3) {
             asks.push(match random.below(5) {
-                0 | 1 => Ask::Set(random.index(2)),
-                2 if self.clients[index].follower.is_none() => Ask::Follow(random.index(3)),
+                0 | 1 => Ask::Set(pick(random, 2)),
+                2 if self.clients[index].follower.is_none() => Ask::Follow(pick(random, 3)),
                 _ if self.clients[index].follower.is_some() => Ask::Next,
-                _ => Ask::Set(random.index(2)),
+                _ => Ask::Set(pick(random, 2)),
             });
         }
         // A follower is opened once.
@@ -330,7 +318,7 @@ impl World {
     }
 
     /// The leader closes, or is killed with the commits in the hands of the system.
-    fn change_leader(&mut self, random: &mut Random) {
+    fn change_leader(&mut self, random: &mut SimRng) {
         let is_planned = random.below(3) > 0;
         if is_planned {
             // Some leaders answer before they hand over, others do not get to it.
@@ -365,7 +353,7 @@ impl World {
         drop(closed);
         self.session = open(&self.storage);
         let mut turns: Vec<usize> = (0..CLIENTS).collect();
-        turns.rotate_left(random.index(CLIENTS));
+        turns.rotate_left(pick(random, CLIENTS));
         for index in turns {
             let state = self.clients[index].state.clone();
             self.clients[index].id = self.attach(index, state.as_deref());
@@ -450,7 +438,7 @@ fn versions(commits: &[u8]) -> Vec<u64> {
 fn followers_read_each_commit_once_or_are_told_that_they_miss_some() {
     let (mut seen, mut truncated, mut handed_over, mut ignored) = (0, 0, 0, 0);
     for seed in 1..=600 {
-        let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = SimRng::new(seed);
         let mut world = World::new();
         for _ in 0..40 + random.below(80) {
             world.step(&mut random);

@@ -9,29 +9,13 @@ use std::sync::Arc;
 use common::{Reply, Request, message, op, set};
 use mangrove_bindings::protocol::{View, Writer};
 use mangrove_bindings::session::{Progress, Session};
-use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{AdvancedOptions, Database, Options};
 
 /// Value and version by key.
 type State = BTreeMap<String, (String, u64)>;
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        // Xorshift, Marsaglia 2003.
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-
-    fn key(&mut self) -> &'static str {
-        KEYS[usize::try_from(self.below(4)).expect("it is small")]
-    }
-}
 
 fn options() -> Options {
     Options {
@@ -169,9 +153,12 @@ impl World {
         }
     }
 
-    fn step(&mut self, random: &mut Random, number: u64) {
+    fn step(&mut self, random: &mut SimRng, number: u64) {
         let client = usize::try_from(random.below(4)).expect("it is small");
-        let (key, value) = (random.key(), format!("{number}"));
+        let (key, value) = (
+            KEYS[usize::try_from(random.below(4)).expect("it is small")],
+            format!("{number}"),
+        );
         match random.below(9) {
             0 | 1 => {
                 let (mut reply, owes) = self.ask(client, &[set(key, &value)]);
@@ -334,7 +321,7 @@ impl World {
 fn clients_whose_replies_wait_for_flushes_decide_by_the_newest_state_and_lose_nothing() {
     let (mut lost, mut decided, mut waited, mut unacknowledged, mut cut) = (0, 0, 0, 0, 0);
     for seed in 1..=400 {
-        let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = SimRng::new(seed);
         let mut world = World::new();
         for number in 0..20 + random.below(60) {
             world.step(&mut random, number);
@@ -401,7 +388,7 @@ fn only_the_end_of_a_message_is_owed_and_closing_the_first_client_leaves_the_dat
     assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
 }
 
-/// Whoever leads next opens the database with those commits: a follower would never be told.
+/// The next leader opens the database with those commits, so it would never tell a follower of them.
 #[test]
 fn what_is_handed_over_has_the_commits_whose_flush_is_owed() {
     for is_flushing in [false, true] {

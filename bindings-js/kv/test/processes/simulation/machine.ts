@@ -9,7 +9,7 @@ import type { World } from './world.ts';
 
 /** Unix time at which the simulation starts, in milliseconds. */
 const FIRST_TIME = 1_700_000_000_000;
-/** Whoever looks again each turn has to come to an end. */
+/** Each turn advances the clock, or a wait that checks every turn would never end. */
 const TURN_MS = 0.1;
 const SOCKET = 'socket';
 const ignore = (): void => {};
