@@ -22,6 +22,18 @@ import type {
   WithMeta,
 } from '../types/index.ts';
 
+export { IndexMirror, Mirror, mirror } from '../mirror/mirror.ts';
+export type {
+  BaseMirror,
+  MirrorErrorEvent,
+  MirrorEventMap,
+  MirrorOptions,
+  MirrorStatus,
+  MirroredIndexRange,
+  RollbackEvent,
+  ShrinkEvent,
+} from '../mirror/mirror.ts';
+
 /** The range of a result: `offset` is the position of its first entry. */
 export interface LiveRange {
   readonly offset?: number;

@@ -1,0 +1,733 @@
+// Keeps everything that is mirrored of one database at one commit: loads segments, follows the commits that touch them, and
+// moves all of them on in one step.
+import type { KvError } from '../base/errors.ts';
+import { ignore, turn } from '../base/async.ts';
+import { performance, queueMicrotask } from '../base/platform.ts';
+import { isSnapshotLost } from '../base/superseded.ts';
+import { CommitReader, FixedDecoders, RAW } from '../api/feed/decode.ts';
+import { Content } from '../wire/chunk.ts';
+import type { Connection } from '../wire/connection.ts';
+import { Op, ScanFlag } from '../wire/opcodes.ts';
+import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
+import { gaps, overlaps, rangeOf } from './names.ts';
+import { hubs } from './registry.ts';
+import { isWithin } from './sorted-entries.ts';
+import type { Span } from './sorted-entries.ts';
+import { hull } from './store.ts';
+import type { RawCommit, Scanned, Segment, Store, Viewer, Written } from './store.ts';
+
+/** What the engine sends at most in one reply. */
+const REPLY_BYTES = 8 << 20;
+const ALL_ITEMS = 0x7fff_ffff;
+/** What an entry takes in memory beyond its bytes, in bounds of bytes. */
+export const ENTRY_BYTES = 80;
+
+/** Decoding goes on for at most this long before other tasks get their turn. */
+const SLICE_MS = 8;
+const LOOK_EVERY = 256;
+
+const FIRST_PAUSE_MS = 50;
+const LAST_PAUSE_MS = 2000;
+const MAX_TIMER_MS = 0x7fff_ffff;
+
+/** Looks at what is mirrored, and is told when that has changed. */
+export interface View extends Viewer {
+  span: Span;
+  readonly store: Store;
+  onChange(): void;
+}
+
+/** Keeps a span loaded. */
+export interface Keeper extends View {
+  readonly maxBytes: number;
+  /** The span was cut, as its entries had more than `maxBytes`. */
+  onShrink(): void;
+  /** Nothing follows the commits any more. */
+  onFailure(error: unknown): void;
+}
+
+/** An iterator over commits in the engine. */
+interface Follower {
+  /** `undefined` while it is not open. */
+  id: number | undefined;
+  readonly store: Store;
+  /** What it follows; `undefined` for all of the collection. */
+  readonly span: Span | undefined;
+  readonly segments: Set<FollowedSegment>;
+  /** Commits that were sent and are not applied yet. */
+  queue: RawCommit[];
+  /** Everything up to this version is in the queue, or applied. */
+  reached: number;
+}
+
+interface FollowedSegment extends Segment {
+  readonly store: Store;
+  readonly follower: Follower;
+  readonly keepers: Set<Keeper>;
+  lower: string;
+  upper: string | undefined;
+}
+
+/** A write through a mirror, until its commit is applied here. */
+export interface Write {
+  readonly store: Store;
+  /** By the names of the keys. */
+  entries: ReadonlyMap<string, Written>;
+  /** Number of reads of the feed that had begun when it was committed: the next one has its commit. */
+  committedAt: number | undefined;
+}
+
+interface Part {
+  readonly segment: FollowedSegment;
+  readonly entries: readonly Scanned[];
+  /** Where reading ended, if there is more than the bound allows. */
+  readonly cutAt: string | undefined;
+}
+
+interface Loaded {
+  readonly version: number;
+  readonly parts: readonly Part[];
+}
+
+/** Segments that a keeper waits for. */
+interface Request {
+  readonly keeper: Keeper;
+  readonly segments: readonly FollowedSegment[];
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+  failures: number;
+}
+
+/** Whether a later attempt may succeed. */
+function isPassing(error: unknown): boolean {
+  const { code, retryable } = (error ?? {}) as Partial<KvError>;
+  return retryable === true || code === 'KV_INDEX_INCOMPLETE' || isInterrupted(error);
+}
+
+/** Whether the tab is gone that had what is asked for: another attempt need not wait. */
+function isInterrupted(error: unknown): boolean {
+  return (error as Partial<KvError> | undefined)?.code === 'KV_TRUNCATED_FEED' || isSnapshotLost(error);
+}
+
+function pauseAfter(failures: number): number {
+  return Math.min(FIRST_PAUSE_MS * 2 ** failures, LAST_PAUSE_MS);
+}
+
+export class MirrorHub {
+  readonly #connection: Connection;
+  readonly #stores = new Map<string, Store>();
+  readonly #followers = new Set<Follower>();
+  readonly #views = new Set<View>();
+  /** In the order of the calls. */
+  readonly #writes = new Set<Write>();
+  readonly #requests: Request[] = [];
+  #version = 0;
+  /** How often the commits were asked for. */
+  #reads = 0;
+  #isRunning = false;
+  #mustRun = false;
+  /** The followers are gone: everything has to be read again. */
+  #isBroken = false;
+  #failures = 0;
+  #error: unknown;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #expiry: { readonly at: number; readonly timer: ReturnType<typeof setTimeout> } | undefined;
+
+  static of(connection: Connection): MirrorHub {
+    const hub = hubs.get(connection) ?? new MirrorHub(connection);
+    hubs.set(connection, hub);
+    return hub;
+  }
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+  }
+
+  /** The commit that everything shows, under the writes that are under way. */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** Whether there may be newer commits that cannot be read now. */
+  get isStale(): boolean {
+    return this.#isBroken;
+  }
+
+  /** Why they cannot be read. */
+  get error(): unknown {
+    return this.#error;
+  }
+
+  /** The store of a collection or an index, by a name that tells how it is decoded. */
+  store(name: string, make?: () => Store): Store | undefined {
+    let store = this.#stores.get(name);
+    if (store === undefined && make !== undefined) this.#stores.set(name, (store = make()));
+    return store;
+  }
+
+  /** Tells a view of changes, until the returned function is called. */
+  watch(view: View): () => void {
+    view.store.watch(view);
+    this.#views.add(view);
+    return () => this.#forget(view);
+  }
+
+  #forget(view: View): void {
+    const { store } = view;
+    store.viewers.delete(view);
+    this.#views.delete(view);
+    if (store.segments.length > 0 || store.viewers.size > 0) return;
+    for (const [name, each] of this.#stores) if (each === store) this.#stores.delete(name);
+  }
+
+  /**
+   * Loads what is missing of a keeper's span. Returns `undefined` if nothing is.
+   *
+   * @throws KvError KV_RANGE_TOO_LARGE, also later.
+   */
+  keep(keeper: Keeper): Promise<void> | undefined {
+    const { store, span } = keeper;
+    const missing = gaps(span, store.segments).map((gap) => this.#newSegment(store, gap));
+    for (const segment of store.segments as FollowedSegment[])
+      if (overlaps(segment, span)) segment.keepers.add(keeper);
+    if (store.covers(span)) {
+      this.#begin(keeper);
+      return undefined;
+    }
+    return new Promise((resolve, reject) => {
+      this.#requests.push({ keeper, segments: missing, resolve, reject, failures: 0 });
+      this.#run();
+    });
+  }
+
+  #begin(keeper: Keeper): void {
+    this.watch(keeper);
+    if (!isTooLarge(keeper)) return;
+    this.release(keeper);
+    throw keeper.store.tooLarge(keeper.maxBytes);
+  }
+
+  /** Lets go of what only this keeper has kept. */
+  release(keeper: Keeper): void {
+    const { store } = keeper;
+    const waiting = this.#requests.findIndex((request) => request.keeper === keeper);
+    if (waiting >= 0) this.#requests.splice(waiting, 1)[0]!.reject(this.#connection.closedError());
+    for (const segment of [...store.segments] as FollowedSegment[])
+      if (segment.keepers.delete(keeper)) this.#trim(segment);
+    this.#forget(keeper);
+    // Live queries of what is gone read by themselves from now on.
+    for (const view of this.#views) if (view.store === store) view.isTouched = true;
+    this.#tell();
+  }
+
+  #newSegment(store: Store, span: Span): FollowedSegment {
+    // An entry may come to or leave any range of index keys by a commit that touches it anywhere.
+    const shared = store.isIndex ? [...this.#followers].find((each) => each.store === store) : undefined;
+    const follower = shared ?? {
+      id: undefined,
+      store,
+      span: store.isIndex ? undefined : span,
+      segments: new Set<FollowedSegment>(),
+      queue: [],
+      reached: 0,
+    };
+    this.#followers.add(follower);
+    const segment = { ...span, store, follower, keepers: new Set<Keeper>(), loadedAt: undefined };
+    follower.segments.add(segment);
+    store.segments.push(segment);
+    return segment;
+  }
+
+  /** Narrows a segment to what its keepers ask for. */
+  #trim(segment: FollowedSegment): void {
+    const { store, follower } = segment;
+    const left = hull(
+      segment,
+      [...segment.keepers].map(({ span }) => span),
+    );
+    for (const span of gaps(segment, left === undefined ? [] : [left])) store.forget(span);
+    if (left !== undefined) {
+      segment.lower = left.lower;
+      segment.upper = left.upper;
+      return;
+    }
+    store.segments.splice(store.segments.indexOf(segment), 1);
+    follower.segments.delete(segment);
+    if (follower.segments.size > 0) return;
+    this.#followers.delete(follower);
+    this.#close(follower);
+  }
+
+  #close(follower: Follower): void {
+    const { id } = follower;
+    if (id === undefined) return;
+    follower.id = undefined;
+    follower.queue = [];
+    this.#connection.waiting.delete(id);
+    this.#connection.postLater((writer) => writer.u8(Op.changesClose).uv(id));
+  }
+
+  // Reading: one thing at a time, so that all of it is at one commit.
+
+  #run(): void {
+    this.#mustRun = true;
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    void this.#runUntilDone().finally(() => {
+      this.#isRunning = false;
+      // It may have been asked for in between.
+      if (this.#mustRun && this.#followers.size > 0) this.#run();
+    });
+  }
+
+  async #runUntilDone(): Promise<void> {
+    while (this.#mustRun && this.#followers.size > 0) {
+      this.#mustRun = false;
+      const read = ++this.#reads;
+      if (this.#isBroken) {
+        await this.#readAll(read);
+        continue;
+      }
+      const request = this.#requests.shift();
+      const loaded = request && (await this.#load(request));
+      if (await this.#advance(read, loaded)) {
+        if (request !== undefined && loaded !== undefined) this.#finish(request);
+      } else if (request !== undefined && loaded !== undefined) {
+        this.#requests.unshift(request);
+      }
+      if (this.#requests.length > 0) this.#mustRun = true;
+    }
+  }
+
+  /** Reads what a keeper lacks; `undefined` if that has to wait, or has failed. */
+  async #load(request: Request): Promise<Loaded | undefined> {
+    const { keeper, segments, reject } = request;
+    try {
+      const loaded = await this.#read(segments, () => keeper.maxBytes);
+      if (loaded.parts.some(({ cutAt }) => cutAt !== undefined)) throw keeper.store.tooLarge(keeper.maxBytes);
+      return loaded;
+    } catch (failure) {
+      const error = reasonOf(failure);
+      for (const { follower } of segments) if (!isFollowing(follower)) this.#close(follower);
+      if (!this.#isPassing(error)) {
+        reject(error);
+        this.release(keeper);
+        return undefined;
+      }
+      const again = (): void => {
+        this.#requests.push(request);
+        this.#run();
+      };
+      const failures = request.failures++;
+      if (failures === 0 && isInterrupted(error)) again();
+      else unref(setTimeout(again, pauseAfter(failures)));
+      return undefined;
+    }
+  }
+
+  #isPassing(error: unknown): boolean {
+    return this.#connection.status === 'open' && isPassing(error);
+  }
+
+  /**
+   * Applies the commits since the last time, and shows what was loaded. Returns whether that succeeded; if not,
+   * everything has to be read again.
+   */
+  async #advance(read: number, loaded: Loaded | undefined): Promise<boolean> {
+    // What is the first of all need not wait for others.
+    const isFirst = ![...this.#followers].some(isFollowing);
+    const followers = isFirst ? [] : [...this.#followers].filter(({ id }) => id !== undefined);
+    const pulled = await Promise.allSettled(followers.map((follower) => this.#pull(follower)));
+    for (const [at, result] of pulled.entries()) {
+      if (result.status === 'fulfilled') continue;
+      if (this.#isPassing(result.reason)) {
+        this.#break(result.reason);
+        return false;
+      }
+      this.#failStore(followers[at]!.store, result.reason);
+    }
+    const left = followers.filter((follower) => this.#followers.has(follower));
+    if (left.length > 0) this.#step(Math.min(...left.map(({ reached }) => reached)), read, loaded);
+    else if (loaded !== undefined) this.#step(loaded.version, read, loaded);
+    return true;
+  }
+
+  #finish(request: Request): void {
+    const { keeper, resolve, reject } = request;
+    // A part of the span may be what another keeper waits for.
+    if (!keeper.store.covers(keeper.span)) {
+      this.#requests.push({ ...request, segments: [] });
+      return;
+    }
+    try {
+      this.#begin(keeper);
+      resolve();
+    } catch (error) {
+      reject(error);
+    }
+  }
+
+  /** Begins anew, as commits were missed. */
+  #break(error: unknown): void {
+    this.#isBroken = true;
+    this.#error = error;
+    for (const follower of this.#followers) this.#close(follower);
+    this.#run();
+  }
+
+  async #readAll(read: number): Promise<void> {
+    const segments = [...this.#followers].flatMap((follower) => [...follower.segments]);
+    const loadedOnes = segments.filter(({ loadedAt }) => loadedAt !== undefined);
+    try {
+      const loaded = await this.#read(loadedOnes, ({ keepers }) => Math.max(...[...keepers].map((each) => each.maxBytes)));
+      this.#isBroken = false;
+      this.#error = undefined;
+      this.#failures = 0;
+      for (const { segment, cutAt } of loaded.parts) if (cutAt !== undefined) this.#cut(segment, cutAt);
+      this.#touchAll();
+      this.#step(loaded.version, read, loaded);
+      this.#run();
+    } catch (failure) {
+      for (const follower of this.#followers) this.#close(follower);
+      const reason = reasonOf(failure);
+      if (!this.#isPassing(reason)) {
+        const failed = failure instanceof ReadFailure ? [failure.store] : [...this.#stores.values()];
+        for (const store of failed) this.#failStore(store, reason);
+        return this.#run();
+      }
+      this.#error = reason;
+      this.#touchAll();
+      this.#tell();
+      const failures = this.#failures++;
+      if (failures === 0 && isInterrupted(reason)) return this.#run();
+      clearTimeout(this.#timer);
+      this.#timer = unref(setTimeout(() => this.#run(), pauseAfter(failures)));
+    }
+  }
+
+  /** Reads segments, all in one state, and follows them from that state or an earlier one on. */
+  async #read(segments: readonly FollowedSegment[], maxBytes: (segment: FollowedSegment) => number): Promise<Loaded> {
+    const connection = this.#connection;
+    const followers = [...new Set(segments.map(({ follower }) => follower))];
+    const opened = Promise.all(followers.map((follower) => failing(follower.store, this.#open(follower))));
+    const snapshot = connection.newId();
+    const version = connection.request(
+      (writer) => writer.u8(Op.snapshotOpen).uv(snapshot),
+      (reader) => reader.uv(),
+    );
+    const parts = Promise.all(
+      segments.map((segment) => failing(segment.store, this.#scan(segment, snapshot, maxBytes(segment)))),
+    );
+    for (const each of [opened, version, parts]) each.catch(ignore);
+    try {
+      await opened;
+      return { version: await version, parts: await parts };
+    } finally {
+      connection.postLater((writer) => writer.u8(Op.snapshotClose).uv(snapshot));
+    }
+  }
+
+  #open(follower: Follower): Promise<void> {
+    if (follower.id !== undefined) return Promise.resolve();
+    const id = this.#connection.newId();
+    follower.id = id;
+    const { span, store } = follower;
+    this.#connection.waiting.set(id, () => this.#run());
+    return this.#connection.request(
+      (writer) =>
+        writer
+          .u8(Op.changesOpen)
+          .uv(id)
+          .uv(0)
+          .u8(1)
+          .uv(store.target.index)
+          .range(span === undefined ? {} : rangeOf(span)),
+      (reader) => {
+        follower.reached = reader.uv();
+      },
+    );
+  }
+
+  async #pull(follower: Follower): Promise<void> {
+    const { id } = follower;
+    const { isAll, version, bytes } = await this.#connection.request(
+      (writer) => writer.u8(Op.changesNext).uv(id!).uv(REPLY_BYTES),
+      (reader) => ({ isAll: reader.u8() !== 0, version: reader.uv(), bytes: reader.bytes() }),
+    );
+    if (follower.id !== id) return;
+    const commits = new CommitReader(bytes, new FixedDecoders(RAW));
+    while (!commits.isAtEnd) follower.queue.push(commits.next() as RawCommit);
+    follower.reached = version;
+    if (!isAll) this.#mustRun = true;
+  }
+
+  /** Reads a segment in as few messages as there can be; from the bound on, no further. */
+  async #scan(segment: FollowedSegment, snapshot: number, maxBytes: number): Promise<Part> {
+    const connection = this.#connection;
+    const { store } = segment;
+    const { isIndex, target } = store;
+    // The engine has to load the code of indexes first, and to know which there are.
+    if (isIndex) await target.indexes!.ready(target, false);
+    const id = connection.newId();
+    const ask = (write: (writer: RequestWriter) => RequestWriter): Promise<Chunk> => {
+      const whole = (writer: RequestWriter): unknown =>
+        write(writer).uv(ALL_ITEMS).uv(Math.min(REPLY_BYTES, maxBytes + ENTRY_BYTES));
+      return isIndex ? connection.requestLoading(whole, readChunk) : connection.request(whole, readChunk);
+    };
+    const entries: Scanned[] = [];
+    let bytes = 0;
+    let sliceEnd = performance.now() + SLICE_MS;
+    let chunk = await ask((writer) =>
+      store
+        .writeSource(writer.u8(isIndex ? Op.indexScan : Op.scanOpen).uv(id).uv(snapshot))
+        .range(store.rangeOf(segment))
+        .u8(Content.meta | ScanFlag.keep)
+        .uv(0)
+        .uv(0),
+    );
+    for (;;) {
+      const { reader } = chunk;
+      for (let left = chunk.count; left > 0; left--) {
+        if (left % LOOK_EVERY === 0 && performance.now() >= sliceEnd) {
+          await turn();
+          sliceEnd = performance.now() + SLICE_MS;
+        }
+        const entry = store.readEntry(reader);
+        if (!isWithin(segment, entry.name)) continue;
+        bytes += entry.bytes + ENTRY_BYTES;
+        if (bytes > maxBytes) {
+          if (!chunk.isLast) connection.postLater((writer) => writer.u8(Op.scanClose).uv(id));
+          return { segment, entries, cutAt: entry.name };
+        }
+        entries.push(entry);
+      }
+      if (chunk.isLast) return { segment, entries, cutAt: undefined };
+      chunk = await ask((writer) => writer.u8(Op.scanNext).uv(id));
+    }
+  }
+
+  // Steps. Nothing else runs during one.
+
+  /** Everything that is mirrored goes from one commit to another. */
+  #step(version: number, read: number, loaded: Loaded | undefined): void {
+    let wasRenamed = false;
+    for (const follower of [...this.#followers]) {
+      const { store, segments } = follower;
+      const commits = follower.queue.filter((commit) => commit.version <= version);
+      follower.queue = follower.queue.filter((commit) => commit.version > version);
+      if (follower.queue.length > 0) this.#mustRun = true;
+      wasRenamed ||= commits.some(({ changes }) => changes.some(({ type }) => type === 'rename'));
+      try {
+        for (const segment of segments) {
+          const part = loaded?.parts.find((each) => each.segment === segment);
+          if (part !== undefined) store.install(segment, loaded!.version, part.entries);
+          const { loadedAt } = segment;
+          if (loadedAt === undefined) continue;
+          for (const commit of commits) if (commit.version > loadedAt) store.apply(commit, segment);
+        }
+      } catch (error) {
+        this.#failStore(store, error);
+      }
+    }
+    this.#version = version;
+    if (loaded !== undefined) for (const write of this.#writes) this.#show(write);
+    for (const write of this.#writes) if (write.committedAt !== undefined && write.committedAt < read) this.#end(write);
+    this.#shrink();
+    // The collection of a new name has other entries than the one that followers know.
+    if (wasRenamed) this.#break(undefined);
+    this.#tell();
+  }
+
+  /** Shows a write at once, and follows what becomes of it. */
+  write(write: Write, commit: Promise<unknown>, onRollback: (error: unknown) => void): void {
+    this.#writes.add(write);
+    this.#show(write);
+    this.#shrink();
+    this.#tell();
+    commit.then(
+      () => {
+        write.committedAt = this.#reads;
+        this.#run();
+      },
+      (error: unknown) => {
+        this.#end(write);
+        this.#tell();
+        onRollback(error);
+      },
+    );
+  }
+
+  /** Shows something else for a write that is under way. */
+  rewrite(write: Write, entries: Write['entries']): void {
+    if (!this.#writes.has(write)) return;
+    write.entries = entries;
+    this.#show(write);
+    this.#tell();
+  }
+
+  #show({ store, entries }: Write): void {
+    for (const [keyName, written] of entries) this.#showKey(store, keyName, written);
+  }
+
+  /** Later writes of the same key hide it. */
+  #showKey(store: Store, keyName: string, written: Written | undefined): void {
+    let newest = written;
+    for (const write of this.#writes)
+      if (isSameCollection(write.store, store) && write.entries.has(keyName)) newest = write.entries.get(keyName);
+    for (const each of this.#stores.values()) {
+      if (!isSameCollection(each, store)) continue;
+      if (newest === undefined) each.uncover(keyName);
+      else each.cover(keyName, newest);
+    }
+  }
+
+  /** The commit shows the same from here on, or there is none. */
+  #end(write: Write): void {
+    this.#writes.delete(write);
+    for (const keyName of write.entries.keys()) this.#showKey(write.store, keyName, undefined);
+  }
+
+  #shrink(): void {
+    for (const view of this.#views) {
+      if (!isKeeper(view) || !isTooLarge(view)) continue;
+      const { entries } = view.store;
+      let at = entries.position(view.span.upper);
+      let bytes = view.bytes + (at - entries.position(view.span.lower)) * ENTRY_BYTES;
+      while (bytes > view.maxBytes) bytes -= entries.at(--at)!.bytes + ENTRY_BYTES;
+      this.#cutKeeper(view, entries.at(at)!.name);
+    }
+  }
+
+  /** Of what begins with `upper`, no keeper of the segment has anything any more. */
+  #cut(segment: FollowedSegment, upper: string): void {
+    for (const keeper of [...segment.keepers]) {
+      const { span } = keeper;
+      if (span.lower < upper && (span.upper === undefined || span.upper > upper)) this.#cutKeeper(keeper, upper);
+    }
+  }
+
+  #cutKeeper(keeper: Keeper, upper: string): void {
+    const { store } = keeper;
+    keeper.span = { lower: keeper.span.lower, upper };
+    for (const segment of [...store.segments] as FollowedSegment[]) {
+      if (!segment.keepers.has(keeper)) continue;
+      if (!overlaps(segment, keeper.span)) segment.keepers.delete(keeper);
+      this.#trim(segment);
+    }
+    store.watch(keeper);
+    for (const view of this.#views) if (view.store === store) view.isTouched = true;
+    this.#shrunk.add(keeper);
+  }
+
+  readonly #shrunk = new Set<Keeper>();
+
+  #failStore(store: Store, error: unknown): void {
+    const keepers = new Set((store.segments as FollowedSegment[]).flatMap((segment) => [...segment.keepers]));
+    for (const keeper of keepers) {
+      this.release(keeper);
+      keeper.onFailure(error);
+    }
+  }
+
+  #touchAll(): void {
+    for (const view of this.#views) view.isTouched = true;
+  }
+
+  /** Calls those whose view has changed, once all of it has. */
+  #tell(): void {
+    this.#watchExpiry();
+    const touched = [...this.#views].filter(({ isTouched }) => isTouched);
+    for (const view of touched) view.isTouched = false;
+    const shrunk = [...this.#shrunk];
+    this.#shrunk.clear();
+    for (const keeper of shrunk) guarded(() => keeper.onShrink());
+    for (const view of touched) guarded(() => view.onChange());
+  }
+
+  /** To be called before a read, which sees nothing that has expired. Views are told later. */
+  expire(store: Store): void {
+    if (store.nextExpiry === Infinity || !store.expire(Date.now())) return;
+    queueMicrotask(() => this.#tell());
+  }
+
+  #watchExpiry(): void {
+    const next = Math.min(...[...this.#stores.values()].map(({ nextExpiry }) => nextExpiry));
+    if (next === (this.#expiry?.at ?? Infinity)) return;
+    clearTimeout(this.#expiry?.timer);
+    this.#expiry = undefined;
+    if (next === Infinity) return;
+    const wake = (): void => {
+      this.#expiry = undefined;
+      for (const store of this.#stores.values()) store.expire(Date.now());
+      this.#tell();
+    };
+    const wait = Math.min(Math.max(next - Date.now(), 0) + 1, MAX_TIMER_MS);
+    this.#expiry = { at: next, timer: unref(setTimeout(wake, wait)) };
+  }
+}
+
+/** Why something of a store could not be read. */
+class ReadFailure extends Error {
+  readonly store: Store;
+
+  constructor(store: Store, cause: unknown) {
+    super('', { cause });
+    this.store = store;
+  }
+}
+
+function failing<T>(store: Store, reading: Promise<T>): Promise<T> {
+  return reading.catch((error: unknown) => {
+    throw new ReadFailure(store, error);
+  });
+}
+
+function reasonOf(failure: unknown): unknown {
+  return failure instanceof ReadFailure ? failure.cause : failure;
+}
+
+function isFollowing({ id, segments }: Follower): boolean {
+  return id !== undefined && [...segments].some(({ loadedAt }) => loadedAt !== undefined);
+}
+
+function isKeeper(view: View): view is Keeper {
+  return 'maxBytes' in view;
+}
+
+function isTooLarge({ store: { entries }, span, bytes, maxBytes }: Keeper): boolean {
+  return bytes + (entries.position(span.upper) - entries.position(span.lower)) * ENTRY_BYTES > maxBytes;
+}
+
+/** Stores of the same collection show each other's writes. */
+function isSameCollection(a: Store, b: Store): boolean {
+  return a.target.name === b.target.name;
+}
+
+/** Keeps no process alive. */
+function unref(timer: ReturnType<typeof setTimeout>): ReturnType<typeof setTimeout> {
+  (timer as { unref?: () => void }).unref?.();
+  return timer;
+}
+
+/** What a listener throws is reported as an uncaught error. */
+export function guarded(call: () => void): void {
+  try {
+    call();
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
+  }
+}
+
+interface Chunk {
+  readonly isLast: boolean;
+  readonly count: number;
+  readonly reader: ReplyReader;
+}
+
+function readChunk(reader: ReplyReader): Chunk {
+  const isLast = reader.u8() !== 0;
+  const count = reader.uv();
+  return { isLast, count, reader: reader.fork(reader.uv()) };
+}
