@@ -1,6 +1,6 @@
 // Keeps everything that is mirrored of one database at one commit: loads segments, follows the commits that touch them, and
 // moves all of them on in one step.
-import type { KvError } from '../base/errors.ts';
+import { KvError } from '../base/errors.ts';
 import { ignore, turn } from '../base/async.ts';
 import { performance, queueMicrotask } from '../base/platform.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
@@ -89,10 +89,9 @@ interface Loaded {
   readonly parts: readonly Part[];
 }
 
-/** Segments that a keeper waits for. */
+/** A keeper that waits for segments of its span. */
 interface Request {
   readonly keeper: Keeper;
-  readonly segments: readonly FollowedSegment[];
   readonly resolve: () => void;
   readonly reject: (error: unknown) => void;
   failures: number;
@@ -187,7 +186,7 @@ export class MirrorHub {
    */
   keep(keeper: Keeper): Promise<void> | undefined {
     const { store, span } = keeper;
-    const missing = gaps(span, store.segments).map((gap) => this.#newSegment(store, gap));
+    for (const gap of gaps(span, store.segments)) this.#newSegment(store, gap);
     for (const segment of store.segments as FollowedSegment[])
       if (overlaps(segment, span)) segment.keepers.add(keeper);
     if (store.covers(span)) {
@@ -195,7 +194,7 @@ export class MirrorHub {
       return undefined;
     }
     return new Promise((resolve, reject) => {
-      this.#requests.push({ keeper, segments: missing, resolve, reject, failures: 0 });
+      this.#requests.push({ keeper, resolve, reject, failures: 0 });
       this.#run();
     });
   }
@@ -211,7 +210,7 @@ export class MirrorHub {
   release(keeper: Keeper): void {
     const { store } = keeper;
     const waiting = this.#requests.findIndex((request) => request.keeper === keeper);
-    if (waiting >= 0) this.#requests.splice(waiting, 1)[0]!.reject(this.#connection.closedError());
+    if (waiting >= 0) this.#requests.splice(waiting, 1)[0]!.reject(closedError());
     for (const segment of [...store.segments] as FollowedSegment[])
       if (segment.keepers.delete(keeper)) this.#trim(segment);
     this.#forget(keeper);
@@ -289,40 +288,50 @@ export class MirrorHub {
         continue;
       }
       const request = this.#requests.shift();
-      const loaded = request && (await this.#load(request));
-      if (await this.#advance(read, loaded)) {
-        if (request !== undefined && loaded !== undefined) this.#finish(request);
-      } else if (request !== undefined && loaded !== undefined) {
-        this.#requests.unshift(request);
-      }
       if (this.#requests.length > 0) this.#mustRun = true;
+      const loaded = request && (await this.#load(request));
+      const hasAdvanced = await this.#advance(read, loaded);
+      if (request === undefined || loaded === undefined) continue;
+      if (hasAdvanced) this.#finish(request);
+      else this.#again(request);
     }
   }
 
-  /** Reads what a keeper lacks; `undefined` if that has to wait, or has failed. */
+  /** Reads what a keeper lacks, of which others may wait for a part; `undefined` if that has to wait, or has failed. */
   async #load(request: Request): Promise<Loaded | undefined> {
-    const { keeper, segments, reject } = request;
+    const { keeper } = request;
+    const segments = (keeper.store.segments as FollowedSegment[]).filter(
+      ({ keepers, loadedAt }) => loadedAt === undefined && keepers.has(keeper),
+    );
     try {
-      const loaded = await this.#read(segments, () => keeper.maxBytes);
-      if (loaded.parts.some(({ cutAt }) => cutAt !== undefined)) throw keeper.store.tooLarge(keeper.maxBytes);
-      return loaded;
+      const loaded = await this.#read(segments, mostBytes);
+      const cut = loaded.parts.find(({ cutAt }) => cutAt !== undefined);
+      if (cut === undefined) return loaded;
+      // Without those that reach beyond, less has to be read.
+      for (const each of [...this.#requests, request])
+        if (cut.segment.keepers.has(each.keeper) && reachesBeyond(each.keeper, cut.cutAt!)) this.#refuse(each);
+      if (cut.segment.keepers.has(keeper)) this.#again(request);
     } catch (failure) {
       const error = reasonOf(failure);
-      for (const { follower } of segments) if (!isFollowing(follower)) this.#close(follower);
-      if (!this.#isPassing(error)) {
-        reject(error);
-        this.release(keeper);
-        return undefined;
-      }
-      const again = (): void => {
-        this.#requests.push(request);
-        this.#run();
-      };
-      const failures = request.failures++;
-      if (failures === 0 && isInterrupted(error)) again();
-      else unref(setTimeout(again, pauseAfter(failures)));
-      return undefined;
+      if (!this.#isPassing(error)) this.#refuse(request, error);
+      else if (request.failures++ === 0 && isInterrupted(error)) this.#again(request);
+      else unref(setTimeout(() => this.#again(request), pauseAfter(request.failures)));
     }
+    for (const { follower } of segments) if (!isFollowing(follower)) this.#close(follower);
+    return undefined;
+  }
+
+  #again(request: Request): void {
+    const { keeper, reject } = request;
+    // It may have been released meanwhile.
+    if (!(keeper.store.segments as FollowedSegment[]).some(({ keepers }) => keepers.has(keeper))) return reject(closedError());
+    this.#requests.push(request);
+    this.#run();
+  }
+
+  #refuse({ keeper, reject }: Request, error: unknown = keeper.store.tooLarge(keeper.maxBytes)): void {
+    reject(error);
+    this.release(keeper);
   }
 
   #isPassing(error: unknown): boolean {
@@ -354,11 +363,8 @@ export class MirrorHub {
 
   #finish(request: Request): void {
     const { keeper, resolve, reject } = request;
-    // A part of the span may be what another keeper waits for.
-    if (!keeper.store.covers(keeper.span)) {
-      this.#requests.push({ ...request, segments: [] });
-      return;
-    }
+    // A part of the span may have come while this was read.
+    if (!keeper.store.covers(keeper.span)) return this.#again(request);
     try {
       this.#begin(keeper);
       resolve();
@@ -379,7 +385,7 @@ export class MirrorHub {
     const segments = [...this.#followers].flatMap((follower) => [...follower.segments]);
     const loadedOnes = segments.filter(({ loadedAt }) => loadedAt !== undefined);
     try {
-      const loaded = await this.#read(loadedOnes, ({ keepers }) => Math.max(...[...keepers].map((each) => each.maxBytes)));
+      const loaded = await this.#read(loadedOnes, mostBytes);
       this.#isBroken = false;
       this.#error = undefined;
       this.#failures = 0;
@@ -409,6 +415,9 @@ export class MirrorHub {
   async #read(segments: readonly FollowedSegment[], maxBytes: (segment: FollowedSegment) => number): Promise<Loaded> {
     const connection = this.#connection;
     const followers = [...new Set(segments.map(({ follower }) => follower))];
+    // The state to be read has to have the indexes.
+    for (const { store } of followers)
+      if (store.isIndex) await failing(store, Promise.resolve(store.target.indexes!.ready(store.target, false)));
     const opened = Promise.all(followers.map((follower) => failing(follower.store, this.#open(follower))));
     const snapshot = connection.newId();
     const version = connection.request(
@@ -465,9 +474,7 @@ export class MirrorHub {
   async #scan(segment: FollowedSegment, snapshot: number, maxBytes: number): Promise<Part> {
     const connection = this.#connection;
     const { store } = segment;
-    const { isIndex, target } = store;
-    // The engine has to load the code of indexes first, and to know which there are.
-    if (isIndex) await target.indexes!.ready(target, false);
+    const { isIndex } = store;
     const id = connection.newId();
     const ask = (write: (writer: RequestWriter) => RequestWriter): Promise<Chunk> => {
       const whole = (writer: RequestWriter): unknown =>
@@ -686,8 +693,20 @@ function reasonOf(failure: unknown): unknown {
   return failure instanceof ReadFailure ? failure.cause : failure;
 }
 
+function closedError(): KvError {
+  return new KvError('KV_CLOSED', 'the mirror was closed before it was loaded');
+}
+
 function isFollowing({ id, segments }: Follower): boolean {
   return id !== undefined && [...segments].some(({ loadedAt }) => loadedAt !== undefined);
+}
+
+function mostBytes({ keepers }: FollowedSegment): number {
+  return Math.max(...[...keepers].map(({ maxBytes }) => maxBytes));
+}
+
+function reachesBeyond({ span: { lower, upper } }: Keeper, name: string): boolean {
+  return lower <= name && (upper === undefined || upper > name);
 }
 
 function isKeeper(view: View): view is Keeper {

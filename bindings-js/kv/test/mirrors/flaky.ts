@@ -1,0 +1,106 @@
+// A collection whose requests take their time, and whose leader is replaced now and then: what was open in the engine is gone
+// then. Everything else is the real engine's.
+import { KvError } from 'mangrove-kv';
+import type { Collection } from 'mangrove-kv';
+import type { Connection } from '../../src/wire/connection.ts';
+import { Op } from '../../src/wire/opcodes.ts';
+import type { RequestWriter } from '../../src/wire/protocol.ts';
+import type { Random } from '../tabs/random.ts';
+
+type Write = (writer: RequestWriter) => unknown;
+
+/** The first byte of a request and its first number, which is the id of what it opens or uses; of a scan, also the view. */
+function headOf(write: Write): { readonly op: number; readonly numbers: readonly number[] } {
+  let op: number | undefined;
+  const numbers: number[] = [];
+  const recorder: unknown = new Proxy(
+    {},
+    {
+      get: (_, name) => (value: unknown) => {
+        if (name === 'u8') op ??= value as number;
+        if (name === 'uv') numbers.push(value as number);
+        return recorder;
+      },
+    },
+  );
+  write(recorder as RequestWriter);
+  return { op: op!, numbers };
+}
+
+export class Flaky {
+  readonly #random: Random;
+  readonly #connection: Connection;
+  /** By id of a feed, a snapshot or a scan, the number of the leader that has it. */
+  readonly #leaders = new Map<number, number>();
+  #leader = 1;
+  #sending: Promise<unknown> = Promise.resolve();
+  #replying: Promise<unknown> = Promise.resolve();
+  readonly connection: unknown;
+  takeOvers = 0;
+
+  constructor(connection: Connection, random: Random) {
+    this.#connection = connection;
+    this.#random = random;
+    this.connection = {
+      request: (write: Write, read: never) => this.#request(write, (sent) => connection.request(sent, read)),
+      requestLoading: (write: Write, read: never) =>
+        this.#request(write, (sent) => connection.requestLoading(sent, read)),
+      postLater: (write: Write) => {
+        void this.#sending.then(() => connection.postLater(write));
+      },
+      newId: () => connection.newId(),
+      closedError: () => connection.closedError(),
+      waiting: connection.waiting,
+      get status() {
+        return connection.status;
+      },
+    };
+  }
+
+  takeOver(): void {
+    this.#leader++;
+    this.takeOvers++;
+    for (const wake of [...this.#connection.waiting.values()]) wake();
+  }
+
+  /** A collection that is read through this. Its writes go straight to the engine, as those of other tabs do. */
+  through<K, V>(collection: Collection<K, V>): Collection<K, V> {
+    const { verbs } = collection as unknown as { verbs: { target: object } };
+    verbs.target = { ...verbs.target, connection: this.connection };
+    return collection;
+  }
+
+  async #pause(): Promise<void> {
+    for (let left = this.#random.below(4); left > 0; left--) await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  /** Requests are sent in order, and answered in order. */
+  #request<T>(write: Write, send: (write: Write) => Promise<T>): Promise<T> {
+    const sent = this.#sending.then(() => this.#pause()).then(() => this.#send(write, send));
+    this.#sending = sent.then(
+      () => undefined,
+      () => undefined,
+    );
+    const replied = this.#replying.then(() => sent.then(() => this.#pause()).then(() => sent));
+    this.#replying = replied.then(
+      () => undefined,
+      () => undefined,
+    );
+    return replied;
+  }
+
+  #send<T>(write: Write, send: (write: Write) => Promise<T>): Promise<T> {
+    const { op, numbers } = headOf(write);
+    const [id = 0, view = 0] = numbers;
+    const isLost = (used: number): boolean => used !== 0 && this.#leaders.get(used) !== this.#leader;
+    if (op === Op.changesOpen || op === Op.snapshotOpen) this.#leaders.set(id, this.#leader);
+    if (op === Op.changesNext && isLost(id)) return Promise.reject(new KvError('KV_TRUNCATED_FEED', 'the leader is gone'));
+    if (op === Op.scanOpen || op === Op.indexScan) {
+      if (isLost(view)) return Promise.reject(new KvError('KV_SNAPSHOT_LOST', 'the leader is gone', { retryable: true }));
+      this.#leaders.set(id, this.#leader);
+    }
+    if (op === Op.scanNext && isLost(id))
+      return Promise.reject(new KvError('KV_SNAPSHOT_LOST', 'the leader is gone', { retryable: true }));
+    return send(write);
+  }
+}
