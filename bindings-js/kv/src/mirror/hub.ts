@@ -310,7 +310,7 @@ export class MirrorHub {
       // Without those that reach beyond, less has to be read.
       for (const each of [...this.#requests, request])
         if (cut.segment.keepers.has(each.keeper) && reachesBeyond(each.keeper, cut.cutAt!)) this.#refuse(each);
-      if (cut.segment.keepers.has(keeper)) this.#again(request);
+      this.#again(request);
     } catch (failure) {
       const error = reasonOf(failure);
       if (!this.#isPassing(error)) this.#refuse(request, error);

@@ -36,7 +36,7 @@ interface Look {
   readonly upper: string | undefined;
   readonly index: 'group' | 'parts' | undefined;
   readonly from: number;
-  readonly entries: readonly (readonly [string, Row, number?])[];
+  readonly entries: readonly (readonly [key: string, row: Row, indexKey?: number | undefined])[];
   /** Writes that are under way, in order; and those of which it may or may not be known that they are stored. */
   readonly own: readonly { readonly after: ReadonlyMap<string, Row | undefined>; readonly isCertain: boolean }[];
   readonly what: string;
@@ -52,6 +52,20 @@ export interface Counts {
   takeOvers: number;
   shrunk: number;
   mirrors: number;
+}
+
+export function newCounts(): Counts {
+  return {
+    steps: 0,
+    looks: 0,
+    looksUnderWay: 0,
+    commits: 0,
+    ownWrites: 0,
+    rollbacks: 0,
+    takeOvers: 0,
+    shrunk: 0,
+    mirrors: 0,
+  };
 }
 
 interface Held {
@@ -314,7 +328,7 @@ function check(look: Look, history: History, seed: number): void {
   }
   const where = `seed ${seed}, ${look.what}, version ${look.version}, ${look.index ?? 'keys'} from ${look.lower} to ${look.upper}`;
   const expect = (key: string): readonly (Row | undefined)[] => uncertain.get(key) ?? [state.get(key)];
-  const shown = new Map<string, [Row, number?][]>();
+  const shown = new Map<string, [Row, number | undefined][]>();
   for (const [key, row, indexKey] of look.entries) shown.set(key, [...(shown.get(key) ?? []), [row, indexKey]]);
   const within = (key: string): boolean => key >= look.lower && (look.upper === undefined || key < look.upper);
   const keys = new Set([...state.keys(), ...shown.keys(), ...uncertain.keys()]);
@@ -337,13 +351,13 @@ function check(look: Look, history: History, seed: number): void {
   assert.deepEqual(order, [...new Set(order)].sort(), `${where}: order`);
 }
 
-function entriesOf(row: Row | undefined, { index, from }: Look): [Row, number?][] {
+function entriesOf(row: Row | undefined, { index, from }: Look): [Row, number | undefined][] {
   if (row === undefined) return [];
   if (index === undefined) return [[row, undefined]];
   const indexKeys = index === 'group' ? [row.group] : [row.group, row.group + 3];
   return indexKeys.filter((key) => key >= from).map((key) => [row, key]);
 }
 
-function textOf(entries: readonly [Row, number?][]): string {
+function textOf(entries: readonly [Row, number | undefined][]): string {
   return JSON.stringify([...entries].sort((a, b) => (a[1] ?? 0) - (b[1] ?? 0)));
 }

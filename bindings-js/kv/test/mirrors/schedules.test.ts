@@ -2,24 +2,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open } from 'mangrove-kv';
-import { runSchedule } from './schedule.ts';
-import type { Counts } from './schedule.ts';
+import { newCounts, runSchedule } from './schedule.ts';
 
 const schedules = Number(process.env['MANGROVE_MIRRORS_SCHEDULES'] ?? 300);
 const firstSeed = Number(process.env['MANGROVE_MIRRORS_SEED'] ?? 1);
 
 test('mirrors show a commit as the feed has it, whatever happens', async (t) => {
-  const counts: Counts = {
-    steps: 0,
-    looks: 0,
-    looksUnderWay: 0,
-    commits: 0,
-    ownWrites: 0,
-    rollbacks: 0,
-    takeOvers: 0,
-    shrunk: 0,
-    mirrors: 0,
-  };
+  const counts = newCounts();
   const db = await open('mirrors', { storage: 'memory' });
   for (let seed = firstSeed; seed < firstSeed + schedules; seed++) await runSchedule(db, seed, counts);
   await db.close();
