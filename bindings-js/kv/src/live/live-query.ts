@@ -1,9 +1,10 @@
 // What the live queries of all frameworks share: sources that are not there yet, and ranges that
 // are made anew for each drawing.
-import { KvError, compareKeys } from 'mangrove-kv';
-import type { IndexRange, IndexReadOptions, Key, LiveIndex } from 'mangrove-kv';
+import { KvError } from 'mangrove-kv';
+import type { IndexRange, IndexReadOptions, LiveIndex } from 'mangrove-kv';
 import { liveQuery, liveWindow } from 'mangrove-kv/live';
 import type { LiveQuery, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
+import { isEqual } from './equal.ts';
 
 /** A collection that was opened with indexes. */
 export interface LiveIndexed<K, V> {
@@ -116,23 +117,6 @@ export function copyOf<T>(value: T): T {
   const prototype: unknown = Object.getPrototypeOf(value);
   if (prototype !== Object.prototype && prototype !== null) return value;
   return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, copyOf(part) as unknown])) as T;
-}
-
-/** Whether two ranges or keys say the same. */
-function isEqual(a: unknown, b: unknown): boolean {
-  if (Object.is(a, b)) return true;
-  if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false;
-  if (Object.getPrototypeOf(a) !== Object.getPrototypeOf(b)) return false;
-  if (a instanceof Date) return Object.is(a.getTime(), (b as Date).getTime());
-  if (a instanceof ArrayBuffer || ArrayBuffer.isView(a)) return compareKeys(a as Key, b as Key) === 0;
-  const names = Object.keys(a);
-  return (
-    names.length === Object.keys(b).length &&
-    names.every(
-      (name) =>
-        Object.hasOwn(b, name) && isEqual((a as Record<string, unknown>)[name], (b as Record<string, unknown>)[name]),
-    )
-  );
 }
 
 /** Whether both ask for the same entries of the same source. */

@@ -9,7 +9,11 @@ import { checkNames } from '../base/names.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController, queueMicrotask } from '../base/platform.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
+import { mirroredOf } from '../mirror/lookup.ts';
+import type { Mirrored } from '../mirror/lookup.ts';
+import { sourceOf } from '../mirror/source.ts';
 import type { CommitIterator, WatchOptions } from '../types/feed.ts';
+import { isEqual } from './equal.ts';
 import type {
   Bounds,
   Entry,
@@ -186,8 +190,13 @@ interface Row<K, V> {
   readonly row: readonly [K, V];
 }
 
+/** Live queries that follow their source, by the connection of that. A new one begins with what an equal one shows. */
+const following = new WeakMap<object, Set<Live<unknown, unknown, unknown>>>();
+
 class Live<K, V, R> {
   readonly #source: Source<K, V, R>;
+  /** Where and under which name others find it; `undefined` if the source is not of this package. */
+  readonly #place: { readonly connection: object; readonly name: string } | undefined;
   #range: Range<R>;
   readonly #listeners = new Set<{ readonly call: () => void }>();
   #result: LiveResult<K, V>;
@@ -205,6 +214,22 @@ class Live<K, V, R> {
     this.#source = source;
     this.#range = range;
     this.#result = { status: 'loading', entries: [], range: range as LiveRange, isStale: false, error: undefined };
+    const found = sourceOf(source);
+    this.#place = found && { connection: found.target.connection, name: found.name };
+    if (this.#readMirror() === undefined) this.#beginAsOthers();
+  }
+
+  /** Begins with what another query of the same entries shows, which follows them. */
+  #beginAsOthers(): void {
+    if (this.#place === undefined) return;
+    for (const other of following.get(this.#place.connection) ?? []) {
+      if (other.#place?.name !== this.#place.name || !isEqual(other.#range, this.#range)) continue;
+      if (other.#result.status !== 'ready' || other.#result.range !== other.#range) continue;
+      this.#rows = other.#rows as Map<string, Row<K, V>>;
+      this.#wasRead = true;
+      this.#result = { ...(other.#result as LiveResult<K, V>), range: this.#range as LiveRange };
+      return;
+    }
   }
 
   readonly subscribe = (onChange: () => void): (() => void) => {
@@ -219,7 +244,30 @@ class Live<K, V, R> {
     };
   };
 
-  readonly getSnapshot = (): LiveResult<K, V> => this.#result;
+  readonly getSnapshot = (): LiveResult<K, V> => {
+    if (this.#stop === undefined) this.#readMirror();
+    return this.#result;
+  };
+
+  /** Takes the result from a mirror that has all entries of the range; `undefined` if there is none. */
+  #readMirror(): Mirrored | undefined {
+    const mirrored = this.#place && mirroredOf(this.#source, this.#range);
+    if (mirrored === undefined) return undefined;
+    const range = this.#range;
+    const { status, entries: shown, range: shownRange, ...rest } = this.#result;
+    const entries = mirrored.rows() as (readonly [K, V])[];
+    const { isStale, error } = mirrored;
+    const isSame =
+      status === 'ready' &&
+      range === shownRange &&
+      isStale === rest.isStale &&
+      error === rest.error &&
+      entries.length === shown.length &&
+      entries.every((row, at) => row === shown[at]);
+    this.#wasRead = true;
+    if (!isSame) this.#result = { status: 'ready', entries, range: range as LiveRange, isStale, error };
+    return mirrored;
+  }
 
   readonly move = (offset: number, limit: number): void => {
     for (const [name, given] of [
@@ -232,12 +280,21 @@ class Live<K, V, R> {
     if (this.#range.offset === offset && this.#range.limit === limit) return;
     this.#range = { ...this.#range, offset, limit };
     this.#refresh?.();
-    if (this.#result.status === 'ready' && !this.#result.isStale) this.#publish({ ...this.#result, isStale: true });
+    const { status, isStale, range } = this.#result;
+    if (status === 'ready' && !isStale && range !== this.#range) this.#publish({ ...this.#result, isStale: true });
   };
 
   #start(): void {
     const stop = new AbortController();
     this.#stop = stop;
+    this.#join(stop.signal);
+    const before = this.#result;
+    const mirrored = this.#readMirror();
+    if (mirrored !== undefined) {
+      this.#followMirror(mirrored, stop);
+      if (this.#result !== before) this.#publish(this.#result);
+      return;
+    }
     const fail = (error: unknown): void => {
       if (stop.signal.aborted) return;
       stop.abort();
@@ -249,6 +306,35 @@ class Live<K, V, R> {
       this.#publish({ ...this.#result, status: this.#wasRead ? 'ready' : 'loading', isStale: this.#wasRead, error });
     };
     this.#follow(stop.signal, fail).catch(fail);
+  }
+
+  /** Lets others begin with what this shows. */
+  #join(signal: AbortSignal): void {
+    if (this.#place === undefined) return;
+    const { connection } = this.#place;
+    const others = following.get(connection) ?? new Set();
+    following.set(connection, others);
+    others.add(this as unknown as Live<unknown, unknown, unknown>);
+    signal.addEventListener('abort', () => others.delete(this as unknown as Live<unknown, unknown, unknown>), { once: true });
+  }
+
+  /** Follows a mirror for as long as it has all entries of the range. */
+  #followMirror(mirrored: Mirrored, stop: AbortController): void {
+    const unwatch = mirrored.watch(() => {
+      const before = this.#result;
+      if (this.#readMirror() === undefined) {
+        stop.abort();
+        this.#stop = undefined;
+        this.#start();
+      } else if (this.#result !== before) {
+        this.#publish(this.#result);
+      }
+    });
+    this.#refresh = () => {
+      const before = this.#result;
+      if (this.#readMirror() !== undefined && this.#result !== before) this.#publish(this.#result);
+    };
+    stop.signal.addEventListener('abort', unwatch, { once: true });
   }
 
   #pause(milliseconds: number): void {
@@ -377,6 +463,30 @@ export function liveQuery<K, V>(
 ): LiveQuery<K, V> {
   const { subscribe, getSnapshot } = liveOf('liveQuery', collection, range);
   return { subscribe, getSnapshot } as LiveQuery<K, V>;
+}
+
+/** How long the entries of a preloaded query are kept up to date for those that have not subscribed yet. */
+const PRELOADED_MS = 10_000;
+
+/**
+ * Reads a live query before it is shown, as in a router: `await preload(liveQuery(db, range))`. It follows its source for
+ * ten seconds more; queries of the same range that are created meanwhile begin with its entries, with the status `ready`.
+ * On a server, that renders them.
+ *
+ * @throws what reading fails with, unless the query retries it by itself.
+ */
+export function preload<K, V>(query: LiveQuery<K, V>): Promise<LiveResult<K, V>> {
+  return new Promise((resolve, reject) => {
+    const unsubscribe = query.subscribe(() => look());
+    const look = (): void => {
+      const result = query.getSnapshot();
+      if (result.status === 'loading') return;
+      wake(unsubscribe, Date.now() + PRELOADED_MS);
+      if (result.status === 'ready') resolve(result);
+      else reject(result.error);
+    };
+    look();
+  });
 }
 
 /** As for a collection, over positions in an index. */
