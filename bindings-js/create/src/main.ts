@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs';
 import { relative, resolve } from 'node:path';
 import process from 'node:process';
-import { createInterface } from 'node:readline/promises';
+import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { CreateError, checkTarget, writeProject } from './project.ts';
 import { TEMPLATES, isTemplate } from './templates.ts';
@@ -49,38 +49,61 @@ function parse(args: readonly string[]) {
       },
     });
   } catch (error) {
-    throw new UsageError((error as Error).message);
+    throw new UsageError((error as Error).message.replace(/\. To specify.*/s, ''));
   }
 }
 
-/** Asks on the terminal; the end of the input and Ctrl-C are `Interrupted`. */
-async function ask(question: string): Promise<string> {
-  const terminal = createInterface({ input: process.stdin, output: process.stdout });
-  const ended = new Promise<never>((_, reject) => {
-    terminal.once('close', () => reject(new Interrupted()));
-  });
+/** Asks on the terminal, line by line; the end of the input and Ctrl-C are `Interrupted`. */
+class Questions {
+  readonly #terminal = createInterface({ input: process.stdin, output: process.stdout });
+  /** An iterator keeps lines that were typed ahead of their question. */
+  readonly #lines = this.#terminal[Symbol.asyncIterator]();
+
+  async #ask(question: string): Promise<string> {
+    this.#terminal.setPrompt(question);
+    this.#terminal.prompt();
+    const { value, done } = await this.#lines.next();
+    if (done) throw new Interrupted();
+    return value.trim();
+  }
+
+  async directory(): Promise<string> {
+    return (await this.#ask(`Directory (${DEFAULT_DIRECTORY}): `)) || DEFAULT_DIRECTORY;
+  }
+
+  async template(): Promise<TemplateName> {
+    const names = Object.keys(TEMPLATES) as TemplateName[];
+    const list = names.map((name, at) => `  ${at + 1}. ${name.padEnd(8)} ${TEMPLATES[name]}`).join('\n');
+    process.stdout.write(`${list}\n`);
+    for (;;) {
+      const answer = (await this.#ask('Template (1): ')) || '1';
+      const name = names[Number(answer) - 1] ?? answer;
+      if (isTemplate(name)) return name;
+      process.stdout.write(`Type a number from 1 to ${names.length}, or a name.\n`);
+    }
+  }
+
+  close(): void {
+    this.#terminal.close();
+  }
+}
+
+/** Where to write which template: as the arguments say, or the user's answers. */
+async function decide(
+  argument: string | undefined,
+  named: TemplateName | undefined,
+): Promise<{ directory: string; template: TemplateName }> {
+  if (argument !== undefined && named !== undefined) return { directory: resolve(argument), template: named };
+  if (process.stdin.isTTY !== true || process.stdout.isTTY !== true)
+    throw new UsageError(argument === undefined ? 'the directory is missing' : '--template is missing');
+  const questions = new Questions();
   try {
-    return (await Promise.race([terminal.question(question), ended])).trim();
+    const directory = resolve(argument ?? (await questions.directory()));
+    // Before the second question: its answer would be in vain.
+    checkTarget(directory);
+    return { directory, template: named ?? (await questions.template()) };
   } finally {
-    // Closing an answered question must not be an unhandled rejection.
-    ended.catch(() => undefined);
-    terminal.close();
-  }
-}
-
-async function askDirectory(): Promise<string> {
-  return (await ask(`Directory (${DEFAULT_DIRECTORY}): `)) || DEFAULT_DIRECTORY;
-}
-
-async function askTemplate(): Promise<TemplateName> {
-  const names = Object.keys(TEMPLATES) as TemplateName[];
-  const list = names.map((name, at) => `  ${at + 1}. ${name.padEnd(8)} ${TEMPLATES[name]}`).join('\n');
-  process.stdout.write(`${list}\n`);
-  for (;;) {
-    const answer = (await ask('Template (1): ')) || '1';
-    const name = names[Number(answer) - 1] ?? answer;
-    if (isTemplate(name)) return name;
-    process.stdout.write(`Type a number from 1 to ${names.length}, or a name.\n`);
+    questions.close();
   }
 }
 
@@ -118,14 +141,7 @@ async function main(args: readonly string[]): Promise<void> {
   if (positionals[0] === '') throw new UsageError('the directory is empty');
   if (named !== undefined && !isTemplate(named))
     throw new UsageError(`no template is called ${JSON.stringify(named)}; there are ${Object.keys(TEMPLATES).join(', ')}`);
-  const isTerminal = process.stdin.isTTY === true && process.stdout.isTTY === true;
-  if (!isTerminal && positionals[0] === undefined) throw new UsageError('the directory is missing');
-  if (!isTerminal && named === undefined) throw new UsageError('--template is missing');
-
-  const directory = resolve(positionals[0] ?? (await askDirectory()));
-  // Before the second question: its answer would be in vain.
-  checkTarget(directory);
-  const template = named ?? (await askTemplate());
+  const { directory, template } = await decide(positionals[0], named);
   writeProject(template, directory);
   process.stdout.write(`\n${directory} is a project of the template ${template}. Next:\n\n${nextSteps(directory, template)}`);
 }
