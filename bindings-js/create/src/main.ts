@@ -137,13 +137,18 @@ async function main(args: readonly string[]): Promise<void> {
     return;
   }
   const { template: named } = values;
-  if (positionals.length > 1) throw new UsageError(`one directory, not ${positionals.length}: ${positionals.join(' ')}`);
+  if (positionals.length > 1)
+    throw new UsageError(`one directory, not ${positionals.length}: ${positionals.join(' ')}`);
   if (positionals[0] === '') throw new UsageError('the directory is empty');
   if (named !== undefined && !isTemplate(named))
-    throw new UsageError(`no template is called ${JSON.stringify(named)}; there are ${Object.keys(TEMPLATES).join(', ')}`);
+    throw new UsageError(
+      `no template is called ${JSON.stringify(named)}; there are ${Object.keys(TEMPLATES).join(', ')}`,
+    );
   const { directory, template } = await decide(positionals[0], named);
   writeProject(template, directory);
-  process.stdout.write(`\n${directory} is a project of the template ${template}. Next:\n\n${nextSteps(directory, template)}`);
+  process.stdout.write(
+    `\n${directory} is a project of the template ${template}. Next:\n\n${nextSteps(directory, template)}`,
+  );
 }
 
 main(process.argv.slice(2)).catch((error: unknown) => {
@@ -151,7 +156,9 @@ main(process.argv.slice(2)).catch((error: unknown) => {
     process.stderr.write('\nNothing was written.\n');
     process.exitCode = EXIT_INTERRUPTED;
   } else if (error instanceof UsageError) {
-    process.stderr.write(`create-mangrove-kv: ${error.message}\nnpm create mangrove-kv -- --help shows how it is used.\n`);
+    process.stderr.write(
+      `create-mangrove-kv: ${error.message}\nnpm create mangrove-kv -- --help shows how it is used.\n`,
+    );
     process.exitCode = EXIT_USAGE;
   } else if (error instanceof CreateError) {
     process.stderr.write(`create-mangrove-kv: ${error.message}\n`);

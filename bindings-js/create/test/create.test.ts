@@ -1,7 +1,16 @@
 // The tool as npm starts it: a process, on the build.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -51,7 +60,10 @@ for (const name of NAMES) {
     assert.match(files['.gitignore'] ?? '', /^node_modules\/$/m);
     assert.match(files['.agents/skills/mangrove-kv/SKILL.md'] ?? '', /^---\nname: mangrove-kv\n/);
     for (const needed of ['README.md', 'AGENTS.md', 'tsconfig.json', 'src/todos.ts']) assert.ok(files[needed], needed);
-    assert.deepEqual(Object.keys(files).filter((path) => /(^|\/)_/.test(path)), []);
+    assert.deepEqual(
+      Object.keys(files).filter((path) => /(^|\/)_/.test(path)),
+      [],
+    );
   });
 }
 
@@ -86,7 +98,9 @@ test('what is there stays: a directory with a file, and a file in its place', (t
   assert.deepEqual(contents(cwd), before);
 });
 
-test('a directory that cannot be written is an error', { skip: process.getuid?.() === 0 && 'root writes anywhere' }, (t) => {
+test('a directory that cannot be written is an error', {
+  skip: process.getuid?.() === 0 && 'root writes anywhere',
+}, (t) => {
   const cwd = place(t);
   chmodSync(cwd, 0o500);
   const { status, stderr } = create(cwd, ['app', '-t', 'vanilla']);
@@ -119,7 +133,9 @@ test('help names all templates, and the version is that of the package', (t) => 
   const help = create(cwd, ['--help']);
   assert.equal(help.status, 0);
   for (const name of NAMES) assert.match(help.stdout, new RegExp(`^  ${name} `, 'm'));
-  const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string };
+  const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
+    version: string;
+  };
   assert.equal(create(cwd, ['-v']).stdout, `${version}\n`);
 });
 
@@ -150,7 +166,11 @@ test('names of packages are made of names of directories', (t) => {
 });
 
 /** Runs the tool on a terminal, made by `script`, and answers each prompt when it appears. */
-function answer(cwd: string, answers: readonly (readonly [prompt: string, keys: string])[], args = ''): Promise<[number | null, string]> {
+function answer(
+  cwd: string,
+  answers: readonly (readonly [prompt: string, keys: string])[],
+  args = '',
+): Promise<[number | null, string]> {
   const child = spawn('script', ['-qec', `'${process.execPath}' '${TOOL}' ${args}`, '/dev/null'], { cwd });
   const left = [...answers];
   let [out, from] = ['', 0];
@@ -192,7 +212,9 @@ test('on a terminal it asks for what is missing', { skip: !hasScript && 'needs s
   assert.doesNotMatch(text, /Template \(/);
 });
 
-test('Ctrl-C and the end of the input write nothing', { skip: !hasScript && 'needs script of util-linux' }, async (t) => {
+test('Ctrl-C and the end of the input write nothing', {
+  skip: !hasScript && 'needs script of util-linux',
+}, async (t) => {
   const cwd = place(t);
   for (const keys of ['\u0003', '\u0004']) {
     const [status, out] = await answer(cwd, [
@@ -206,7 +228,10 @@ test('Ctrl-C and the end of the input write nothing', { skip: !hasScript && 'nee
 });
 
 test('the tool needs no other package', () => {
-  const manifest = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as Record<string, unknown>;
+  const manifest = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as Record<
+    string,
+    unknown
+  >;
   assert.deepEqual([manifest['dependencies'], manifest['peerDependencies']], [undefined, undefined]);
   assert.match(execFileSync(process.execPath, [TOOL, '-v'], { cwd: tmpdir(), encoding: 'utf8' }), /^\d/);
 });

@@ -22,6 +22,8 @@ function show(entries: readonly (readonly [TodoKey, Todo])[]): void {
 /** Follows the list until the process is asked to end. */
 async function watch(todos: Todos): Promise<void> {
   const query = liveQuery(todos);
+  // An open database does not keep a process running.
+  const running = setInterval(() => undefined, 60_000);
   await new Promise<void>((resolve, reject) => {
     const stop = query.subscribe(() => {
       const { status, entries, error } = query.getSnapshot();
@@ -34,7 +36,7 @@ async function watch(todos: Todos): Promise<void> {
         resolve();
       });
     }
-  });
+  }).finally(() => clearInterval(running));
 }
 
 async function run(todos: Todos, [command = 'list', ...rest]: readonly string[]): Promise<void> {

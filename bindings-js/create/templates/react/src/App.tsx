@@ -52,7 +52,7 @@ export function App({ todos }: { todos: Todos }) {
           value={text}
           onChange={(event) => setText(event.target.value)}
         />
-        <button>Add</button>
+        <button type="submit">Add</button>
       </form>
       {error !== undefined && <p role="alert">{explain(error)}</p>}
       <ul>
