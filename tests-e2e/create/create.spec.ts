@@ -1,6 +1,6 @@
 // The projects of create-mangrove-kv, used as a user would.
 import { execFile, spawn } from 'node:child_process';
-import { readFile } from 'node:fs/promises';
+import { cp, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import AxeBuilder from '@axe-core/playwright';
@@ -76,7 +76,9 @@ for (const template of PAGES) {
     await expect(status(page)).toHaveText('0 to do');
     const check = async (): Promise<void> => {
       const { violations } = await new AxeBuilder({ page }).analyze();
-      expect(violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)])).toEqual([]);
+      expect(
+        violations.map(({ id, nodes }) => [id, nodes.map(({ html, failureSummary }) => `${html}: ${failureSummary}`)]),
+      ).toEqual([]);
     };
     await check();
     await add(page, 'write');
@@ -162,6 +164,44 @@ test('pwa: works with the server off from the first visit on, and can be install
   await again.goto(server.url);
   await expect(texts(again)).toHaveText(['with a server', 'without']);
   await expect(again.getByRole('checkbox', { name: 'without' })).toBeChecked();
+});
+
+test('pwa: a new version is used once no tab has the old one, with the same data', async ({ profile }, info) => {
+  const dist = info.outputPath('dist');
+  await cp(join(projectOf('pwa'), 'dist'), dist, { recursive: true });
+  await using server = await serve(dist);
+  const browser = await profile.launch();
+  const page = await browser.newPage();
+  await page.goto(server.url);
+  await expect(page.getByText('This page works offline.')).toBeVisible();
+  await add(page, 'with the old version');
+
+  const release = async (file: string, from: RegExp, to: string): Promise<void> => {
+    const text = await readFile(join(dist, file), 'utf8');
+    expect(text).toMatch(from);
+    await writeFile(join(dist, file), text.replace(from, to));
+  };
+  await release('index.html', /<title>To do/, '<title>New');
+  await release('service-worker.js', /VERSION = '/, "VERSION = 'new-");
+  await page.evaluate(async () => {
+    const registration = await navigator.serviceWorker.getRegistration();
+    await registration?.update();
+  });
+  await page.waitForFunction(
+    async () => (await navigator.serviceWorker.getRegistration())?.waiting?.state === 'installed',
+  );
+  await page.reload();
+  await expect(page).toHaveTitle('To do');
+  await browser.close();
+
+  const again = await (await profile.launch()).newPage();
+  await again.goto(server.url);
+  await expect(async () => {
+    await again.reload();
+    await expect(again).toHaveTitle('New', { timeout: 500 });
+  }).toPass();
+  await expect(texts(again)).toHaveText(['with the old version']);
+  expect((await again.evaluate(() => caches.keys())).length).toBe(1);
 });
 
 test('pwa: the service worker keeps every file of the build, and only those', async () => {

@@ -50,6 +50,8 @@ export async function startRegistry(tarballs: readonly string[]): Promise<Regist
     if (named !== undefined) {
       asked.add(path);
       response.setHeader('content-type', 'application/json');
+      // Another run may be on the same port, with other contents of the same version.
+      response.setHeader('cache-control', 'no-store');
       response.end(JSON.stringify(packument(named, `http://${request.headers.host}/`)));
     } else if (fetched !== undefined) response.end(fetched.bytes);
     else response.writeHead(302, { location: new URL((request.url ?? '/').slice(1), upstream).href }).end();
