@@ -7,7 +7,7 @@ import { ROOT, toolEnv } from './tools.mjs';
 
 /** Manifests of all packages, by name. */
 export const MANIFESTS = new Map(
-  ['kv', ...ON_TOP, 'cli'].map((directory) => {
+  ['kv', ...ON_TOP, 'cli', 'create'].map((directory) => {
     const manifest = JSON.parse(readFileSync(join(PACKAGES, directory, 'package.json'), 'utf8'));
     return [manifest.name, manifest];
   }),

@@ -8,6 +8,7 @@ const KV = join(PACKAGES, 'kv');
 const REPLICATION = join(PACKAGES, 'replication');
 const CLI = join(PACKAGES, 'cli');
 const EXAMPLES = join(ROOT, 'tests-e2e', 'examples');
+const CREATE = join(ROOT, 'tests-e2e', 'create');
 const RUNNERS = join(KV, 'test-runners');
 const NODES = join(KV, 'test-nodes');
 const MATRIX = join(ROOT, 'tests-e2e', 'matrix');
@@ -139,6 +140,12 @@ export const STEPS = [
     suite: 'quick',
     cwd: PACKAGES,
     command: ['node', '--import', 'tsx', '--test', '--test-reporter', 'spec', ...testFiles(SMALL_TESTS)],
+  },
+  {
+    name: 'create',
+    suite: 'quick',
+    cwd: join(PACKAGES, 'create'),
+    command: ['npm', 'run', '--silent', 'test'],
   },
   { name: 'cli', suite: 'quick', cwd: CLI, command: ['npm', 'run', '--silent', 'test'] },
   // Random histories of replication, 2,000 in all; the step `node` has a few of them.
@@ -410,6 +417,8 @@ export const STEPS = [
     command: ['playwright', 'test', '--project', 'firefox', '--project', 'webkitgtk'],
   },
   { name: 'e2e examples', suite: 'browsers', alone: true, cwd: EXAMPLES, command: ['playwright', 'test'] },
+  // What `npm create mangrove-kv` makes, from the packed packages and the registry, built and in Chromium.
+  { name: 'e2e create', suite: 'browsers', alone: true, cwd: CREATE, command: ['playwright', 'test'] },
   { name: 'matrix', suite: 'browsers', alone: true, cwd: MATRIX, command: ['playwright', 'test'] },
   {
     name: 'chaos',

@@ -10,6 +10,9 @@ export const TYPES: Record<string, string> = {
   '.css': 'text/css',
   '.wasm': 'application/wasm',
   '.json': 'application/json',
+  '.webmanifest': 'application/manifest+json',
+  '.svg': 'image/svg+xml',
+  '.png': 'image/png',
 };
 
 /** Only the page's own origin; WebAssembly may be compiled, but text may not be evaluated. */

@@ -4,12 +4,9 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node
 import { join, posix } from 'node:path';
 import { ROOT } from '../../.ci/tools.mjs';
 import { KV } from './bundle.mjs';
+import { PAGES, withoutMarks } from './pages.mjs';
 
 const TARGET = join(KV, 'docs');
-
-const PAGES = ['GUIDE', 'API', 'MISTAKES', 'STORAGE', 'DURABILITY', 'ENCRYPTION', 'PERSISTERS', 'TEST-RUNNERS'].map(
-  (name) => `${name}.md`,
-);
 
 const { repository } = JSON.parse(readFileSync(join(KV, 'package.json'), 'utf8'));
 const FILES_URL = `${repository.url.replace(/^git\+|\.git$/g, '')}/blob/main/`;
@@ -29,6 +26,6 @@ for (const page of PAGES) {
   const text = readFileSync(join(ROOT, 'docs', page), 'utf8');
   writeFileSync(
     join(TARGET, page),
-    text.replaceAll(/\]\(([^)\s]+)\)/g, (_, target) => `](${linkTo(target)})`),
+    withoutMarks(text).replaceAll(/\]\(([^)\s]+)\)/g, (_, target) => `](${linkTo(target)})`),
   );
 }

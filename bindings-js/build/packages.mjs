@@ -100,7 +100,8 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   try {
     if (named.length === 0) run('npm', ['run', '--silent', 'build', '--workspace', 'mangrove-kv']);
     for (const directory of named.length > 0 ? named : ON_TOP) await buildPackage(directory);
-    if (named.length === 0) run('npm', ['run', '--silent', 'build', '--workspace', '@mangrove-kv/cli']);
+    for (const tool of named.length === 0 ? ['@mangrove-kv/cli', 'create-mangrove-kv'] : [])
+      run('npm', ['run', '--silent', 'build', '--workspace', tool]);
   } catch (error) {
     // What failed has already said why.
     process.stderr.write(`build: ${error.message}\n`);

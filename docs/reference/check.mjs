@@ -1,6 +1,6 @@
 // Checks the documentation: every link must lead somewhere, the sizes on the pages must be those of the
-// build, what they say of benchmarks that of the reports, and the table of files that of files.mjs.
-// `--write` writes all of these.
+// build, what they say of benchmarks that of the reports, the table of files that of files.mjs, and llms.txt
+// and the skill what llms.mjs makes of the pages. `--write` writes all of these.
 import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -9,6 +9,7 @@ import MarkdownIt from 'markdown-it';
 import { figuresForPages } from '../../bindings-js/build/sizes.mjs';
 import { BenchFigures } from './bench-figures.mjs';
 import { fileFigures, withFiles } from './files.mjs';
+import { committedFiles } from './llms.mjs';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** Copies of pages, as the package has them. */
@@ -148,6 +149,21 @@ function checkFiles(pages, isWriting) {
   }
 }
 
+/** Checks the files that are made from the pages. */
+function checkMade(isWriting) {
+  for (const [name, text] of committedFiles()) {
+    const path = join(ROOT, name);
+    const said = existsSync(path) ? readFileSync(path, 'utf8') : '';
+    if (said === text) continue;
+    if (isWriting) writeFileSync(path, text);
+    else {
+      const lines = said.split('\n');
+      const line = text.split('\n').findIndex((each, at) => each !== lines[at]) + 1;
+      report(path, line, 'not what the pages make: npm run llms --workspace mangrove-reference');
+    }
+  }
+}
+
 const pages = new Map(pagesUnder(ROOT).map((path) => [path, readPage(path)]));
 checkLinks(pages);
 const dist = join(ROOT, 'bindings-js', 'kv', 'dist');
@@ -157,6 +173,7 @@ checkFiles(pages, isWriting);
 if (isWriting) writeFigures(pages, figures);
 checkFigures(pages, figures);
 checkBenchFigures(pages, isWriting);
+checkMade(isWriting);
 for (const problem of problems) process.stderr.write(`${problem}\n`);
 process.stdout.write(`${pages.size} pages, ${problems.length} problems\n`);
 process.exitCode = problems.length === 0 ? 0 : 1;

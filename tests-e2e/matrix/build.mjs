@@ -15,7 +15,7 @@ const INSTALLED = join(WORK, 'node_modules', 'mangrove-kv');
 export function install() {
   rmSync(WORK, { recursive: true, force: true });
   mkdirSync(INSTALLED, { recursive: true });
-  execFileSync('tar', ['-xzf', pack(WORK), '-C', INSTALLED, '--strip-components', '1']);
+  execFileSync('tar', ['-xzf', pack(WORK).get('mangrove-kv').tarball, '-C', INSTALLED, '--strip-components', '1']);
   // A page that exposes the unbundled package to tests.
   cpSync(join(HERE, 'bare'), join(WORK, 'served'), { recursive: true });
   cpSync(join(INSTALLED, 'dist'), join(WORK, 'served', 'kv'), { recursive: true });
