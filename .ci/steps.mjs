@@ -194,6 +194,12 @@ export const STEPS = [
     command: ['npm', 'run', '--silent', 'test:tabs:mutations', '--', '--check'],
   },
   {
+    name: 'mirrors mutations places',
+    suite: 'quick',
+    cwd: KV,
+    command: ['npm', 'run', '--silent', 'test:mirrors:mutations', '--', '--check'],
+  },
+  {
     name: 'processes mutations places',
     suite: 'quick',
     cwd: KV,
@@ -401,7 +407,15 @@ export const STEPS = [
   // The protocol between tabs: random schedules, and whether they find deliberate mistakes.
   { name: 'tabs', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:tabs'] },
   { name: 'tabs mutations', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
-  // The same between processes.
+  // Mirrors beside commits of others, writes that fail and take-overs.
+  { name: 'mirrors', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:mirrors'] },
+  {
+    name: 'mirrors mutations',
+    suite: 'browsers',
+    cwd: KV,
+    command: ['npm', 'run', '--silent', 'test:mirrors:mutations'],
+  },
+  // The protocol between processes.
   { name: 'schedules', suite: 'browsers', cwd: KV, command: ['npm', 'run', '--silent', 'test:processes'] },
   {
     name: 'schedules mutations',

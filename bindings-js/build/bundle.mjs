@@ -30,6 +30,7 @@ const ENTRIES = [
   { name: 'value-stream', source: 'api/value-stream', platform: 'neutral' },
   { name: 'blob', platform: 'neutral' },
   { name: 'live', source: 'live/live', platform: 'neutral' },
+  { name: 'mirror', source: 'mirror/mirror', platform: 'neutral' },
   // What it needs of the other entries is there already.
   { name: 'internal', platform: 'neutral', external: ['mangrove-kv', 'mangrove-kv/*'] },
 ];
@@ -82,6 +83,14 @@ const lazyStaysApart = (isInlined) => ({
   },
 });
 
+/** Bundlers leave mirrors out where they are not used: they are a file that live queries only export from. */
+const mirrorsStayApart = {
+  name: 'mirrors-stay-apart',
+  setup({ onResolve }) {
+    onResolve({ filter: /\/mirror\/mirror\.ts$/ }, () => ({ path: './mirror.js', external: true }));
+  },
+};
+
 /** Pages have all of `base/platform.ts`, and none of the modules that it asks for what is missing. */
 const platformOfPages = {
   name: 'platform-of-pages',
@@ -129,6 +138,7 @@ function optionsOf({ name, source = name, platform, external = [], isInlined = f
       ...(platform === 'browser' ? [platformOfPages] : []),
       ...(isDevelopment ? [glueOfDevelopment] : []),
       ...(source === 'index' ? [lazyStaysApart(isInlined)] : []),
+      ...(name === 'live' ? [mirrorsStayApart] : []),
       ...(isInlined ? [inlineModules(SOURCE)] : []),
     ],
   };

@@ -19,6 +19,7 @@ const FILES = [
   'value-stream.js',
   'blob.js',
   'live.js',
+  'mirror.js',
   'mangrove_core_bg.wasm',
   'mangrove_lazy_bg.wasm',
   'mangrove_bg.wasm',

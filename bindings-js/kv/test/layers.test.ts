@@ -19,6 +19,7 @@ const LAYERS = [
   'processes',
   'api',
   'maintenance',
+  'mirror',
   'live',
   'migrations',
   'platform',

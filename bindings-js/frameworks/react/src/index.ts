@@ -7,10 +7,20 @@ import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
 import type { LiveQuery, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
 import type { Replication, ReplicationProgress } from '@mangrove-kv/replication';
 import { useState, useSyncExternalStore } from 'react';
-import { copyOf, isSame, keeping, queryOf, windowOf } from 'mangrove-kv/internal';
-import type { Asked, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
+import { copyOf, initialOf, isSame, keeping, queryOf, showing, windowOf } from 'mangrove-kv/internal';
+import type { Asked, InitialEntries, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
+import { preload } from 'mangrove-kv/live';
 
-export type { KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
+export type { InitialEntries, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
+
+/** How a query is drawn. */
+export interface QueryOptions<K, V> extends InitialEntries<K, V> {
+  /**
+   * Whether the component waits, within the nearest `Suspense`, until the entries are read; errors go to the nearest error
+   * boundary. The status is `ready` then. Without a source it does not wait. Default: false.
+   */
+  suspense?: boolean | undefined;
+}
 
 /** What a window shows, and `move` of `LiveWindow`, which is the same function until source or range are others. */
 export type LiveWindowState<K, V> = readonly [result: LiveResult<K, V>, move: LiveWindow<K, V>['move']];
@@ -20,23 +30,53 @@ interface Held<Q> {
   readonly query: Q;
 }
 
-function holding<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, given: Asked, before?: Held<Q>): Held<Q> {
+function holding<K, V, Q extends LiveQuery<K, V>>(
+  make: (asked: Asked) => Q,
+  given: Asked,
+  before: Held<Q> | undefined,
+  options: QueryOptions<K, V>,
+): Held<Q> {
   const asked = { source: given.source, range: copyOf(given.range) };
-  return {
-    asked,
-    query: keeping<K, V, Q>(make, asked, before && { asked: before.asked, result: before.query.getSnapshot() }),
-  };
+  const query = keeping<K, V, Q>(make, asked, before && { asked: before.asked, result: before.query.getSnapshot() });
+  return { asked, query: before === undefined ? showing<K, V, Q>(query, initialOf(options, asked.range)) : query };
 }
 
-function useHeld<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, asked: Asked): Q {
-  const [held, hold] = useState(() => holding<K, V, Q>(make, asked));
+function useHeld<K, V, Q extends LiveQuery<K, V>>(
+  make: (asked: Asked) => Q,
+  asked: Asked,
+  options: QueryOptions<K, V> = {},
+): Q {
+  const [held, hold] = useState(() => holding<K, V, Q>(make, asked, undefined, options));
   if (isSame(held.asked, asked)) return held.query;
   // React draws the component again at once, with this state.
-  const next = holding<K, V, Q>(make, asked, held);
+  const next = holding<K, V, Q>(make, asked, held, options);
   hold(next);
   return next.query;
 }
 
+/** What is being read for components that wait. React forgets all else of a component that has not been drawn yet. */
+const waiting = new WeakMap<object, Map<Asked, Promise<unknown>>>();
+
+/** Waits for the first result. Throws a promise, as React wants it, or what reading has failed with. */
+function suspend<K, V>(query: LiveQuery<K, V>, asked: Asked): void {
+  const result = query.getSnapshot();
+  if (result.status === 'failed') throw result.error;
+  if (result.status === 'ready' || typeof asked.source !== 'object' || asked.source === null) return;
+  let all = waiting.get(asked.source);
+  if (all === undefined) waiting.set(asked.source, (all = new Map()));
+  for (const [known, reading] of all) if (isSame(known, asked)) throw reading;
+  const own = { source: asked.source, range: copyOf(asked.range) };
+  // The component draws again and finds what it failed with.
+  const reading = preload(query).catch(() => undefined);
+  all.set(own, reading);
+  void reading.then(() => all.delete(own));
+  throw reading;
+}
+
+/**
+ * The entries of a live query that was made elsewhere, as with `preload` in a router.
+ */
+export function useLiveQuery<K, V>(query: LiveQuery<K, V>, options?: QueryOptions<K, V>): LiveResult<K, V>;
 /**
  * The entries of a range of one of the collection's indexes, in the order of the index; otherwise
  * as for a collection.
@@ -44,6 +84,7 @@ function useHeld<K, V, Q extends LiveQuery<K, V>>(make: (asked: Asked) => Q, ask
 export function useLiveQuery<K, V>(
   source: LiveIndexed<K, V> | null | undefined,
   range: NamedIndexRange & KeepPrevious,
+  options?: QueryOptions<K, V>,
 ): LiveResult<K, V>;
 /**
  * The entries of a range of index keys. `Collection.index` returns a new object each time: keep it
@@ -52,26 +93,43 @@ export function useLiveQuery<K, V>(
 export function useLiveQuery<K, V>(
   source: LiveIndex<K, V> | null | undefined,
   range?: Omit<IndexRange, 'signal'> & KeepPrevious,
+  options?: QueryOptions<K, V>,
 ): LiveResult<K, V>;
 /**
  * The entries of a range, drawn again when they change. Reading, errors and cost are those of
- * `liveQuery`; nothing is read on a server, nor after the component is unmounted.
+ * `liveQuery`; nothing is read on a server, unless it was preloaded, nor after the component is unmounted. What is
+ * mirrored, preloaded or shown by another component has the status `ready` when it is first drawn.
  *
  * Ranges are compared by what they say, so they may be written where the component is drawn. The
  * source is compared as an object: make it outside of the component, or once with `useMemo` or
  * `useState`; React refuses a component that makes it each time. Another range or source begins anew, with the
- * status `loading` and no entries, unless the range has `keepPrevious`.
+ * status `loading` and no entries, unless the range has `keepPrevious` or the component waits.
  *
- * Without a source, as while a database is being opened, the status is `loading`. Never throws: the
+ * Without a source, as while a database is being opened, the status is `loading`. Never throws, but for `suspense`: the
  * status is `failed` after an error, an invalid argument included.
  */
 export function useLiveQuery<K, V>(
   source: LiveSource<K, V> | null | undefined,
   range?: Range<K> & KeepPrevious,
+  options?: QueryOptions<K, V>,
 ): LiveResult<K, V>;
-export function useLiveQuery<K, V>(source: unknown, range: unknown = {}): LiveResult<K, V> {
-  const query = useHeld<K, V, LiveQuery<K, V>>(queryOf, { source, range });
-  return useSyncExternalStore(query.subscribe, query.getSnapshot, query.getSnapshot);
+export function useLiveQuery<K, V>(
+  source: unknown,
+  ...args: [range?: unknown, options?: QueryOptions<K, V>]
+): LiveResult<K, V> {
+  const isMade = isQuery<K, V>(source);
+  const [range = {}, options = {}] = isMade ? [{}, args[0] as QueryOptions<K, V> | undefined] : args;
+  const make = isMade ? (asked: Asked): LiveQuery<K, V> => asked.source as LiveQuery<K, V> : queryOf<K, V>;
+  const asked = { source, range };
+  const query = useHeld<K, V, LiveQuery<K, V>>(make, asked, options);
+  if (options.suspense === true) suspend(query, asked);
+  // A page draws first what the server has sent, even if newer entries are there.
+  const [first] = useState(() => initialOf(options, range));
+  return useSyncExternalStore(query.subscribe, query.getSnapshot, () => first ?? query.getSnapshot());
+}
+
+function isQuery<K, V>(source: unknown): source is LiveQuery<K, V> {
+  return typeof (source as Partial<LiveQuery<K, V>> | null | undefined)?.getSnapshot === 'function';
 }
 
 /** As for a collection, over positions in one of its indexes. */

@@ -8,10 +8,10 @@ import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
 import type { LiveQuery, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
 import * as stores from 'svelte/store';
 import type { Readable } from 'svelte/store';
-import { copyOf, isSame, keeping, queryOf, windowOf } from 'mangrove-kv/internal';
-import type { Asked, Earlier, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
+import { copyOf, initialOf, isSame, keeping, queryOf, showing, windowOf } from 'mangrove-kv/internal';
+import type { Asked, Earlier, InitialEntries, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
 
-export type { KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
+export type { InitialEntries, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
 
 /** A range, or a store of the ranges to follow one after the other. */
 export type StoreOf<R> = R | Readable<R & KeepPrevious>;
@@ -45,14 +45,17 @@ export interface LiveWindowState<K, V> extends LiveState<K, V> {
 export function liveStore<K, V>(
   source: LiveIndexed<K, V> | null | undefined,
   range: StoreOf<NamedIndexRange>,
+  options?: InitialEntries<K, V>,
 ): Readable<LiveResult<K, V>>;
 /** The entries of a range of index keys; otherwise as for a collection. */
 export function liveStore<K, V>(
   source: LiveIndex<K, V> | null | undefined,
   range?: StoreOf<Omit<IndexRange, 'signal'>>,
+  options?: InitialEntries<K, V>,
 ): Readable<LiveResult<K, V>>;
 /**
- * A readable store of the entries of a range, for `$store` in Svelte 4 and 5. It reads while it has
+ * A readable store of the entries of a range, for `$store` in Svelte 4 and 5. What is mirrored, preloaded or shown
+ * elsewhere has the status `ready` at once. It reads while it has
  * subscribers, from the microtask after the first one on, so a server that renders reads nothing.
  * Reading, errors and cost are those of `liveQuery`.
  *
@@ -65,10 +68,15 @@ export function liveStore<K, V>(
 export function liveStore<K, V>(
   source: LiveSource<K, V> | null | undefined,
   range?: StoreOf<Range<K>>,
+  options?: InitialEntries<K, V>,
 ): Readable<LiveResult<K, V>>;
-export function liveStore<K, V>(source: unknown, range: unknown = {}): Readable<LiveResult<K, V>> {
-  if (isStore(range)) return following<K, V, LiveQuery<K, V>>(queryOf, source, range);
-  return storeOf(queryOf<K, V>({ source, range: copyOf(range) }));
+export function liveStore<K, V>(
+  source: unknown,
+  range: unknown = {},
+  options: InitialEntries<K, V> = {},
+): Readable<LiveResult<K, V>> {
+  if (isStore(range)) return following<K, V, LiveQuery<K, V>>(queryOf, source, range, options);
+  return storeOf(showing<K, V, LiveQuery<K, V>>(queryOf({ source, range: copyOf(range) }), initialOf(options, range)));
 }
 
 function isStore(range: unknown): range is Readable<unknown> {
@@ -80,6 +88,7 @@ function following<K, V, Q extends LiveQuery<K, V>>(
   make: (asked: Asked) => Q,
   source: unknown,
   ranges: Readable<unknown>,
+  options: InitialEntries<K, V> = {},
 ): Readable<LiveResult<K, V>> {
   return {
     subscribe(run) {
@@ -89,7 +98,9 @@ function following<K, V, Q extends LiveQuery<K, V>>(
         const asked = { source, range: copyOf(range) };
         if (earlier !== undefined && isSame(earlier.asked, asked)) return;
         stop();
-        stop = storeOf(keeping<K, V, Q>(make, asked, earlier)).subscribe((result) => {
+        const kept = keeping<K, V, Q>(make, asked, earlier);
+        const query = earlier === undefined ? showing<K, V, Q>(kept, initialOf(options, range)) : kept;
+        stop = storeOf<K, V>(query).subscribe((result) => {
           earlier = { asked, result };
           run(result);
         });
@@ -134,11 +145,13 @@ function storeOf<K, V>(query: LiveQuery<K, V>): Readable<LiveResult<K, V>> {
 export function useLiveQuery<K, V>(
   source: LiveIndexed<K, V> | null | undefined,
   range: GetterOf<NamedIndexRange>,
+  options?: InitialEntries<K, V>,
 ): LiveState<K, V>;
 /** The entries of a range of index keys; otherwise as for a collection. */
 export function useLiveQuery<K, V>(
   source: LiveIndex<K, V> | null | undefined,
   range?: GetterOf<Omit<IndexRange, 'signal'>>,
+  options?: InitialEntries<K, V>,
 ): LiveState<K, V>;
 /**
  * The entries of a range, kept up to date while an effect or a template reads them. Otherwise as
@@ -151,10 +164,11 @@ export function useLiveQuery<K, V>(
 export function useLiveQuery<K, V>(
   source: LiveSource<K, V> | null | undefined,
   range?: GetterOf<Range<K>>,
+  options?: InitialEntries<K, V>,
 ): LiveState<K, V>;
-export function useLiveQuery<K, V>(source: unknown, range?: unknown): LiveState<K, V> {
-  if (typeof range !== 'function') return stateOf(liveStore(source as LiveSource<K, V>, range as Range<K>));
-  return stateOf(following<K, V, LiveQuery<K, V>>(queryOf, source, toStore(range as () => unknown)));
+export function useLiveQuery<K, V>(source: unknown, range?: unknown, options?: InitialEntries<K, V>): LiveState<K, V> {
+  if (typeof range !== 'function') return stateOf(liveStore(source as LiveSource<K, V>, range as Range<K>, options));
+  return stateOf(following<K, V, LiveQuery<K, V>>(queryOf, source, toStore(range as () => unknown), options));
 }
 
 /** As for a collection, over positions in one of its indexes. */

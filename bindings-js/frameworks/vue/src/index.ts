@@ -17,10 +17,10 @@ import {
   watch,
 } from 'vue';
 import type { ComputedRef, MaybeRefOrGetter, ShallowRef } from 'vue';
-import { LOADING, copyOf, isSame, keeping, queryOf, windowOf } from 'mangrove-kv/internal';
-import type { Asked, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
+import { LOADING, copyOf, initialOf, isSame, keeping, queryOf, showing, windowOf } from 'mangrove-kv/internal';
+import type { Asked, InitialEntries, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
 
-export type { KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
+export type { InitialEntries, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
 
 /** A live query as refs. Their values are not made reactive: a new result is a new object. */
 export interface LiveRefs<K, V> {
@@ -49,16 +49,19 @@ export interface LiveWindowRefs<K, V> extends LiveRefs<K, V> {
 export function useLiveQuery<K, V>(
   source: MaybeRefOrGetter<LiveIndexed<K, V> | null | undefined>,
   range: MaybeRefOrGetter<NamedIndexRange & KeepPrevious>,
+  options?: InitialEntries<K, V>,
 ): LiveRefs<K, V>;
 /** The entries of a range of index keys; otherwise as for a collection. */
 export function useLiveQuery<K, V>(
   source: MaybeRefOrGetter<LiveIndex<K, V> | null | undefined>,
   range?: MaybeRefOrGetter<Omit<IndexRange, 'signal'> & KeepPrevious>,
+  options?: InitialEntries<K, V>,
 ): LiveRefs<K, V>;
 /**
  * The entries of a range, kept up to date until the effect scope ends. Reading, errors and cost are
  * those of `liveQuery`. In a component, reading begins before it is mounted, so nothing is read
- * while a server renders; elsewhere it begins with the call. Outside of any scope it never ends.
+ * while a server renders; elsewhere it begins with the call. Outside of any scope it never ends. What is mirrored,
+ * preloaded or shown elsewhere has the status `ready` in the first rendering.
  *
  * Source and range may be refs, getters or reactive objects. When they change, the query begins
  * anew, with the status `loading` and no entries, unless the range has `keepPrevious`; a range that says
@@ -70,12 +73,14 @@ export function useLiveQuery<K, V>(
 export function useLiveQuery<K, V>(
   source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>,
   range?: MaybeRefOrGetter<Range<K> & KeepPrevious>,
+  options?: InitialEntries<K, V>,
 ): LiveRefs<K, V>;
 export function useLiveQuery<K, V>(
   source: MaybeRefOrGetter<unknown>,
   range: MaybeRefOrGetter<unknown> = {},
+  options: InitialEntries<K, V> = {},
 ): LiveRefs<K, V> {
-  return follow<K, V, LiveQuery<K, V>>(queryOf, source, range);
+  return follow<K, V, LiveQuery<K, V>>(queryOf, source, range, options);
 }
 
 /** As for a collection, over positions in one of its indexes. */
@@ -106,8 +111,10 @@ function follow<K, V, Q extends LiveQuery<K, V>>(
   make: (asked: Asked) => Q,
   source: MaybeRefOrGetter<unknown>,
   range: MaybeRefOrGetter<unknown>,
+  options: InitialEntries<K, V> = {},
 ): LiveRefs<K, V> {
-  const result = shallowRef<LiveResult<K, V>>(LOADING);
+  const initial = initialOf(options, toValue(range));
+  const result = shallowRef<LiveResult<K, V>>(initial ?? LOADING);
   const scope = getCurrentScope();
   const start = (): void => {
     let asked: Asked | undefined;
@@ -119,7 +126,8 @@ function follow<K, V, Q extends LiveQuery<K, V>>(
       (now) => {
         if (asked !== undefined && isSame(asked, now)) return;
         end();
-        const query = keeping<K, V, Q>(make, now, asked && { asked, result: result.value });
+        const kept = keeping<K, V, Q>(make, now, asked && { asked, result: result.value });
+        const query = asked === undefined ? showing<K, V, Q>(kept, initial) : kept;
         asked = now;
         const show = (): void => {
           result.value = query.getSnapshot();

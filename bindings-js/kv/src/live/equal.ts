@@ -7,7 +7,8 @@ export function isEqual(a: unknown, b: unknown): boolean {
   if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false;
   if (Object.getPrototypeOf(a) !== Object.getPrototypeOf(b)) return false;
   if (a instanceof Date) return Object.is(a.getTime(), (b as Date).getTime());
-  if (a instanceof ArrayBuffer || ArrayBuffer.isView(a)) return isSame(bytesOf(a as ArrayBuffer), bytesOf(b as ArrayBuffer));
+  if (a instanceof ArrayBuffer || ArrayBuffer.isView(a))
+    return isSame(bytesOf(a as ArrayBuffer), bytesOf(b as ArrayBuffer));
   const names = Object.keys(a);
   return (
     names.length === Object.keys(b).length &&

@@ -3,7 +3,7 @@
 import { KvError } from 'mangrove-kv';
 import type { IndexRange, IndexReadOptions, LiveIndex } from 'mangrove-kv';
 import { liveQuery, liveWindow } from 'mangrove-kv/live';
-import type { LiveQuery, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
+import type { LiveQuery, LiveRange, LiveResult, LiveSource, LiveWindow } from 'mangrove-kv/live';
 import { isEqual } from './equal.ts';
 
 /** A collection that was opened with indexes. */
@@ -26,6 +26,15 @@ export interface KeepPrevious {
    * false, the status `loading` and no entries.
    */
   keepPrevious?: boolean | undefined;
+}
+
+/** What a query shows before its entries are read for the first time. */
+export interface InitialEntries<K = unknown, V = unknown> {
+  /**
+   * The entries as `preload` has read them on a server, for a page that renders what the server has sent. They show
+   * until the first read, with the status `ready` and marked with `isStale`. Default: none, the status `loading`.
+   */
+  initial?: readonly (readonly [K, V])[] | undefined;
 }
 
 /** What `liveQuery` gets. */
@@ -86,6 +95,21 @@ export interface Earlier<K, V> {
   readonly result: LiveResult<K, V>;
 }
 
+/** The first result of a query that is not read yet. */
+export function initialOf<K, V>({ initial }: InitialEntries<K, V>, range: unknown): LiveResult<K, V> | undefined {
+  return initial && { status: 'ready', entries: initial, range: range as LiveRange, isStale: true, error: undefined };
+}
+
+/** Makes a query that shows `kept` as long as it loads. */
+export function showing<K, V, Q extends LiveQuery<K, V>>(query: Q, kept: LiveResult<K, V> | undefined): Q {
+  if (kept === undefined) return query;
+  const getSnapshot = (): LiveResult<K, V> => {
+    const result = query.getSnapshot();
+    return result.status === 'loading' ? kept : result;
+  };
+  return { ...query, getSnapshot };
+}
+
 /** Makes a query that shows what an earlier one has shown until it has read something, if the range says so. */
 export function keeping<K, V, Q extends LiveQuery<K, V>>(
   make: (asked: Asked) => Q,
@@ -102,12 +126,7 @@ export function keeping<K, V, Q extends LiveQuery<K, V>>(
     earlier.result.status !== 'ready'
   )
     return query;
-  const kept: LiveResult<K, V> = { ...earlier.result, isStale: true };
-  const getSnapshot = (): LiveResult<K, V> => {
-    const result = query.getSnapshot();
-    return result.status === 'loading' ? kept : result;
-  };
-  return { ...query, getSnapshot };
+  return showing(query, { ...earlier.result, isStale: true });
 }
 
 /** Copies objects and arrays: their owner may change them, and frameworks track what is read of them. */

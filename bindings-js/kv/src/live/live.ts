@@ -315,7 +315,9 @@ class Live<K, V, R> {
     const others = following.get(connection) ?? new Set();
     following.set(connection, others);
     others.add(this as unknown as Live<unknown, unknown, unknown>);
-    signal.addEventListener('abort', () => others.delete(this as unknown as Live<unknown, unknown, unknown>), { once: true });
+    signal.addEventListener('abort', () => others.delete(this as unknown as Live<unknown, unknown, unknown>), {
+      once: true,
+    });
   }
 
   /** Follows a mirror for as long as it has all entries of the range. */

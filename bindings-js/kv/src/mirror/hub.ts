@@ -4,17 +4,19 @@ import { KvError } from '../base/errors.ts';
 import { ignore, turn } from '../base/async.ts';
 import { performance, queueMicrotask } from '../base/platform.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
-import { CommitReader, FixedDecoders, RAW } from '../api/feed/decode.ts';
 import { Content } from '../wire/chunk.ts';
 import type { Connection } from '../wire/connection.ts';
 import { Op, ScanFlag } from '../wire/opcodes.ts';
 import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
 import { gaps, overlaps, rangeOf } from './names.ts';
-import { hubs } from './registry.ts';
+import { rawCommits } from './raw-commits.ts';
+import type { RawCommit } from './raw-commits.ts';
+import { hubOf, setHub } from './registry.ts';
+import type { MirroredStores, View } from './registry.ts';
 import { isWithin } from './sorted-entries.ts';
 import type { Span } from './sorted-entries.ts';
 import { hull } from './store.ts';
-import type { RawCommit, Scanned, Segment, Store, Viewer, Written } from './store.ts';
+import type { Scanned, Segment, Store, Written } from './store.ts';
 
 /** What the engine sends at most in one reply. */
 const REPLY_BYTES = 8 << 20;
@@ -29,13 +31,6 @@ const LOOK_EVERY = 256;
 const FIRST_PAUSE_MS = 50;
 const LAST_PAUSE_MS = 2000;
 const MAX_TIMER_MS = 0x7fff_ffff;
-
-/** Looks at what is mirrored, and is told when that has changed. */
-export interface View extends Viewer {
-  span: Span;
-  readonly store: Store;
-  onChange(): void;
-}
 
 /** Keeps a span loaded. */
 export interface Keeper extends View {
@@ -112,7 +107,7 @@ function pauseAfter(failures: number): number {
   return Math.min(FIRST_PAUSE_MS * 2 ** failures, LAST_PAUSE_MS);
 }
 
-export class MirrorHub {
+export class MirrorHub implements MirroredStores {
   readonly #connection: Connection;
   readonly #stores = new Map<string, Store>();
   readonly #followers = new Set<Follower>();
@@ -133,8 +128,8 @@ export class MirrorHub {
   #expiry: { readonly at: number; readonly timer: ReturnType<typeof setTimeout> } | undefined;
 
   static of(connection: Connection): MirrorHub {
-    const hub = hubs.get(connection) ?? new MirrorHub(connection);
-    hubs.set(connection, hub);
+    const hub = (hubOf(connection) as MirrorHub | undefined) ?? new MirrorHub(connection);
+    setHub(connection, hub);
     return hub;
   }
 
@@ -187,8 +182,7 @@ export class MirrorHub {
   keep(keeper: Keeper): Promise<void> | undefined {
     const { store, span } = keeper;
     for (const gap of gaps(span, store.segments)) this.#newSegment(store, gap);
-    for (const segment of store.segments as FollowedSegment[])
-      if (overlaps(segment, span)) segment.keepers.add(keeper);
+    for (const segment of store.segments as FollowedSegment[]) if (overlaps(segment, span)) segment.keepers.add(keeper);
     if (store.covers(span)) {
       this.#begin(keeper);
       return undefined;
@@ -324,7 +318,8 @@ export class MirrorHub {
   #again(request: Request): void {
     const { keeper, reject } = request;
     // It may have been released meanwhile.
-    if (!(keeper.store.segments as FollowedSegment[]).some(({ keepers }) => keepers.has(keeper))) return reject(closedError());
+    if (!(keeper.store.segments as FollowedSegment[]).some(({ keepers }) => keepers.has(keeper)))
+      return reject(closedError());
     this.#requests.push(request);
     this.#run();
   }
@@ -358,6 +353,8 @@ export class MirrorHub {
     const left = followers.filter((follower) => this.#followers.has(follower));
     if (left.length > 0) this.#step(Math.min(...left.map(({ reached }) => reached)), read, loaded);
     else if (loaded !== undefined) this.#step(loaded.version, read, loaded);
+    // The engine wakes only those that have read everything before.
+    if (isFirst && loaded !== undefined) this.#mustRun = true;
     return true;
   }
 
@@ -464,8 +461,7 @@ export class MirrorHub {
       (reader) => ({ isAll: reader.u8() !== 0, version: reader.uv(), bytes: reader.bytes() }),
     );
     if (follower.id !== id) return;
-    const commits = new CommitReader(bytes, new FixedDecoders(RAW));
-    while (!commits.isAtEnd) follower.queue.push(commits.next() as RawCommit);
+    follower.queue.push(...rawCommits(bytes));
     follower.reached = version;
     if (!isAll) this.#mustRun = true;
   }
@@ -478,7 +474,9 @@ export class MirrorHub {
     const id = connection.newId();
     const ask = (write: (writer: RequestWriter) => RequestWriter): Promise<Chunk> => {
       const whole = (writer: RequestWriter): unknown =>
-        write(writer).uv(ALL_ITEMS).uv(Math.min(REPLY_BYTES, maxBytes + ENTRY_BYTES));
+        write(writer)
+          .uv(ALL_ITEMS)
+          .uv(Math.min(REPLY_BYTES, maxBytes + ENTRY_BYTES));
       return isIndex ? connection.requestLoading(whole, readChunk) : connection.request(whole, readChunk);
     };
     const entries: Scanned[] = [];
@@ -486,7 +484,12 @@ export class MirrorHub {
     let sliceEnd = performance.now() + SLICE_MS;
     let chunk = await ask((writer) =>
       store
-        .writeSource(writer.u8(isIndex ? Op.indexScan : Op.scanOpen).uv(id).uv(snapshot))
+        .writeSource(
+          writer
+            .u8(isIndex ? Op.indexScan : Op.scanOpen)
+            .uv(id)
+            .uv(snapshot),
+        )
         .range(store.rangeOf(segment))
         .u8(Content.meta | ScanFlag.keep)
         .uv(0)

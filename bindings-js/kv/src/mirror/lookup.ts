@@ -1,5 +1,5 @@
 // Finds the mirror that has what a live query asks for.
-import { hubs } from './registry.ts';
+import { hubOf } from './registry.ts';
 import { sourceOf } from './source.ts';
 import type { Held } from './sorted-entries.ts';
 
@@ -28,7 +28,7 @@ function rowOf(held: Held, item: unknown): readonly [unknown, unknown] {
 
 export function mirroredOf(given: unknown, range: object): Mirrored | undefined {
   const source = sourceOf(given);
-  const hub = source && hubs.get(source.target.connection);
+  const hub = source && hubOf(source.target.connection);
   const store = hub?.store(source!.name);
   if (source === undefined || hub === undefined || store === undefined) return undefined;
   let window;

@@ -3,9 +3,9 @@ import { checkCount, dispose, ignore } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { checkNames } from '../base/names.ts';
 import { Event, EventTarget } from '../base/platform.ts';
-import { encodeBound, keyCodecs } from '../codec/keys.ts';
-import type { Bound, Key } from '../codec/keys.ts';
-import { decodeKey, encodeKey, keyPart } from '../wire/codecs.ts';
+import { decodeAny } from '../codec/key-bytes.ts';
+import type { Key } from '../codec/keys.ts';
+import { decodeKey, encodeKey } from '../wire/codecs.ts';
 import type { ByteRange } from '../wire/protocol.ts';
 import type {
   Bounds,
@@ -382,7 +382,7 @@ export abstract class BaseMirror<K, V, I, R, Item> extends EventTarget {
     const { upper = '' } = this.#keeper.span;
     const { place, target } = this.source;
     if (place === undefined) return decodeKey(target.key, bytesOf(upper));
-    return decodeKey(keyCodecs.any, bytesOf(partsOf(upper).indexKey));
+    return decodeAny(bytesOf(partsOf(upper).indexKey));
   }
 
   #changed(): void {
@@ -404,7 +404,10 @@ export abstract class BaseMirror<K, V, I, R, Item> extends EventTarget {
 
 function contains(outer: Span, inner: Span): boolean {
   if (inner.upper !== undefined && inner.upper <= inner.lower) return true;
-  return inner.lower >= outer.lower && (outer.upper === undefined || (inner.upper !== undefined && inner.upper <= outer.upper));
+  return (
+    inner.lower >= outer.lower &&
+    (outer.upper === undefined || (inner.upper !== undefined && inner.upper <= outer.upper))
+  );
 }
 
 function outside(message: string): KvError {
@@ -472,10 +475,8 @@ export class IndexMirror<K, V, I = V> extends BaseMirror<K, V, I, Key, IndexEntr
 
   /** The number of entries in `range(options)` whose index keys sort before this one. O(log n). */
   rank(indexKey: Key, options: SyncIndexRange = {}): number {
-    const bytes = keyPart({ name: this.source.target.name, key: keyCodecs.any }, () =>
-      encodeBound(keyCodecs.any, indexKey as Bound<Key>),
-    );
-    return this.before(this.store.spanOf({ lower: bytes }).lower, this.source.window('rank', options).range);
+    const { lower } = this.store.spanOf(this.source.window('rank', { gte: indexKey }).range);
+    return this.before(lower, this.source.window('rank', options).range);
   }
 
   protected override keyOf(held: Held): K {
@@ -522,7 +523,11 @@ export function mirror<K, V, I = V>(
 ): Mirror<K, V, I>;
 export function mirror(given: unknown, range: object = {}, options: MirrorOptions = {}): unknown {
   for (const name of NOT_OF_MIRRORS)
-    if (name in Object(range)) throw new KvError('KV_INVALID_ARGUMENT', `mirror: a mirror has all entries between two bounds; pass ${name} when you read it`);
+    if (name in Object(range))
+      throw new KvError(
+        'KV_INVALID_ARGUMENT',
+        `mirror: a mirror has all entries between two bounds; pass ${name} when you read it`,
+      );
   const { index: name, ...bounds } = Object(range) as Partial<MirroredIndexRange>;
   const collection = given as Collection<unknown, unknown>;
   if (name === undefined) {
@@ -532,10 +537,5 @@ export function mirror(given: unknown, range: object = {}, options: MirrorOption
       : new IndexMirror(source, undefined, range, options);
   }
   checkedSource('mirror', given);
-  return new IndexMirror(
-    checkedSource('mirror', collection.index(name)),
-    collection,
-    bounds,
-    options,
-  );
+  return new IndexMirror(checkedSource('mirror', collection.index(name)), collection, bounds, options);
 }

@@ -3,11 +3,10 @@
 import { KvError } from '../base/errors.ts';
 import { decodeKey, decodeValue, encodeValue } from '../wire/codecs.ts';
 import { isSame } from '../codec/bytes.ts';
-import { keyCodecs } from '../codec/keys.ts';
+import { decodeAny } from '../codec/key-bytes.ts';
 import { ReplyReader } from '../wire/protocol.ts';
 import type { ByteRange, RequestWriter } from '../wire/protocol.ts';
 import type { Target } from '../wire/collection-target.ts';
-import type { Change, Commit } from '../types/feed.ts';
 import {
   bytesOf,
   intersection,
@@ -20,12 +19,9 @@ import {
   rangeOf,
   spanOf,
 } from './names.ts';
+import type { RawChange, RawCommit } from './raw-commits.ts';
 import { SortedEntries, isWithin } from './sorted-entries.ts';
 import type { Held, Span } from './sorted-entries.ts';
-
-/** A commit as the engine sends it: keys and values are bytes. */
-export type RawCommit = Commit<Uint8Array, Uint8Array>;
-type RawChange = Change<Uint8Array, Uint8Array>;
 
 /** Part of a store that is loaded as a whole. No two of a store overlap. */
 export interface Segment extends Span {
@@ -184,10 +180,10 @@ export abstract class Store<K = unknown, V = unknown> {
   apply({ version, changes: made }: RawCommit, segment: Segment): void {
     let changes = new Map<string, Held | undefined>();
     for (const change of made) {
-      if (change.type === 'clear' || change.type === 'drop') {
+      if (change.type === 'clear') {
         this.#update(changes);
         changes = new Map();
-        this.#clear(change, segment, changes);
+        for (const keyName of [...this.keysWithin(change.keys)]) this.#setBase(keyName, segment, [], changes);
       } else if (change.type !== 'rename') {
         this.#change(change, version, segment, changes);
       }
@@ -203,28 +199,20 @@ export abstract class Store<K = unknown, V = unknown> {
   ): void {
     const keyName = nameOf(change.key);
     if (change.type === 'delete') return this.#setBase(keyName, segment, [], changes);
-    const { expiresAt = 0 } = change;
+    const { expiresAt } = change;
     const key = decodeKey(this.target.key, change.key);
     const value = decodeValue(this.target.value, change.value);
     const helds = this.namesOf(keyName, key, value)
       .filter((name) => isWithin(segment, name))
-      .map((name) => ({ name, value, version, expiresAt, bytes: change.key.length + change.value.length, item: undefined }));
+      .map((name) => ({
+        name,
+        value,
+        version,
+        expiresAt,
+        bytes: change.key.length + change.value.length,
+        item: undefined,
+      }));
     this.#setBase(keyName, segment, helds, changes);
-  }
-
-  #clear(
-    change: Extract<RawChange, { type: 'clear' | 'drop' }>,
-    segment: Segment,
-    changes: Map<string, Held | undefined>,
-  ): void {
-    const { gt, gte, lt, lte } = (change.type === 'clear' ? change.range : {}) as { [bound: string]: Uint8Array };
-    const keys = spanOf({
-      lower: gt ?? gte,
-      lowerExclusive: gt !== undefined,
-      upper: lt ?? lte,
-      upperExclusive: lt !== undefined,
-    });
-    for (const keyName of [...this.keysWithin(keys)]) this.#setBase(keyName, segment, [], changes);
   }
 
   /** Replaces the entries that a key has in a segment, as a commit left them. */
@@ -237,7 +225,9 @@ export abstract class Store<K = unknown, V = unknown> {
 
   /** The entries of a key with those changes that are not in the store yet. */
   #newestOf(keyName: string, changes: ReadonlyMap<string, Held | undefined>): readonly Held[] {
-    return this.shownNames(keyName).flatMap((name) => (changes.has(name) ? changes.get(name) : this.entries.get(name)) ?? []);
+    return this.shownNames(keyName).flatMap(
+      (name) => (changes.has(name) ? changes.get(name) : this.entries.get(name)) ?? [],
+    );
   }
 
   /** The names of the entries of a key that are shown. */
@@ -320,7 +310,11 @@ export abstract class Store<K = unknown, V = unknown> {
     for (const held of this.#baseWithin(span)) {
       const keyName = this.keyNameOf(held.name);
       const hidden = this.#hidden.get(keyName);
-      if (hidden !== undefined) this.#hidden.set(keyName, hidden.filter(({ name }) => name !== held.name));
+      if (hidden !== undefined)
+        this.#hidden.set(
+          keyName,
+          hidden.filter(({ name }) => name !== held.name),
+        );
     }
     for (const { name } of this.entries.remove(span)) {
       const keyName = this.keyNameOf(name);
@@ -425,7 +419,8 @@ export class IndexStore<K, V> extends Store<K, V> {
 
   override namesOf(keyName: string, key: K, value: V): readonly string[] {
     const reader = new ReplyReader(this.target.indexes!.keysOf(key, value));
-    for (let skipped = 0; skipped < this.#place; skipped++) for (let left = reader.uv(); left > 0; left--) reader.bytes();
+    for (let skipped = 0; skipped < this.#place; skipped++)
+      for (let left = reader.uv(); left > 0; left--) reader.bytes();
     const names = new Set<string>();
     for (let left = reader.uv(); left > 0; left--) names.add(pairName(nameOf(reader.bytes()), keyName));
     return [...names];
@@ -456,7 +451,7 @@ export class IndexStore<K, V> extends Store<K, V> {
   protected override newItem({ name, value }: Held): unknown {
     const { indexKey, key } = partsOf(name);
     return {
-      indexKey: decodeKey(keyCodecs.any, bytesOf(indexKey)),
+      indexKey: decodeAny(bytesOf(indexKey)),
       key: decodeKey(this.target.key, bytesOf(key)),
       value,
     };

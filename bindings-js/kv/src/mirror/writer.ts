@@ -138,6 +138,8 @@ export class MirrorWriter<K, V, I> {
           if (target.value.isBlob) return undefined;
           const valueBytes = encodeValue(target, valid);
           bytes += valueBytes.length;
+          // Throws if the index function does, which the commit is refused for.
+          target.indexes?.keysOf(key, valid);
           value = decodeValue(target.value, valueBytes.slice());
         }
         written.set(nameOf(keyBytes), { key, value, bytes, expiresAt, isDelete });

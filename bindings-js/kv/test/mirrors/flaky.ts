@@ -94,9 +94,11 @@ export class Flaky {
     const [id = 0, view = 0] = numbers;
     const isLost = (used: number): boolean => used !== 0 && this.#leaders.get(used) !== this.#leader;
     if (op === Op.changesOpen || op === Op.snapshotOpen) this.#leaders.set(id, this.#leader);
-    if (op === Op.changesNext && isLost(id)) return Promise.reject(new KvError('KV_TRUNCATED_FEED', 'the leader is gone'));
+    if (op === Op.changesNext && isLost(id))
+      return Promise.reject(new KvError('KV_TRUNCATED_FEED', 'the leader is gone'));
     if (op === Op.scanOpen || op === Op.indexScan) {
-      if (isLost(view)) return Promise.reject(new KvError('KV_SNAPSHOT_LOST', 'the leader is gone', { retryable: true }));
+      if (isLost(view))
+        return Promise.reject(new KvError('KV_SNAPSHOT_LOST', 'the leader is gone', { retryable: true }));
       this.#leaders.set(id, this.#leader);
     }
     if (op === Op.scanNext && isLost(id))

@@ -16,38 +16,177 @@ const LIMIT_MS = 300_000;
 
 /** Name, file, then pairs of original and replacement. */
 const MUTATIONS = [
-  ['commits that were loaded are applied again', 'hub.ts', 'if (commit.version > loadedAt) store.apply', 'store.apply'],
-  ['followers move on one by one', 'hub.ts', 'Math.min(...left.map(({ reached }) => reached))', 'Math.max(...left.map(({ reached }) => reached))'],
-  ['commits beyond the step are dropped', 'hub.ts', 'follower.queue = follower.queue.filter((commit) => commit.version > version);', 'follower.queue = [];'],
-  ['commits are applied before others have theirs', 'hub.ts', 'const commits = follower.queue.filter((commit) => commit.version <= version);', 'const commits = follower.queue;'],
-  ['what was loaded is shown before the others are as far', 'hub.ts', 'const isFirst = ![...this.#followers].some(isFollowing);', 'const isFirst = loaded !== undefined;'],
-  ['a write is over as soon as it is committed', 'hub.ts', 'write.committedAt = this.#reads;\n        this.#run();', 'this.#end(write);\n        this.#tell();'],
-  ['a write is over with the read that was under way', 'hub.ts', 'write.committedAt < read', 'write.committedAt <= read'],
-  ['a write that failed stays', 'hub.ts', '      (error: unknown) => {\n        this.#end(write);', '      (error: unknown) => {'],
-  ['a write that failed takes later ones with it', 'hub.ts', 'this.#showKey(write.store, keyName, undefined);', 'for (const each of this.#stores.values()) each.uncover(keyName);'],
+  [
+    'followers move on one by one',
+    'hub.ts',
+    'Math.min(...left.map(({ reached }) => reached))',
+    'Math.max(...left.map(({ reached }) => reached))',
+  ],
+  [
+    'commits beyond the step are dropped',
+    'hub.ts',
+    'follower.queue = follower.queue.filter((commit) => commit.version > version);',
+    'follower.queue = [];',
+  ],
+  [
+    'commits are applied before others have theirs',
+    'hub.ts',
+    'const commits = follower.queue.filter((commit) => commit.version <= version);',
+    'const commits = follower.queue;',
+  ],
+  [
+    'what was loaded is shown before the others are as far',
+    'hub.ts',
+    'const isFirst = ![...this.#followers].some(isFollowing);',
+    'const isFirst = loaded !== undefined;',
+  ],
+  [
+    'a write is over as soon as it is committed',
+    'hub.ts',
+    'write.committedAt = this.#reads;\n        this.#run();',
+    'this.#end(write);\n        this.#tell();',
+  ],
+  [
+    'a write is over with the read that was under way',
+    'hub.ts',
+    'write.committedAt < read',
+    'write.committedAt <= read',
+  ],
+  [
+    'a write that failed stays',
+    'hub.ts',
+    '      (error: unknown) => {\n        this.#end(write);',
+    '      (error: unknown) => {',
+  ],
+  [
+    'a write that failed takes later ones with it',
+    'hub.ts',
+    'this.#showKey(write.store, keyName, undefined);',
+    'for (const each of this.#stores.values()) each.uncover(keyName);',
+  ],
   ['a write that is over is shown for ever', 'hub.ts', '    this.#writes.delete(write);\n', ''],
-  ['what is loaded while a write is under way hides it', 'hub.ts', 'if (loaded !== undefined) for (const write of this.#writes) this.#show(write);', ''],
-  ['commits that were missed are not noticed', 'hub.ts', 'this.#break(result.reason);\n        return false;', 'return true;'],
-  ['only the first follower is opened again', 'hub.ts', 'for (const follower of this.#followers) this.#close(follower);\n    this.#run();', 'this.#close([...this.#followers][0]!);\n    this.#run();'],
-  ['a keeper that is refused keeps others waiting', 'hub.ts', '      this.#again(request);\n    } catch', '    } catch'],
-  ['a mirror shrinks to less than it shows', 'hub.ts', 'this.#cutKeeper(view, entries.at(at)!.name);', 'this.#cutKeeper(view, entries.at(at + 1)?.name ?? entries.at(at)!.name + "\\0");'],
+  [
+    'what is loaded while a write is under way hides it',
+    'hub.ts',
+    'if (loaded !== undefined) for (const write of this.#writes) this.#show(write);',
+    '',
+  ],
+  [
+    'commits that were missed are not noticed',
+    'hub.ts',
+    'this.#break(result.reason);\n        return false;',
+    'return true;',
+  ],
+  [
+    'only the first follower is opened again',
+    'hub.ts',
+    'for (const follower of this.#followers) this.#close(follower);\n    this.#run();',
+    'this.#close([...this.#followers][0]!);\n    this.#run();',
+  ],
+  [
+    'a keeper that is refused keeps others waiting',
+    'hub.ts',
+    '      this.#again(request);\n    } catch',
+    '    } catch',
+  ],
+  [
+    'a mirror shrinks to less than it shows',
+    'hub.ts',
+    'this.#cutKeeper(view, entries.at(at)!.name);',
+    'this.#cutKeeper(view, entries.at(at + 1)?.name ?? entries.at(at)!.name + "\\0");',
+  ],
   ['a segment that others need is forgotten', 'hub.ts', '[...segment.keepers].map(({ span }) => span),', '[],'],
-  ['the snapshot is of an earlier state than the feed', 'hub.ts', 'follower.reached = reader.uv();\n      },', 'follower.reached = reader.uv() + 1;\n      },'],
-  ['a clear removes what is written after it', 'store.ts', '        this.#update(changes);\n        changes = new Map();\n        this.#clear', '        this.#clear'],
-  ['a clear reaches beyond its segment', 'store.ts', 'const stays = (held: Held): boolean => !isWithin(segment, held.name);', 'const stays = (): boolean => false;'],
-  ['a clear does not reach what is hidden', 'store.ts', 'for (const keyName of this.hiddenKeys) if (isWithin(keys, keyName)) yield keyName;\n  }\n\n  protected override newItem({ name, value }: Held): unknown {\n    return [', '}\n\n  protected override newItem({ name, value }: Held): unknown {\n    return ['],
-  ['an index keeps the place of an older value', 'store.ts', 'for (const name of this.shownNames(keyName)) changes.set(name, undefined);\n    for (const held of helds)', 'for (const held of helds)'],
+  [
+    'the snapshot is of an earlier state than the feed',
+    'hub.ts',
+    'follower.reached = reader.uv();\n      },',
+    'follower.reached = reader.uv() + 1;\n      },',
+  ],
+  [
+    'a clear removes what is written after it',
+    'store.ts',
+    '        this.#update(changes);\n        changes = new Map();\n        for (const keyName of [...this.keysWithin',
+    '        for (const keyName of [...this.keysWithin',
+  ],
+  [
+    'a clear reaches beyond its segment',
+    'store.ts',
+    'const stays = (held: Held): boolean => !isWithin(segment, held.name);',
+    'const stays = (): boolean => false;',
+  ],
+  [
+    'a clear does not reach what is hidden',
+    'store.ts',
+    'for (const keyName of this.hiddenKeys) if (isWithin(keys, keyName)) yield keyName;\n  }\n\n  protected override newItem({ name, value }: Held): unknown {\n    return [',
+    '}\n\n  protected override newItem({ name, value }: Held): unknown {\n    return [',
+  ],
+  [
+    'an index keeps the place of an older value',
+    'store.ts',
+    'for (const name of this.shownNames(keyName)) changes.set(name, undefined);\n    for (const held of helds)',
+    'for (const held of helds)',
+  ],
   ['an index shows what is outside of its range', 'store.ts', '.filter((name) => isWithin(segment, name))', ''],
-  ['a write shows what is outside of the mirror', 'store.ts', '.filter((name) => this.segments.some((segment) => segment.loadedAt !== undefined && isWithin(segment, name)))', ''],
-  ['commits change what a write covers, and are lost', 'store.ts', 'if (hidden !== undefined) this.#hidden.set(keyName, [...hidden.filter(stays), ...helds]);', 'if (hidden !== undefined) return;'],
-  ['commits show through a write', 'store.ts', 'const hidden = this.#hidden.get(keyName);\n    const stays', 'const hidden = undefined as Held[] | undefined;\n    const stays'],
-  ['a reload keeps what is gone', 'store.ts', 'this.#setBase(keyName, segment, [], changes);\n    const byKey', 'void keyName;\n    const byKey'],
-  ['an entry that has the same version is taken for the same', 'store.ts', 'return isSame(encodeValue(this.target, held.value as V), value);', 'return true;'],
-  ['entries are merged in the order in which they come', 'sorted-entries.ts', 'moved.sort(([a], [b]) => (a < b ? -1 : 1));', ''],
-  ['a merge removes the entry after the one that is gone', 'sorted-entries.ts', 'if (after === undefined) at++;\n      else', 'if (after === undefined) at += 2;\n      else'],
-  ['a position is one too far', 'sorted-entries.ts', 'if (list[middle]!.name < name) low', 'if (list[middle]!.name <= name) low'],
-  ['inclusive upper bounds are exclusive', 'names.ts', 'upper: to === undefined || upperExclusive ? to : after(to),', 'upper: to,'],
-  ['gaps between segments are not found', 'names.ts', 'if (lower < other.lower) found.push({ lower, upper: other.lower });', ''],
+  [
+    'a write shows what is outside of the mirror',
+    'store.ts',
+    '.filter((name) => this.segments.some((segment) => segment.loadedAt !== undefined && isWithin(segment, name)))',
+    '',
+  ],
+  [
+    'commits change what a write covers, and are lost',
+    'store.ts',
+    'if (hidden !== undefined) this.#hidden.set(keyName, [...hidden.filter(stays), ...helds]);',
+    'if (hidden !== undefined) return;',
+  ],
+  [
+    'commits show through a write',
+    'store.ts',
+    'const hidden = this.#hidden.get(keyName);\n    const stays',
+    'const hidden = undefined as Held[] | undefined;\n    const stays',
+  ],
+  [
+    'a reload keeps what is gone',
+    'store.ts',
+    'this.#setBase(keyName, segment, [], changes);\n    const byKey',
+    'void keyName;\n    const byKey',
+  ],
+  [
+    'an entry that has the same version is taken for the same',
+    'store.ts',
+    'return isSame(encodeValue(this.target, held.value as V), value);',
+    'return true;',
+  ],
+  [
+    'entries are merged in the order in which they come',
+    'sorted-entries.ts',
+    'moved.sort(([a], [b]) => (a < b ? -1 : 1));',
+    '',
+  ],
+  [
+    'a merge removes the entry after the one that is gone',
+    'sorted-entries.ts',
+    'if (after === undefined) at++;\n      else',
+    'if (after === undefined) at += 2;\n      else',
+  ],
+  [
+    'a position is one too far',
+    'sorted-entries.ts',
+    'if (list[middle]!.name < name) low',
+    'if (list[middle]!.name <= name) low',
+  ],
+  [
+    'inclusive upper bounds are exclusive',
+    'names.ts',
+    'upper: to === undefined || upperExclusive ? to : after(to),',
+    'upper: to,',
+  ],
+  [
+    'gaps between segments are not found',
+    'names.ts',
+    'if (lower < other.lower) found.push({ lower, upper: other.lower });',
+    '',
+  ],
 ];
 
 function mutate(source, [name, , ...changes]) {
@@ -67,16 +206,25 @@ const mirrorsOfSources = {
 };
 
 async function find(mutation) {
-  const changed = mutation && { path: pathOf(mutation), contents: mutate(readFileSync(pathOf(mutation), 'utf8'), mutation) };
+  const changed = mutation && {
+    path: pathOf(mutation),
+    contents: mutate(readFileSync(pathOf(mutation), 'utf8'), mutation),
+  };
   await bundleWith({ files: [join(HERE, 'run.ts')], directory, plugins: [mirrorsOfSources], ...changed });
   const env = { ...process.env, MANGROVE_MIRRORS_SCHEDULES: SCHEDULES };
-  const { status, stdout, stderr } = spawnSync(process.execPath, [join(directory, 'run.mjs')], { env, encoding: 'utf8', timeout: LIMIT_MS });
+  const { status, stdout, stderr } = spawnSync(process.execPath, [join(directory, 'run.mjs')], {
+    env,
+    encoding: 'utf8',
+    timeout: LIMIT_MS,
+  });
   if (status === 0) return undefined;
-  return /^(?:seed .*|.*Error: .*)$/m.exec(stdout + stderr)?.[0].slice(0, 160) ?? 'hangs';
+  return /seed \d+.*|\w*Error.*/.exec(stdout + stderr)?.[0].slice(0, 160) ?? 'hangs';
 }
 
 const words = process.argv.slice(2).filter((word) => word !== '--check');
-const chosen = process.argv.includes('--check') ? [] : MUTATIONS.filter(([name]) => words.length === 0 || words.some((part) => name.includes(part)));
+const chosen = process.argv.includes('--check')
+  ? []
+  : MUTATIONS.filter(([name]) => words.length === 0 || words.some((part) => name.includes(part)));
 for (const mutation of MUTATIONS) mutate(readFileSync(pathOf(mutation), 'utf8'), mutation);
 if (process.argv.includes('--check')) process.exit();
 try {
@@ -86,7 +234,9 @@ try {
   for (const mutation of chosen) {
     const found = await find(mutation);
     if (found === undefined) missed++;
-    console.log(`${found === undefined ? 'MISSED' : 'found'}: ${mutation[0]}${found === undefined ? '' : ` - ${found}`}`);
+    console.log(
+      `${found === undefined ? 'MISSED' : 'found'}: ${mutation[0]}${found === undefined ? '' : ` - ${found}`}`,
+    );
   }
   console.log(`${chosen.length - missed} of ${chosen.length} mistakes were found`);
   process.exitCode = missed === 0 ? 0 : 1;

@@ -136,7 +136,9 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
     const entries =
       index === undefined
         ? (each.mirror as Mirror<string, Row>).range().map(([key, row]) => [key, row] as const)
-        : (each.mirror as IndexMirror<string, Row>).range().map(({ indexKey, key, value }) => [key, value, indexKey as number] as const);
+        : (each.mirror as IndexMirror<string, Row>)
+            .range()
+            .map(({ indexKey, key, value }) => [key, value, indexKey as number] as const);
     const underWay = [...own].map(({ after, settled }) => ({ after, isCertain: settled === 'no' }));
     looks.push({ version: each.mirror.version, lower, upper, index, from, entries, own: underWay, what });
     counts.looks++;
@@ -155,7 +157,9 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
     const bounds = isOpen ? {} : { gte: lower, lt: upper! };
     const isClosedSoon = random.chance(0.1);
     const made =
-      index === undefined ? mirror(mirrored, bounds, { maxBytes }) : mirror(mirrored, { index, gte: from }, { maxBytes });
+      index === undefined
+        ? mirror(mirrored, bounds, { maxBytes })
+        : mirror(mirrored, { index, gte: from }, { maxBytes });
     const each: Held = { mirror: made, lower, upper, index, from, isShrunk: false };
     counts.mirrors++;
     const loaded = made.ready.then(
@@ -163,7 +167,8 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
         held.push(each);
         lookAtAll('loaded');
       },
-      (error: { code?: string }) => assert.ok(error.code === 'KV_RANGE_TOO_LARGE' || error.code === 'KV_CLOSED', String(error)),
+      (error: { code?: string }) =>
+        assert.ok(error.code === 'KV_RANGE_TOO_LARGE' || error.code === 'KV_CLOSED', String(error)),
     );
     loading.push(loaded);
     if (isClosedSoon) void soon().then(() => (made.status === 'loading' ? made.close() : undefined));
@@ -215,7 +220,9 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
     if (kind === 0) rows.delete(key).catch(failed);
     else if (kind === 1) rows.clear({ gte: key, lt: keyOf(random.below(KEYS)) }).catch(failed);
     else if (kind === 2)
-      rows.setMany(Array.from({ length: random.below(60) }, () => [keyOf(random.below(KEYS)), newRow(random)])).catch(failed);
+      rows
+        .setMany(Array.from({ length: random.below(60) }, () => [keyOf(random.below(KEYS)), newRow(random)]))
+        .catch(failed);
     else if (kind === 3) {
       const batch = db.batch().collection(rows);
       for (let left = random.below(5); left > 0; left--) {
@@ -239,7 +246,8 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
     if (random.chance(0.2)) lookAtAll('any time');
   }
   // Everything comes to rest.
-  for (const result of await Promise.allSettled([...loading, ...writes])) if (result.status === 'rejected') throw result.reason;
+  for (const result of await Promise.allSettled([...loading, ...writes]))
+    if (result.status === 'rejected') throw result.reason;
   // The read that has the first of these may have begun before the last write was settled.
   const first = await rest(db.batch().collection(rows), held);
   const version = held.length === 0 ? first : await rest(db.batch().collection(rows), held);
@@ -335,9 +343,12 @@ function check(look: Look, history: History, seed: number): void {
   const within = (key: string): boolean => key >= look.lower && (look.upper === undefined || key < look.upper);
   const keys = new Set([...state.keys(), ...shown.keys(), ...uncertain.keys()]);
   if (look.upper === 'cut') {
-    const all = [...state].flatMap(([key, row]) => entriesOf(row, look).map(([, indexKey]) => `${indexKey} ${key}`)).sort();
+    const all = [...state]
+      .flatMap(([key, row]) => entriesOf(row, look).map(([, indexKey]) => `${indexKey} ${key}`))
+      .sort();
     const some = look.entries.map(([key, , indexKey]) => `${indexKey} ${key}`);
-    if (uncertain.size === 0) assert.deepEqual(some, all.slice(0, some.length), `${where}: what is left is not the beginning`);
+    if (uncertain.size === 0)
+      assert.deepEqual(some, all.slice(0, some.length), `${where}: what is left is not the beginning`);
   } else {
     for (const key of keys) {
       if (look.index === undefined && !within(key)) {

@@ -9,14 +9,7 @@ import type { Connection } from '../../wire/connection.ts';
 import { ReplyReader } from '../../wire/protocol.ts';
 import { toBounds } from './bounds.ts';
 import type { ByteBound } from './bounds.ts';
-
-const SET = 1;
-const DELETE = 2;
-const CLEAR = 3;
-const CODECS = 4;
-const DROP = 5;
-const RENAME = 6;
-const EXPIRE = 7;
+import { CLEAR, CODECS, DELETE, DROP, EXPIRE, RENAME, SET } from './format.ts';
 
 interface Decoder extends CodecPair {
   /** Fields of a change that say how it was decoded. */

@@ -1,0 +1,465 @@
+// Mirrors over the public API: what they return, what they hold, and what they refuse.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { DELETE, keyCodecs, open, valueCodecs } from 'mangrove-kv';
+import type { Database, Key, KvError } from 'mangrove-kv';
+import { liveQuery, liveWindow, mirror, preload } from 'mangrove-kv/live';
+import type { RollbackEvent, ShrinkEvent } from 'mangrove-kv/live';
+import { withMemory } from '../support/kit.ts';
+
+const code = (expected: string) => (error: unknown) => (error as KvError).code === expected;
+
+/** Resolves when `look` returns something truthy, which a step of a mirror brings about. */
+async function until<T>(look: () => T): Promise<T> {
+  for (let turns = 0; turns < 5000; turns++) {
+    const found = look();
+    if (found) return found;
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+  throw new Error('it never happened');
+}
+
+const anyKey: fc.Arbitrary<Key> = fc.letrec<{ key: Key }>((tie) => ({
+  key: fc.oneof(
+    { maxDepth: 2 },
+    fc.constantFrom(
+      null,
+      false,
+      true,
+      0,
+      -1,
+      1.5,
+      1e300,
+      5n,
+      -(2n ** 70n),
+      '',
+      'a',
+      'a\0',
+      'a\0b',
+      'ab',
+      'ä',
+      '\uffff',
+      '\ud800',
+    ),
+    fc.constantFrom(
+      new Date(0),
+      new Date(8.64e15),
+      new Uint8Array(0),
+      Uint8Array.of(0),
+      Uint8Array.of(0, 1),
+      Uint8Array.of(255),
+    ),
+    fc.array(tie('key'), { maxLength: 3 }),
+  ),
+})).key;
+
+test('reads are those of the collection, for all keys and ranges', () =>
+  fc.assert(
+    fc.asyncProperty(
+      fc.uniqueArray(anyKey, { maxLength: 20, comparator: (a, b) => fc.stringify(a) === fc.stringify(b) }),
+      anyKey,
+      anyKey,
+      fc.record({ offset: fc.nat(4), limit: fc.oneof(fc.nat(6), fc.constant(Infinity)), reverse: fc.boolean() }),
+      fc.integer({ min: -8, max: 8 }),
+      async (keys, from, to, window, at) => {
+        await withMemory<Key, string>({}, async (db) => {
+          await db.setMany(keys.map((key, n) => [key, `value ${n}`]));
+          for (const bounds of [{}, { gte: from }, { gt: from, lte: to }, { lt: to }, { prefix: [] }]) {
+            const held = await mirror(db, bounds).ready;
+            for (const options of [undefined, window, { ...window, gte: to }, { ...window, gt: from, lt: to }]) {
+              // The reads of a mirror are within its bounds.
+              const all = (await db.entries(bounds).toArray()).map(([key]) => fc.stringify(key));
+              const asked = { ...options, offset: 0, limit: Infinity };
+              let expected = (await db.entries(asked).toArray()).filter(([key]) => all.includes(fc.stringify(key)));
+              const { offset = 0, limit = Infinity } = options ?? {};
+              expected = expected.slice(offset, offset + limit);
+              assert.deepEqual(held.range(options), expected);
+              assert.deepEqual(
+                held.keys(options),
+                expected.map(([key]) => key),
+              );
+              assert.deepEqual(
+                held.values(options),
+                expected.map(([, value]) => value),
+              );
+              assert.equal(held.count(options), expected.length);
+              assert.deepEqual(held.at(at, options), expected.at(at));
+              assert.deepEqual(held.first(options), expected[0]);
+              assert.deepEqual(held.last(options), expected.at(-1));
+            }
+            for (const [key, value] of held.range()) assert.deepEqual([held.get(key), held.has(key)], [value, true]);
+            assert.equal(held.rank(from), await db.rank(from, bounds));
+            assert.equal(held.size, await db.count(bounds));
+            held.close();
+          }
+        });
+      },
+    ),
+    { numRuns: 60 },
+  ));
+
+test('every codec of keys', () =>
+  withMemory({}, async (db) => {
+    const sets = [
+      [keyCodecs.string, ['', 'b', 'ä', '\uffff']],
+      [keyCodecs.utf8, ['a', '\u{10000}', '\uffff']],
+      [keyCodecs.bytes, [Uint8Array.of(), Uint8Array.of(0), Uint8Array.of(255, 1)]],
+      [keyCodecs.uint32, [0, 7, 2 ** 32 - 1]],
+      [keyCodecs.int53, [-(2 ** 53) + 1, -1, 0, 2 ** 40]],
+      [keyCodecs.uint64, [0n, 2n ** 64n - 1n]],
+      [keyCodecs.tuple(), [[], ['a', 1], ['a', 'b']]],
+    ] as const;
+    for (const [key, keys] of sets) {
+      const collection = db.collection<never, number>(`of ${key.id}`, { key: key as never });
+      await collection.setMany(keys.map((each, n) => [each as never, n]));
+      const held = await mirror(collection).ready;
+      assert.deepEqual(held.keys(), await collection.keys().toArray(), key.id);
+      keys.forEach((each, n) => assert.equal(held.get(each as never), n, key.id));
+    }
+  }));
+
+test('a mirror is loaded in one message and follows each commit in one step', () =>
+  withMemory<number, { n: number }>({}, async (db) => {
+    await db.setMany(Array.from({ length: 5000 }, (_, n) => [n, { n }]));
+    const [low, high] = [mirror(db, { lt: 100 }), mirror(db, { gte: 4000 })];
+    assert.equal(low.status, 'loading');
+    assert.throws(() => low.get(1), code('KV_LOADING'));
+    await Promise.all([low.ready, high.ready]);
+    let steps = 0;
+    const stop = low.subscribe(() => {
+      steps++;
+      assert.equal(low.get(1)?.n, high.get(4001)?.n, 'torn');
+      assert.equal(low.version, high.version);
+    });
+    for (let n = 10; n < 20; n++) {
+      const { version } = await db.batch().set(1, { n }).set(4001, { n }).commit();
+      await until(() => low.version >= version);
+      assert.equal(low.get(1)?.n, n);
+    }
+    assert.ok(steps >= 10);
+    stop();
+  }));
+
+test('mirrors that overlap hold entries once, and one that is covered is ready at once', () =>
+  withMemory<number, object>({}, async (db) => {
+    await db.setMany(Array.from({ length: 100 }, (_, n) => [n, { n }]));
+    const whole = await mirror(db).ready;
+    const part = mirror(db, { gte: 10, lt: 20 });
+    assert.equal(part.status, 'ready');
+    assert.equal(part.first(), whole.at(10));
+    assert.equal(part.get(11), whole.get(11));
+    whole.close();
+    assert.throws(() => whole.get(1), code('KV_CLOSED'));
+    assert.equal(part.size, 10);
+    const wider = await mirror(db, { gte: 15, lt: 40 }).ready;
+    assert.equal(wider.get(16), part.get(16));
+    part.close();
+    await db.set(16, { n: 'new' });
+    await until(() => (wider.get(16) as { n: unknown }).n === 'new');
+    assert.equal(wider.size, 25);
+  }));
+
+test('more than maxBytes: refused at first, and afterwards an event and a shorter range', () =>
+  withMemory<number, string>({}, async (db) => {
+    await db.setMany(Array.from({ length: 100 }, (_, n) => [n, 'x'.repeat(100)]));
+    const refused = mirror(db, {}, { maxBytes: 10_000 });
+    await assert.rejects(refused.ready, code('KV_RANGE_TOO_LARGE'));
+    assert.equal(refused.status, 'failed');
+    assert.throws(() => refused.get(1), code('KV_RANGE_TOO_LARGE'));
+    const held = await mirror(db, {}, { maxBytes: 22_000 }).ready;
+    assert.equal(held.size, 100);
+    assert.ok(held.bytes <= 22_000);
+    const shrunk: unknown[] = [];
+    held.addEventListener('shrink', ({ end }: ShrinkEvent) => shrunk.push(end));
+    await db.setMany(Array.from({ length: 50 }, (_, n) => [n + 0.5, 'y'.repeat(100)]));
+    await until(() => shrunk.length > 0);
+    const end = shrunk[0] as number;
+    assert.ok(held.bytes <= 22_000);
+    assert.ok(held.size <= 115 && held.size > 90);
+    assert.ok((held.last()?.[0] ?? Infinity) < end);
+    assert.deepEqual(held.keys(), await db.keys({ lt: end }).toArray());
+    assert.throws(() => held.get(end), code('KV_OUT_OF_RANGE'));
+    assert.throws(() => held.range({ gte: end }), code('KV_OUT_OF_RANGE'));
+    assert.equal(held.covers({ lt: end }), true);
+    assert.equal(held.covers({}), false);
+    // It goes on without what it lost.
+    await db.set(0, 'new');
+    await db.set(end, 'not here');
+    await until(() => held.get(0) === 'new');
+  }));
+
+test('a key or a range outside of the mirror is not taken for missing', () =>
+  withMemory<number, string>({}, async (db) => {
+    await db.set(7, 'there');
+    const held = await mirror(db, { lt: 5 }).ready;
+    assert.throws(() => held.get(7), code('KV_OUT_OF_RANGE'));
+    assert.throws(() => held.has(7), code('KV_OUT_OF_RANGE'));
+    // Ranges are within the mirror, as a mirror is a part of the collection.
+    assert.deepEqual(held.range({ gte: 6 }), []);
+  }));
+
+test('writes show at once, with what will be stored; what fails is undone with an event', () =>
+  withMemory({}, async (db) => {
+    const people = db.collection<string, { email: string; tags?: string[] }>('people', {
+      indexes: { email: { key: ({ email }) => email, unique: true } },
+    });
+    await people.set('ada', { email: 'a' });
+    const [held, byEmail] = [mirror(people), mirror(people, { index: 'email' })];
+    await Promise.all([held.ready, byEmail.ready]);
+    const rollbacks: RollbackEvent[] = [];
+    held.addEventListener('rollback', (event) => rollbacks.push(event));
+    const value = { email: 'g', tags: ['x'] };
+    const stored = held.set('grace', value);
+    value.tags.push('changed later');
+    assert.deepEqual(held.get('grace'), { email: 'g', tags: ['x'] });
+    assert.deepEqual(byEmail.keys(), ['ada', 'grace']);
+    await stored;
+    assert.deepEqual(await people.get('grace'), { email: 'g', tags: ['x'] });
+    const clash = held.set('eve', { email: 'a' });
+    assert.deepEqual(held.keys(), ['ada', 'eve', 'grace']);
+    await assert.rejects(clash, code('KV_UNIQUE'));
+    assert.deepEqual(held.keys(), ['ada', 'grace']);
+    assert.deepEqual(byEmail.keys(), ['ada', 'grace']);
+    assert.deepEqual(
+      rollbacks.map(({ error, keys }) => [(error as KvError).code, keys]),
+      [['KV_UNIQUE', ['eve']]],
+    );
+    // What is refused before it is sent never shows.
+    await assert.rejects(held.set('bad', { email: 'b', tags: [(() => 1) as never] }), code('KV_INVALID_VALUE'));
+    await assert.rejects(held.set('bad', { email: (() => 1) as never }), code('KV_INVALID_KEY'));
+    await assert.rejects(held.set('bad', null as never), code('KV_INVALID_VALUE'));
+    assert.equal(held.has('bad'), false);
+    const gone = byEmail.delete('ada');
+    assert.deepEqual([held.keys(), byEmail.keys()], [['grace'], ['grace']]);
+    assert.equal(await gone, true);
+    assert.equal(await held.deleteMany(['ada', 'grace']), 1);
+    assert.equal(held.size, 0);
+    await assert.rejects(mirror(people.index('email')).set('a' as never, 1 as never), code('KV_UNSUPPORTED'));
+  }));
+
+test('a write that fails does not take a later one of the same key with it', () =>
+  withMemory({}, async (db) => {
+    const people = db.collection<string, { email: string }>('people', {
+      indexes: { email: { key: ({ email }) => email, unique: true } },
+    });
+    await people.setMany([
+      ['ada', { email: 'a' }],
+      ['eve', { email: 'e' }],
+    ]);
+    const held = await mirror(people).ready;
+    const bad = held.set('eve', { email: 'a' });
+    const good = held.set('eve', { email: 'e2' });
+    bad.catch(() => assert.deepEqual(held.get('eve'), { email: 'e2' }));
+    await assert.rejects(bad, code('KV_UNIQUE'));
+    assert.deepEqual(held.get('eve'), { email: 'e2' });
+    await good;
+    assert.deepEqual(held.get('eve'), { email: 'e2' });
+  }));
+
+test('updates count what others have written, and show it', () =>
+  withMemory<string, number>({}, async (db) => {
+    await db.set('n', 0);
+    const held = await mirror(db).ready;
+    const add = (old: number | undefined): number => (old ?? 0) + 1;
+    const all: Promise<unknown>[] = [];
+    for (let n = 0; n < 20; n++) {
+      all.push(held.update('n', add), db.update('n', add));
+      assert.ok(held.get('n')! >= 1);
+    }
+    await Promise.all(all);
+    assert.equal(await db.get('n'), 40);
+    await until(() => held.get('n') === 40);
+    const gone = held.update('n', () => DELETE);
+    assert.equal(held.has('n'), false);
+    await gone;
+    await assert.rejects(
+      held.update('n', () => {
+        throw new TypeError('no');
+      }),
+      TypeError,
+    );
+    assert.equal(held.has('n'), false);
+  }));
+
+test('a schema gives what is shown', () =>
+  withMemory({}, async (db) => {
+    const standard = (validate: (value: unknown) => unknown) =>
+      ({ '~standard': { version: 1, vendor: 'test', validate } }) as never;
+    const doubled = db.collection<string, number>('doubled', {
+      schema: standard((value) =>
+        typeof value === 'number' ? { value: value * 2 } : { issues: [{ message: 'no number' }] },
+      ),
+    });
+    const held = await mirror(doubled).ready;
+    const stored = held.set('a', 4);
+    assert.equal(held.get('a'), 8);
+    await stored;
+    await assert.rejects(held.set('b', 'x' as never), code('KV_INVALID_VALUE'));
+    assert.equal(held.has('b'), false);
+    const late = db.collection<string, number>('late', {
+      schema: standard(async (value) => ({ value: (value as number) + 1 })),
+    });
+    const later = await mirror(late).ready;
+    await later.set('a', 1);
+    await until(() => later.get('a') === 2);
+  }));
+
+test('an entry that expires is gone at once, and subscribers are told', async () => {
+  await withMemory<string, string>({}, async (db) => {
+    await db.set('stays', 'x');
+    const held = await mirror(db).ready;
+    let told = 0;
+    const expireAt = Date.now() + 60;
+    await held.set('soon', 'y', { expireAt });
+    assert.equal(held.get('soon'), 'y');
+    await until(() => held.version > 1);
+    held.subscribe(() => told++);
+    while (Date.now() < expireAt) await new Promise((resolve) => setTimeout(resolve, 1));
+    assert.equal(held.get('soon'), undefined);
+    assert.deepEqual(held.keys(), ['stays']);
+    await until(() => told > 0);
+  });
+});
+
+test('live queries of what is mirrored are ready at once, follow it, and go on without it', () =>
+  withMemory<number, { tag: string }>({}, async (db) => {
+    const rows = db.collection<number, { tag: string }>('rows', { indexes: { tag: { key: ({ tag }) => tag } } });
+    await rows.setMany(Array.from({ length: 50 }, (_, n) => [n, { tag: `t${n % 5}` }]));
+    const [held, byTag] = [mirror(rows, { lt: 30 }), mirror(rows, { index: 'tag' })];
+    await Promise.all([held.ready, byTag.ready]);
+    const query = liveQuery(rows, { gte: 10, lt: 20, reverse: true, limit: 3 });
+    assert.equal(query.getSnapshot().status, 'ready');
+    assert.deepEqual(
+      query.getSnapshot().entries.map(([key]) => key),
+      [19, 18, 17],
+    );
+    assert.equal(query.getSnapshot(), query.getSnapshot());
+    const tagged = liveQuery(rows.index('tag'), { eq: 't1' });
+    assert.deepEqual(
+      tagged.getSnapshot().entries.map(([key]) => key),
+      [1, 6, 11, 16, 21, 26, 31, 36, 41, 46],
+    );
+    const window = liveWindow(rows, { lt: 30, limit: 5 });
+    window.move(5, 2);
+    assert.deepEqual(
+      window.getSnapshot().entries.map(([key]) => key),
+      [5, 6],
+    );
+    let told = 0;
+    const stop = query.subscribe(() => told++);
+    const [, before] = query.getSnapshot().entries;
+    await held.set(19, { tag: 'new' });
+    assert.deepEqual(query.getSnapshot().entries[0], [19, { tag: 'new' }]);
+    assert.equal(query.getSnapshot().entries[1], before);
+    assert.ok(told >= 1);
+    await rows.set(25, { tag: 'outside of the query' });
+    await until(() => held.get(25)?.tag !== 't0');
+    held.close();
+    await rows.set(18, { tag: 'after' });
+    await until(() => query.getSnapshot().entries.some(([, { tag }]) => tag === 'after'));
+    stop();
+    // What nothing mirrors loads.
+    assert.equal(liveQuery(rows, { gte: 40 }).getSnapshot().status, 'loading');
+  }));
+
+test('a second live query of a range begins with what the first one shows, and a preloaded one is ready', () =>
+  withMemory<number, string>({}, async (db) => {
+    await db.setMany([
+      [1, 'a'],
+      [2, 'b'],
+    ]);
+    const first = liveQuery(db, { gte: 1 });
+    const stop = first.subscribe(() => undefined);
+    await until(() => first.getSnapshot().status === 'ready');
+    const second = liveQuery(db, { gte: 1 });
+    assert.equal(second.getSnapshot().status, 'ready');
+    assert.equal(second.getSnapshot().entries, first.getSnapshot().entries);
+    assert.equal(liveQuery(db, { gte: 2 }).getSnapshot().status, 'loading');
+    assert.equal(liveQuery(db.collection('other'), { gte: 1 } as never).getSnapshot().status, 'loading');
+    stop();
+    const result = await preload(liveQuery(db, { lt: 2 }));
+    assert.deepEqual(result.entries, [[1, 'a']]);
+    assert.deepEqual(liveQuery(db, { lt: 2 }).getSnapshot().entries, [[1, 'a']]);
+    await assert.rejects(preload(liveQuery(db, { gte: Symbol('bad') as never })), code('KV_INVALID_KEY'));
+  }));
+
+test('what is dropped, renamed or closed', () =>
+  withMemory({}, async (db) => {
+    const [a, b] = [db.collection<string, number>('a'), db.collection<string, number>('b')];
+    await a.set('x', 1);
+    const [heldA, heldB] = [mirror(a), mirror(b)];
+    await Promise.all([heldA.ready, heldB.ready]);
+    await db.renameCollection('a', 'b');
+    await until(() => heldB.has('x') && heldA.size === 0);
+    await db.dropCollection('b');
+    await until(() => heldB.size === 0);
+    await b.set('y', 2);
+    await until(() => heldB.get('y') === 2);
+    let failure: unknown;
+    heldB.addEventListener('error', ({ error }) => {
+      failure = error;
+    });
+    await db.close();
+    await until(() => heldB.status === 'failed');
+    assert.ok(code('KV_CLOSED')(failure));
+    assert.throws(() => heldB.get('y'), code('KV_CLOSED'));
+    heldB.close();
+  }));
+
+test('arguments that are invalid', () =>
+  withMemory({}, async (db) => {
+    const refuses = (...args: unknown[]): void =>
+      assert.throws(() => (mirror as (...given: unknown[]) => unknown)(...args), code('KV_INVALID_ARGUMENT'));
+    refuses(undefined);
+    refuses({});
+    refuses(db.snapshot());
+    refuses(db, { limit: 3 });
+    refuses(db, { gte: undefined });
+    refuses(db, { lmit: 3 });
+    refuses(db, {}, { maxBytes: -1 });
+    refuses(db, {}, { max: 1 });
+    refuses(db, { index: 'none' });
+    const held = await mirror(db as Database<Key, unknown>).ready;
+    for (const wrong of [{ lmit: 1 }, { gte: undefined }])
+      assert.throws(() => held.range(wrong as never), code('KV_INVALID_ARGUMENT'));
+    assert.throws(() => held.at(0.5), code('KV_INVALID_ARGUMENT'));
+    assert.throws(() => held.get(Symbol('no') as never), code('KV_INVALID_KEY'));
+  }));
+
+test('values of other codecs', () =>
+  withMemory({}, async (db) => {
+    for (const value of [valueCodecs.json<unknown>(), valueCodecs.structured<unknown>()]) {
+      const collection = db.collection<string, unknown>(value.id, { value });
+      const held = await mirror(collection).ready;
+      const stored = held.set('a', { list: [1, 2], text: 'ä' });
+      assert.deepEqual(held.get('a'), { list: [1, 2], text: 'ä' });
+      await stored;
+      await collection.set('b', [null]);
+      await until(() => held.has('b'));
+      assert.deepEqual(held.values(), [{ list: [1, 2], text: 'ä' }, [null]]);
+    }
+    const bytes = await mirror(db.collection<string, Uint8Array>('bytes', { value: valueCodecs.bytes })).ready;
+    const given = Uint8Array.of(1, 2);
+    const stored = bytes.set('a', given);
+    given[0] = 9;
+    assert.deepEqual(bytes.get('a'), Uint8Array.of(1, 2));
+    await stored;
+  }));
+
+test('processes that share a database see each other in their mirrors', async () => {
+  const { mkdtemp, rm } = await import('node:fs/promises');
+  const path = await mkdtemp(`${(await import('node:os')).tmpdir()}/mirror-`);
+  const [first, second] = [await open<string, number>(path), await open<string, number>(path)];
+  const held = await mirror(second).ready;
+  await first.set('a', 1);
+  await until(() => held.get('a') === 1);
+  // The first one leads; the second one goes on after it.
+  await first.close();
+  await held.set('b', 2);
+  assert.deepEqual(held.keys(), ['a', 'b']);
+  await second.set('c', 3);
+  await until(() => held.size === 3);
+  await second.close();
+  await rm(path, { recursive: true });
+});
