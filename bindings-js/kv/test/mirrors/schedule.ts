@@ -38,7 +38,7 @@ interface Look {
   readonly from: number;
   readonly entries: readonly (readonly [key: string, row: Row, indexKey?: number | undefined])[];
   /** Writes that are under way, in order; and those of which it may or may not be known that they are stored. */
-  readonly own: readonly { readonly after: ReadonlyMap<string, Row | undefined>; readonly isCertain: boolean }[];
+  readonly own: readonly { readonly after: ReadonlyMap<string, Row | undefined>; readonly settled: Own['settled'] }[];
   readonly what: string;
 }
 
@@ -139,7 +139,7 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
         : (each.mirror as IndexMirror<string, Row>)
             .range()
             .map(({ indexKey, key, value }) => [key, value, indexKey as number] as const);
-    const underWay = [...own].map(({ after, settled }) => ({ after, isCertain: settled === 'no' }));
+    const underWay = [...own].map(({ after, settled }) => ({ after, settled }));
     looks.push({ version: each.mirror.version, lower, upper, index, from, entries, own: underWay, what });
     counts.looks++;
     if (underWay.length > 0) counts.looksUnderWay++;
@@ -307,6 +307,14 @@ class History {
     while (this.#reached < version) await new Promise<void>((resolve) => (this.#wake = resolve));
   }
 
+  /** The version of the commit that stored a row; rows have numbers of their own. */
+  versionOf({ n }: Row): number {
+    const stored = this.#commits.find(({ changes }) =>
+      changes.some((change) => change.type === 'set' && (change.value as Row).n === n),
+    );
+    return stored?.version ?? Infinity;
+  }
+
   at(version: number): Map<string, Row> {
     const state = new Map<string, Row>();
     for (const commit of this.#commits) {
@@ -330,9 +338,11 @@ function check(look: Look, history: History, seed: number): void {
   const state = history.at(look.version);
   // Of a key that is being written through a mirror, either may be shown while that is not certain.
   const uncertain = new Map<string, (Row | undefined)[]>();
-  for (const { after, isCertain } of look.own) {
+  for (const { after, settled } of look.own) {
     for (const [key, row] of after) {
-      if (isCertain) uncertain.set(key, [row]);
+      // A write that is stored goes on to be shown until its commit is.
+      const isAhead = settled === 'stored' && row !== undefined && history.versionOf(row) > look.version;
+      if (settled === 'no' || isAhead) uncertain.set(key, [row]);
       else uncertain.set(key, [...(uncertain.get(key) ?? [state.get(key)]), row]);
     }
   }
