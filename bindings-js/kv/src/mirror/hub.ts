@@ -14,9 +14,9 @@ import type { RawCommit } from './raw-commits.ts';
 import { hubOf, setHub } from './registry.ts';
 import type { MirroredStores, View } from './registry.ts';
 import { isWithin } from './sorted-entries.ts';
-import type { Span } from './sorted-entries.ts';
+import type { Held, Span } from './sorted-entries.ts';
 import { hull } from './store.ts';
-import type { Scanned, Segment, Store, Written } from './store.ts';
+import type { Segment, Store, Written } from './store.ts';
 
 /** What the engine sends at most in one reply. */
 const REPLY_BYTES = 8 << 20;
@@ -74,7 +74,7 @@ export interface Write {
 
 interface Part {
   readonly segment: FollowedSegment;
-  readonly entries: readonly Scanned[];
+  readonly entries: readonly Held[];
   /** Where reading ended, if there is more than the bound allows. */
   readonly cutAt: string | undefined;
 }
@@ -479,7 +479,7 @@ export class MirrorHub implements MirroredStores {
           .uv(Math.min(REPLY_BYTES, maxBytes + ENTRY_BYTES));
       return isIndex ? connection.requestLoading(whole, readChunk) : connection.request(whole, readChunk);
     };
-    const entries: Scanned[] = [];
+    const entries: Held[] = [];
     let bytes = 0;
     let sliceEnd = performance.now() + SLICE_MS;
     let chunk = await ask((writer) =>

@@ -5,7 +5,7 @@ import { checkNames } from '../base/names.ts';
 import { Event, EventTarget } from '../base/platform.ts';
 import { decodeAny } from '../codec/key-bytes.ts';
 import type { Key } from '../codec/keys.ts';
-import { decodeKey, encodeKey } from '../wire/codecs.ts';
+import { decodeKey } from '../wire/codecs.ts';
 import type { ByteRange } from '../wire/protocol.ts';
 import type {
   Bounds,
@@ -21,7 +21,7 @@ import type {
 } from '../types/index.ts';
 import { ENTRY_BYTES, MirrorHub, guarded } from './hub.ts';
 import type { Keeper } from './hub.ts';
-import { bytesOf, intersection, nameOf, overlaps, partsOf } from './names.ts';
+import { bytesOf, intersection, keyNameOf, overlaps, partsOf } from './names.ts';
 import { isWithin } from './sorted-entries.ts';
 import type { Held, Span } from './sorted-entries.ts';
 import { checkedSource } from './source.ts';
@@ -437,7 +437,7 @@ export class Mirror<K, V, I = V> extends BaseMirror<K, V, I, K, readonly [K, V]>
   }
 
   #nameOf(key: K): string {
-    return nameOf(encodeKey(this.source.target, key));
+    return keyNameOf(this.source.target, key);
   }
 
   protected override keyOf(held: Held): K {

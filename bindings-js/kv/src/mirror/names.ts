@@ -1,4 +1,7 @@
 // Encoded keys as strings with one character for each byte. Strings compare, hash and live in memory better than arrays of bytes.
+import { SHORT } from '../codec/bytes.ts';
+import { encodeKey } from '../wire/codecs.ts';
+import type { Target } from '../wire/collection-target.ts';
 import type { ByteRange } from '../wire/protocol.ts';
 import type { Span } from './sorted-entries.ts';
 
@@ -15,6 +18,23 @@ export function nameOf(bytes: Uint8Array): string {
   for (let at = 0; at < bytes.length; at += MAX_ARGUMENTS)
     name += String.fromCharCode.apply(undefined, bytes.subarray(at, at + MAX_ARGUMENTS) as unknown as number[]);
   return name;
+}
+
+/** The name of a key. */
+export function keyNameOf<K>(target: Pick<Target<K, unknown>, 'name' | 'key' | 'fastKey'>, key: K): string {
+  const prefix = target.fastKey === undefined ? undefined : PREFIXES[target.key.id];
+  if (typeof key === 'string' && prefix !== undefined && isAscii(key)) return prefix + key;
+  return nameOf(encodeKey(target, key));
+}
+
+/** What the encoding of an ASCII string begins with, by codec. */
+const PREFIXES: { readonly [codec: string]: string | undefined } = { any: '\x30', string: '', utf8: '' };
+
+function isAscii(text: string): boolean {
+  // Longer keys are rare, and the codec refuses those that are too long.
+  if (text.length > SHORT) return false;
+  for (let at = 0; at < text.length; at++) if (text.charCodeAt(at) >= 0x80) return false;
+  return true;
 }
 
 export function bytesOf(name: string): Uint8Array {

@@ -100,6 +100,13 @@ export class SortedEntries {
     this.#list = merged;
   }
 
+  /** Adds entries in order, between two that are neighbours. */
+  insert(sorted: readonly Held[]): void {
+    if (sorted.length === 0) return;
+    const at = this.position(sorted[0]!.name);
+    this.#list = this.#list.slice(0, at).concat(sorted, this.#list.slice(at));
+  }
+
   /** Removes the entries of a span, and returns them. */
   remove({ lower, upper }: Span): Held[] {
     const from = this.position(lower);

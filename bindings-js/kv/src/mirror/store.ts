@@ -47,16 +47,6 @@ export interface Written {
   readonly isDelete: boolean;
 }
 
-/** The fields of an entry as a scan sends them. */
-export interface Scanned {
-  /** The key; in an index, index key and key. */
-  readonly name: string;
-  readonly value: Uint8Array;
-  readonly version: number;
-  readonly expiresAt: number;
-  readonly bytes: number;
-}
-
 export abstract class Store<K = unknown, V = unknown> {
   readonly target: Target<K, V>;
   readonly entries = new SortedEntries();
@@ -81,6 +71,8 @@ export abstract class Store<K = unknown, V = unknown> {
   protected abstract shownOf(keyName: string): readonly Held[];
   /** Notes which entries of a key are shown from now on. */
   protected abstract note(keyName: string, names: readonly string[]): void;
+  /** Notes one more entry that is shown. */
+  protected abstract noteMore(name: string): void;
   /** The names of the keys in a range of which entries are shown or hidden. */
   protected abstract keysWithin(keys: Span): Iterable<string>;
   /** What a caller is given for an entry. */
@@ -94,10 +86,37 @@ export abstract class Store<K = unknown, V = unknown> {
   /** Reads an entry's name from a scan, with the bytes of its key. */
   protected abstract readName(reader: ReplyReader): { readonly name: string; readonly bytes: number };
 
-  readEntry(reader: ReplyReader): Scanned {
-    const { name, bytes } = this.readName(reader);
-    const value = reader.bytes();
-    return { name, value, version: reader.uv(), expiresAt: reader.uv(), bytes: bytes + value.length };
+  /** Reads an entry of a scan: the object that is here already, if that is the same entry. */
+  readEntry(reader: ReplyReader): Held {
+    const { name, bytes: keyBytes } = this.readName(reader);
+    const start = reader.at;
+    const bytes = keyBytes + reader.uv();
+    reader.at = start;
+    const known = this.#baseOf(name);
+    if (known === undefined) {
+      const value = reader.decoded('value', this.target.value, this.target.fastValue);
+      return { name, value, version: reader.uv(), expiresAt: reader.uv(), bytes, item: undefined };
+    }
+    const valueBytes = reader.bytes();
+    const [version, expiresAt] = [reader.uv(), reader.uv()];
+    if (known.version === version && known.expiresAt === expiresAt && this.#hasBytes(known, valueBytes)) return known;
+    return { name, value: decodeValue(this.target.value, valueBytes), version, expiresAt, bytes, item: undefined };
+  }
+
+  /** Versions alone do not tell: those that died with a leader are given again. */
+  #hasBytes({ value }: Held, bytes: Uint8Array): boolean {
+    try {
+      return isSame(encodeValue(this.target, value as V), bytes);
+    } catch {
+      return false;
+    }
+  }
+
+  /** An entry as commits have left it. */
+  #baseOf(name: string): Held | undefined {
+    if (this.#hidden.size === 0) return this.entries.get(name);
+    const hidden = this.#hidden.get(this.keyNameOf(name));
+    return hidden === undefined ? this.entries.get(name) : hidden.find((held) => held.name === name);
   }
 
   tooLarge(maxBytes: number): KvError {
@@ -139,41 +158,32 @@ export abstract class Store<K = unknown, V = unknown> {
     this.viewers.add(viewer);
   }
 
-  /**
-   * Makes what was read of a segment its contents. An entry that was here and is the same stays the same object.
-   */
-  install(segment: Segment, version: number, loaded: readonly Scanned[]): void {
+  /** Makes what was read of a segment its contents. */
+  install(segment: Segment, version: number, loaded: readonly Held[]): void {
+    const before = this.#baseWithin(segment);
+    segment.loadedAt = version;
+    if (before.length === 0 && this.#hidden.size === 0) return this.#insert(loaded);
     const changes = new Map<string, Held | undefined>();
-    const before = new Map<string, Held>();
-    for (const held of this.#baseWithin(segment)) before.set(held.name, held);
-    for (const keyName of new Set([...before.keys()].map((name) => this.keyNameOf(name))))
+    for (const keyName of new Set(before.map(({ name }) => this.keyNameOf(name))))
       this.#setBase(keyName, segment, [], changes);
     const byKey = new Map<string, Held[]>();
-    for (const scanned of loaded) {
-      const known = before.get(scanned.name);
-      const held = known !== undefined && this.#isStill(known, scanned) ? known : this.#held(scanned);
-      const keyName = this.keyNameOf(scanned.name);
+    for (const held of loaded) {
+      const keyName = this.keyNameOf(held.name);
       const others = byKey.get(keyName);
       if (others === undefined) byKey.set(keyName, [held]);
       else others.push(held);
     }
     for (const [keyName, helds] of byKey) this.#setBase(keyName, segment, helds, changes);
-    segment.loadedAt = version;
     this.#update(changes);
   }
 
-  #isStill(held: Held, { value, version, expiresAt }: Scanned): boolean {
-    // Versions alone do not tell: those that died with a leader are given again.
-    if (held.version !== version || held.expiresAt !== expiresAt) return false;
-    try {
-      return isSame(encodeValue(this.target, held.value as V), value);
-    } catch {
-      return false;
+  /** Adds entries, in order, where there are none. */
+  #insert(loaded: readonly Held[]): void {
+    this.entries.insert(loaded);
+    for (const held of loaded) {
+      this.noteMore(held.name);
+      this.#changed(undefined, held);
     }
-  }
-
-  #held({ name, value, version, expiresAt, bytes }: Scanned): Held {
-    return { name, value: decodeValue(this.target.value, value), version, expiresAt, bytes, item: undefined };
   }
 
   /** Does to a segment what a later commit did to the collection. */
@@ -243,18 +253,19 @@ export abstract class Store<K = unknown, V = unknown> {
   }
 
   #update(changes: ReadonlyMap<string, Held | undefined>): void {
-    this.entries.update(changes, (before, after) => {
-      const name = (before ?? after)!.name;
-      if (before === after) return;
-      const more = (after?.bytes ?? 0) - (before?.bytes ?? 0);
-      if (after !== undefined && after.expiresAt > 0 && after.expiresAt < this.nextExpiry)
-        this.nextExpiry = after.expiresAt;
-      for (const viewer of this.viewers) {
-        if (!isWithin(viewer.span, name)) continue;
-        viewer.bytes += more;
-        viewer.isTouched = true;
-      }
-    });
+    this.entries.update(changes, (before, after) => this.#changed(before, after));
+  }
+
+  #changed(before: Held | undefined, after: Held | undefined): void {
+    if (before === after) return;
+    if (after !== undefined && after.expiresAt > 0 && after.expiresAt < this.nextExpiry)
+      this.nextExpiry = after.expiresAt;
+    const { name } = (before ?? after)!;
+    for (const viewer of this.viewers) {
+      if (!isWithin(viewer.span, name)) continue;
+      viewer.bytes += (after?.bytes ?? 0) - (before?.bytes ?? 0);
+      viewer.isTouched = true;
+    }
   }
 
   /** Shows what a write that is under way stores, over what commits have left. */
@@ -376,6 +387,8 @@ export class CollectionStore<K, V> extends Store<K, V> {
 
   protected override note(): void {}
 
+  protected override noteMore(): void {}
+
   protected override *keysWithin(keys: Span): Iterable<string> {
     const { entries } = this;
     for (let at = entries.position(keys.lower), end = entries.position(keys.upper); at < end; at++)
@@ -441,6 +454,11 @@ export class IndexStore<K, V> extends Store<K, V> {
   protected override note(keyName: string, names: readonly string[]): void {
     if (names.length === 0) this.#names.delete(keyName);
     else this.#names.set(keyName, names);
+  }
+
+  protected override noteMore(name: string): void {
+    const keyName = this.keyNameOf(name);
+    this.#names.set(keyName, [...this.shownNames(keyName), name]);
   }
 
   protected override *keysWithin(keys: Span): Iterable<string> {
