@@ -14,6 +14,7 @@ import type {
   RxStorageInstance,
   RxStorageInstanceCreationParams,
   RxStorageQueryResult,
+  RxStorageWriteError,
   StringKeys,
 } from 'rxdb';
 import { Subject } from 'rxjs';
@@ -83,6 +84,8 @@ export class MangroveStorageInstance<D>
     return this.#call(async () => {
       const { primary } = this.#layout;
       const ids = rows.map((row) => idOf(row, primary));
+      const inserted = await this.#insert(rows, ids, context);
+      if (inserted !== undefined) return { error: inserted };
       const categorized = await this.#transact(async (tx) => {
         const documents = tx.collection(this.#layout.documents);
         const stored = new Map<string, RxDocumentData<D>>();
@@ -96,6 +99,29 @@ export class MangroveStorageInstance<D>
       this.#report(categorized);
       return { error: categorized.errors };
     });
+  }
+
+  /**
+   * Stores documents that are all new, by one message. Returns `undefined`, with nothing stored, if some of them are
+   * not: only who reads those can tell what becomes of the write.
+   */
+  async #insert(
+    rows: BulkWriteRow<D>[],
+    ids: readonly string[],
+    context: string,
+  ): Promise<RxStorageWriteError<D>[] | undefined> {
+    const { primary, database, documents, attachments } = this.#layout;
+    if (attachments !== undefined || rows.some(({ previous }) => previous !== undefined)) return undefined;
+    if (new Set(ids).size < ids.length) return undefined;
+    const categorized = categorizeBulkWriteRows<D>(this, primary as StringKeys<D>, new Map(), rows, context);
+    if (categorized.bulkInsertDocs.length < rows.length) return undefined;
+    const batch = database.batch().collection(documents);
+    for (const [at, { document }] of categorized.bulkInsertDocs.entries())
+      batch.check(ids[at]!, null).set(ids[at]!, document);
+    const committed = await batch.tryCommit(this.#writeOptions);
+    if (!committed.ok) return undefined;
+    this.#report(categorized);
+    return categorized.errors;
   }
 
   findDocumentsById(ids: string[], withDeleted: boolean): Promise<RxDocumentData<D>[]> {
@@ -238,9 +264,12 @@ export class MangroveStorageInstance<D>
 
   /** One commit, which runs again after a conflict; each conflict is another's commit that succeeded. */
   #transact<T>(run: (tx: Transaction) => Promise<T>): Promise<T> {
+    return this.#layout.database.transaction(run, { ...this.#writeOptions, maxRetries: Infinity, timeout: Infinity });
+  }
+
+  get #writeOptions(): WriteOptions {
     const { durability } = this.options;
-    const options: WriteOptions = durability === undefined ? {} : { durability };
-    return this.#layout.database.transaction(run, { ...options, maxRetries: Infinity, timeout: Infinity });
+    return durability === undefined ? {} : { durability };
   }
 
   #checkOpen(): void {

@@ -154,8 +154,8 @@ const MUTATIONS = [
   [
     'an entry that has the same version is taken for the same',
     'store.ts',
-    'return isSame(encodeValue(this.target, held.value as V), value);',
-    'return true;',
+    'known.expiresAt === expiresAt && this.#hasBytes(known, valueBytes)',
+    'known.expiresAt === expiresAt',
   ],
   [
     'entries are merged in the order in which they come',
