@@ -21,7 +21,11 @@ const isSamePath = (one: readonly string[] | undefined, other: readonly string[]
 
 const FLIPPED: Readonly<Record<string, Comparison | undefined>> = { gt: 'lt', gte: 'lte', lt: 'gt', lte: 'gte' };
 
-function comparisonOf(name: string, [left, right]: readonly Expression[], path: readonly string[]): Interval[] | undefined {
+function comparisonOf(
+  name: string,
+  [left, right]: readonly Expression[],
+  path: readonly string[],
+): Interval[] | undefined {
   if (left === undefined || right === undefined) return undefined;
   const isReversed = left.type === 'val';
   const [reference, value] = isReversed ? [right, left] : [left, right];

@@ -84,9 +84,7 @@ const isEmpty = ([from, to]: Interval): boolean => to !== undefined && !isCutBef
 /** The keys that are in one of the intervals and in one of the others. Both are in order. */
 export function intersection(some: readonly Interval[], others: readonly Interval[]): Interval[] {
   return some
-    .flatMap(([from, to]) =>
-      others.map(([start, end]): Interval => [later(from, start), earlierEnd(to, end)]),
-    )
+    .flatMap(([from, to]) => others.map(([start, end]): Interval => [later(from, start), earlierEnd(to, end)]))
     .filter((interval) => !isEmpty(interval));
 }
 
@@ -98,7 +96,8 @@ export function union(intervals: readonly Interval[]): Interval[] {
   for (const [from, to] of sorted) {
     const last = merged.at(-1);
     if (last === undefined || (last[1] !== undefined && isCutBefore(last[1], from))) merged.push([from, to]);
-    else if (last[1] !== undefined && (to === undefined || isCutBefore(last[1], to))) merged[merged.length - 1] = [last[0], to];
+    else if (last[1] !== undefined && (to === undefined || isCutBefore(last[1], to)))
+      merged[merged.length - 1] = [last[0], to];
   }
   return merged;
 }
@@ -151,13 +150,25 @@ export function compared(operator: Comparison, operand: unknown): Interval[] | u
   const isCut = typeof operand === 'string' && operand.length >= TEXT;
   switch (operator) {
     case 'gt':
-      return union([[after(null), start], [isCut ? before(key) : after(key), undefined]]);
+      return union([
+        [after(null), start],
+        [isCut ? before(key) : after(key), undefined],
+      ]);
     case 'gte':
-      return union([[after(null), start], [before(key), undefined]]);
+      return union([
+        [after(null), start],
+        [before(key), undefined],
+      ]);
     case 'lt':
-      return union([[after(null), isCut ? after(key) : before(key)], [end, undefined]]);
+      return union([
+        [after(null), isCut ? after(key) : before(key)],
+        [end, undefined],
+      ]);
     case 'lte':
-      return union([[after(null), after(key)], [end, undefined]]);
+      return union([
+        [after(null), after(key)],
+        [end, undefined],
+      ]);
   }
 }
 

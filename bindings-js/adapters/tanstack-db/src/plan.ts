@@ -78,7 +78,9 @@ async function countOf(index: RowIndex, ranges: readonly Bounds<Key>[]): Promise
 async function haveOneType(index: RowIndex, keys: readonly Key[], intervals: readonly Interval[]): Promise<boolean> {
   const ranges = intersection(intervals, [ORDERED]).map((interval) => toRange(keys, interval));
   const ends = await Promise.all(ranges.map((range) => Promise.all([index.first(range), index.last(range)])));
-  const types = ends.flat().flatMap((entry) => (entry === undefined ? [] : [typeOf((entry.indexKey as Key[])[keys.length]!)]));
+  const types = ends
+    .flat()
+    .flatMap((entry) => (entry === undefined ? [] : [typeOf((entry.indexKey as Key[])[keys.length]!)]));
   return new Set(types).size <= 1;
 }
 
@@ -131,7 +133,10 @@ async function scansOf(name: string, columns: Columns, index: RowIndex, query: Q
       count,
       order: undefined,
     };
-    return [...(isRestricted ? [unordered] : []), ...(inOrder === undefined ? [] : [{ index: name, count, ...inOrder }])];
+    return [
+      ...(isRestricted ? [unordered] : []),
+      ...(inOrder === undefined ? [] : [{ index: name, count, ...inOrder }]),
+    ];
   } catch (error) {
     // The other indexes, or all rows, give the same result.
     if (isUnavailable(error)) return [];
@@ -160,8 +165,8 @@ export async function plan(
     order === undefined ? count : Math.min(count, Math.ceil((end * count) / fitting));
   let best: Scan | undefined;
   for (const scan of scans) {
-    if (best === undefined || cost(scan) < cost(best) || (cost(scan) === cost(best) && scan.order !== undefined)) best = scan;
+    if (best === undefined || cost(scan) < cost(best) || (cost(scan) === cost(best) && scan.order !== undefined))
+      best = scan;
   }
   return best !== undefined && cost(best) <= size ? best : undefined;
 }
-

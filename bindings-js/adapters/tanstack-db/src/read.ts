@@ -79,8 +79,11 @@ async function readAll(rows: Reader<Key, Row>, found: Found): Promise<void> {
 }
 
 async function readKeys(rows: Reader<Key, Row>, values: readonly unknown[], found: Found): Promise<void> {
-  const keys = new Set(values.filter((value) => typeof value === 'string' || (typeof value === 'number' && !Number.isNaN(value))) as Key[]);
-  for (const entry of await Promise.all([...keys].map((key) => rows.getEntry(key)))) if (entry !== undefined) found.add(entry);
+  const keys = new Set(
+    values.filter((value) => typeof value === 'string' || (typeof value === 'number' && !Number.isNaN(value))) as Key[],
+  );
+  for (const entry of await Promise.all([...keys].map((key) => rows.getEntry(key))))
+    if (entry !== undefined) found.add(entry);
 }
 
 async function readUnordered(index: RowIndex, { parts }: Scan, found: Found): Promise<void> {
@@ -144,7 +147,10 @@ export async function readRows({ rows, indexes, keyPath }: Source, query: Query)
   if (scan !== undefined) {
     try {
       const isOrdered = scan.order !== undefined;
-      return await run((found) => (isOrdered ? readOrdered : readUnordered)(indexed(scan.index), scan, found), isOrdered);
+      return await run(
+        (found) => (isOrdered ? readOrdered : readUnordered)(indexed(scan.index), scan, found),
+        isOrdered,
+      );
     } catch (error) {
       if (!isUnavailable(error)) throw error;
     }
