@@ -10,8 +10,11 @@ const both = (
   other: IR.BasicExpression<boolean>,
 ): IR.BasicExpression<boolean> => (one === undefined ? other : new IR.Func('and', [one, other]));
 
+/** What says which rows are in a subset. */
+export type SubsetRequest = Pick<LoadSubsetOptions, 'where' | 'orderBy' | 'limit' | 'offset' | 'cursor'>;
+
 /** Returns the rows of a subset: with a cursor, those at it and `limit` of those after it. */
-export async function readSubset(source: Source, options: LoadSubsetOptions): Promise<Read[]> {
+export async function readSubset(source: Source, options: SubsetRequest): Promise<Read[]> {
   const { where, orderBy, limit, offset, cursor } = options;
   if (cursor === undefined) return readRows(source, { where, orderBy, limit, offset });
   const [current, next] = await Promise.all([
