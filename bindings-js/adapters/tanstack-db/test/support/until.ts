@@ -1,4 +1,4 @@
 /** Resolves when a condition holds. */
 export async function until(condition: () => unknown): Promise<void> {
-  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 1));
+  while (!(await condition())) await new Promise((resolve) => setTimeout(resolve, 1));
 }
