@@ -49,9 +49,9 @@ export class MangroveCoordinator implements PersistedCollectionCoordinator {
   #following: Promise<void> = Promise.resolve();
   /**
    * The newest term that any collection here knows. Each message has a later one, so that TanStack DB
-   * takes none for old, and none for one after a gap.
+   * takes none for old, and none for one after a gap. A collection counts from term 1 on by itself.
    */
-  #term = 0;
+  #term = 1;
   /** Commits of this handle that are being made, and the numbers of those that were. */
   readonly #committing = new Set<Promise<unknown>>();
   readonly #own = new Set<number>();

@@ -1,7 +1,7 @@
 // What expressions of TanStack DB say about the values at a path, and how rows are compared.
 import { compileSingleRowExpression, toBooleanPredicate } from '@tanstack/db';
 import type { IR } from '@tanstack/db';
-import { ALL, NULLS, compared, equal, intersection, startingWith, union } from './keys.ts';
+import { ALL, NULLS, VALUES, compared, equal, intersection, startingWith, toKey, union } from './keys.ts';
 import type { Comparison, Interval } from './keys.ts';
 
 type Expression = IR.BasicExpression;
@@ -64,7 +64,7 @@ export function intervalsAt(where: Expression, path: readonly string[]): Interva
     case 'isUndefined':
       return args[0] !== undefined && isSamePath(pathOf(args[0]), path) ? [NULLS] : undefined;
     case 'and': {
-      const known = args.map((each) => intervalsAt(each, path)).filter((each) => each !== undefined);
+      const known = args.map((each) => intervalsOfOperand(each, path)).filter((each) => each !== undefined);
       return known.length === 0 ? undefined : known.reduce(intersection, [ALL]);
     }
     case 'or': {
@@ -74,6 +74,13 @@ export function intervalsAt(where: Expression, path: readonly string[]): Interva
     default:
       return undefined;
   }
+}
+
+/** As `intervalsAt` for an operand of `and`, which any value but false, null and undefined satisfies. */
+function intervalsOfOperand(operand: Expression, path: readonly string[]): Interval[] | undefined {
+  if (operand.type === 'val') return operand.value === false || toKey(operand.value) === null ? [] : undefined;
+  if (operand.type === 'ref') return isSamePath(pathOf(operand), path) ? [VALUES] : undefined;
+  return intervalsAt(operand, path);
 }
 
 /**
