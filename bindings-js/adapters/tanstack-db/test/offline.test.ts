@@ -3,11 +3,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { OutboxManager, startOfflineExecutor } from '@tanstack/offline-transactions';
 import type { StorageAdapter } from '@tanstack/offline-transactions';
-import { createCollection, localOnlyCollectionOptions } from '@tanstack/db';
 import { open } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 import { MangroveStorageAdapter } from '../src/offline.ts';
 import { until } from './support/until.ts';
+import { tanStackOf } from './support/versions.ts';
+
+const { createCollection, localOnlyCollectionOptions } = await tanStackOf('@tanstack/offline-transactions');
 
 const memory = (): Promise<Database> => open('offline', { storage: 'memory' });
 
@@ -73,13 +75,12 @@ test('transactions of one millisecond come out of the outbox in the order in whi
 
 test('a transaction that was made offline is sent by the next page', async () => {
   const db = await memory();
-  const todos = createCollection(
-    localOnlyCollectionOptions<{ id: number }, number>({ id: 'todos', getKey: ({ id }) => id }),
-  );
+  const collection = () =>
+    createCollection(localOnlyCollectionOptions<{ id: number }, number>({ id: 'todos', getKey: ({ id }) => id }));
   let isOnline = false;
   const listeners = new Set<() => void>();
   const sent: unknown[] = [];
-  const executor = () =>
+  const executor = (todos: ReturnType<typeof collection>) =>
     startOfflineExecutor({
       collections: { todos } as never,
       mutationFns: {
@@ -108,7 +109,8 @@ test('a transaction that was made offline is sent by the next page', async () =>
         dispose: () => listeners.clear(),
       },
     });
-  const first = executor();
+  const todos = collection();
+  const first = executor(todos);
   await first.waitForInit();
   const transaction = first.createOfflineTransaction({ mutationFnName: 'send', autoCommit: false });
   transaction.mutate(() => todos.insert({ id: 1 }));
@@ -119,7 +121,7 @@ test('a transaction that was made offline is sent by the next page', async () =>
   first.dispose();
 
   isOnline = true;
-  const second = executor();
+  const second = executor(collection());
   await second.waitForInit();
   await until(() => sent.length > 0);
   assert.deepEqual(sent, [[{ id: 1 }]]);

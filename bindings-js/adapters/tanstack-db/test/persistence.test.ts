@@ -16,10 +16,14 @@ import fc from 'fast-check';
 import { open } from 'mangrove-kv';
 import type { Database, Key } from 'mangrove-kv';
 import { mangrovePersistence } from '../src/persistence.ts';
-import { BTreeIndex, createCollection, createLiveQueryCollection, eq, gt } from './support/persisted.ts';
 import { expected, key, query, row } from './support/queries.ts';
 import type { Row } from './support/queries.ts';
 import { until } from './support/until.ts';
+import { tanStackOf } from './support/versions.ts';
+
+const { BTreeIndex, createCollection, createLiveQueryCollection, eq, gt } = await tanStackOf(
+  '@tanstack/db-sqlite-persistence-core',
+);
 
 interface Todo {
   id: string;
