@@ -41,7 +41,7 @@ export interface Query {
 type RowIndex = Index<Key, Row>;
 
 /** Codes of failures of an index that is not there, or not yet. */
-const UNAVAILABLE = new Set(['KV_INDEX_INCOMPLETE', 'KV_INDEX_MISMATCH']);
+const UNAVAILABLE = new Set(['KV_INDEX_INCOMPLETE', 'KV_INDEX_MISMATCH', 'KV_NOT_FOUND']);
 
 export const isUnavailable = (error: unknown): boolean => UNAVAILABLE.has((error as Partial<KvError>).code ?? '');
 
