@@ -1,7 +1,7 @@
 // Options for collections of TanStack DB whose rows are in a database.
 import { KvError } from 'mangrove-kv';
 import type { Database, Durability } from 'mangrove-kv';
-import { withCollectionConfigFactory } from '@tanstack/db';
+import { BTreeIndex, withCollectionConfigFactory } from '@tanstack/db';
 import type { BaseCollectionConfig, CollectionConfig, InferSchemaOutput, SyncConfig, UtilsRecord } from '@tanstack/db';
 import type { Row } from './expressions.ts';
 import { Follower } from './follower.ts';
@@ -164,8 +164,11 @@ export function mangroveCollectionOptions(given: object): object {
       await utils.acceptMutations(params.transaction);
       return result;
     };
+  // Windows of an order are completed from an index in memory; without one, TanStack DB asks for all rows.
+  const isIndexed = syncMode === 'on-demand' && rest.autoIndex === undefined;
   const options = {
     ...rest,
+    ...(isIndexed ? { autoIndex: 'eager', defaultIndexType: rest.defaultIndexType ?? BTreeIndex } : {}),
     id,
     syncMode,
     utils,
