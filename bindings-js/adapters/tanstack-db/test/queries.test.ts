@@ -69,3 +69,41 @@ test('predicates and orders are ranges of the index with the fewest rows', async
   assert.equal((await planned({ where: eq('city', null) }))?.count, 0);
   await db.close();
 });
+
+test('values that an index key does not tell apart', async () => {
+  const db = await open('values', { storage: 'memory' });
+  const rows = new Rows(db, 'rows', ['text', 'time'].map(toColumns));
+  const long = 'x'.repeat(128);
+  const texts = [long, `${long}a`, `${long}b`, 'x'.repeat(127), 'b', 'A', 'a', 'B', 'é'];
+  await rows.collection.setMany([
+    ...texts.map((text, id): [Key, Row] => [id, { text }]),
+    ...[5, new Date(5), 6].map((time, at): [Key, Row] => [100 + at, { time }]),
+  ]);
+  const stored = (await rows.collection.entries().toArray()) as [Key, Row][];
+  const compare = (name: string, path: string, value: unknown): IR.BasicExpression<boolean> =>
+    new IR.Func(name, [ref(path), new IR.Value(value)]);
+  const order = (direction: 'asc' | 'desc', stringSort: 'lexical' | 'locale'): IR.OrderBy => [
+    { expression: ref('text'), compareOptions: { direction, nulls: 'last', stringSort } },
+  ];
+  const asked = [
+    ...['gt', 'gte', 'lt', 'lte', 'eq'].flatMap((name) =>
+      texts.map((text) => ({ where: compare(name, 'text', text) })),
+    ),
+    ...[5, new Date(5), 5n].flatMap((time) =>
+      ['eq', 'gt', 'lte'].map((name) => ({ where: compare(name, 'time', time) })),
+    ),
+    ...(['asc', 'desc'] as const).flatMap((direction) =>
+      (['lexical', 'locale'] as const).flatMap((sort) =>
+        [1, 2, 3, 5].map((limit) => ({ orderBy: order(direction, sort), limit, where: compare('gte', 'text', 'A') })),
+      ),
+    ),
+  ];
+  for (const each of asked) {
+    const read = await readRows({ rows: rows.collection, indexes: rows.indexes }, each);
+    assert.deepEqual(
+      read.map(({ key: id }) => id),
+      expected(stored, each).map(([id]) => id),
+    );
+  }
+  await db.close();
+});
