@@ -469,6 +469,51 @@ test('what changes while a subset is being read is not lost, and does not come b
   await db.close();
 });
 
+/** A database whose commits arrive some turns of the event loop late. */
+function withLateCommits(db: Database): Database {
+  const bound = (target: object, name: string | symbol): unknown => {
+    const value: unknown = Reflect.get(target, name, target);
+    return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+  };
+  const collection = (...given: Parameters<Database['collection']>) => {
+    const real = db.collection(...given);
+    async function* watch(options: object) {
+      for await (const commit of real.watch(options)) {
+        for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setTimeout(resolve));
+        yield commit;
+      }
+    }
+    return new Proxy(real, { get: (_, name) => (name === 'watch' ? watch : bound(real, name)) });
+  };
+  return new Proxy(db, { get: (_, name) => (name === 'collection' ? collection : bound(db, name)) });
+}
+
+test('a row that was written does not vanish until its commit arrives', async () => {
+  const db = await memory();
+  const slow = withLateCommits(db);
+  for (const collection of [todos(slow, { indexes: [] }), onDemand(slow, { id: 'lazy', name: 'lazy', indexes: [] })]) {
+    collection.startSyncImmediate();
+    const seen: string[] = [];
+    collection.subscribeChanges((changes) => {
+      for (const { type, key } of changes) seen.push(`${type} ${key}`);
+    });
+    await collection.insert({ id: 1, text: 'one' }).isPersisted.promise;
+    assert.ok(collection.has(1));
+    await collection.update(1, (draft) => {
+      draft.text = 'changed';
+    }).isPersisted.promise;
+    assert.equal(collection.get(1)?.text, 'changed');
+    await collection.delete(1).isPersisted.promise;
+    assert.ok(!collection.has(1));
+    assert.deepEqual(
+      seen.filter((change) => !change.startsWith('update')),
+      ['insert 1', 'delete 1'],
+    );
+    await collection.cleanup();
+  }
+  await db.close();
+});
+
 test('a write that is persisted is there, with all that was committed before it', async () => {
   const path = await place();
   const [one, other] = [await open(path), await open(path)];
