@@ -18,6 +18,7 @@ export const ON_TOP = [
   'adapters/keyv',
   'adapters/level',
   'adapters/rxdb',
+  'adapters/tanstack-db',
   'adapters/unstorage',
   'adapters/yjs',
   'frameworks/react',

@@ -16,6 +16,7 @@ interface Window {
   /** Starts workers with fault injection; their orders are in `chaos/messages.ts`. */
   loadFaults(): Promise<typeof import('../chaos/start-worker.ts')>;
   loadRxdb(): Promise<typeof import('./rxdb.ts')>;
+  loadTanstack(): Promise<typeof import('./tanstack.ts')>;
   loadMigration(): Promise<typeof import('./migrate.ts')>;
   loadYjs(): Promise<typeof import('./yjs.ts')>;
   /** Prepares a server of NATS. */

@@ -19,6 +19,7 @@ window.runSync = () =>
   });
 window.runLevelSuite = async (storage) => (await import('./level/main.ts')).run(storage);
 window.loadRxdb = () => import('./rxdb.ts');
+window.loadTanstack = () => import('./tanstack.ts');
 window.loadMigration = () => import('./migrate.ts');
 window.loadYjs = () => import('./yjs.ts');
 window.mountReact = async (isStrict) => {
