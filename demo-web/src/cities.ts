@@ -13,6 +13,8 @@ import type {
   Subscription,
   Transaction,
 } from 'mangrove-kv';
+import { mirror } from 'mangrove-kv/live';
+import type { IndexMirror } from 'mangrove-kv/live';
 
 export interface City {
   name: string;
@@ -61,6 +63,9 @@ const FIRST_OWN_ID = 2 ** 31;
 /** Appended to a text, sorts after every string that starts with it. */
 const LAST = '\uffff';
 
+/** Cities at the beginning of the list by name that are mirrored: some screens. */
+const MIRRORED = 1000;
+
 /** Bytes in the file. */
 export interface Sizes {
   readonly cities: number;
@@ -70,6 +75,7 @@ export interface Sizes {
 export class CityStore {
   readonly database: Database;
   private readonly cities: Collection<CityId, City>;
+  #first: IndexMirror<CityId, City> | undefined;
 
   private constructor(database: Database) {
     this.database = database;
@@ -88,6 +94,23 @@ export class CityStore {
     return this.cities.buildIndexes({ onProgress: ({ index, done, total }) => onProgress(index, done, total) });
   }
 
+  /** Mirrors the beginning of the list by name, which is what a visitor sees first and comes back to. */
+  async mirrorFirst(): Promise<void> {
+    if (this.#first !== undefined) return;
+    const last = await this.cities.index('byName').at(MIRRORED - 1);
+    const first = mirror(this.cities, { index: 'byName', ...(last && { lte: last.indexKey }) });
+    await first.ready;
+    this.#first = first;
+  }
+
+  /** The filter's entries from a position, at once; `undefined` if they are not mirrored. */
+  pageNow(filter: Filter, offset: number, limit: number): Entry[] | undefined {
+    const isAll = filter.by === 'name' && filter.text === '' && filter.country === '';
+    const first = isAll && this.#first?.status === 'ready' ? this.#first : undefined;
+    if (first === undefined || offset + limit > first.size) return undefined;
+    return first.range({ offset, limit }).map(({ key, value }) => ({ id: key, city: value }));
+  }
+
   count(filter: Filter): Promise<number> {
     const { index, range } = this.#select(filter);
     return index.count(range);
@@ -95,6 +118,8 @@ export class CityStore {
 
   /** Returns the filter's entries from position `offset`, up to `limit`. */
   async page(filter: Filter, offset: number, limit: number): Promise<Entry[]> {
+    const now = this.pageNow(filter, offset, limit);
+    if (now !== undefined) return now;
     const { index, range } = this.#select(filter);
     const found = await index.entries({ ...range, offset, limit }).toArray();
     return found.map(({ key, value }) => ({ id: key, city: value }));
@@ -145,7 +170,7 @@ export class CityStore {
 
   /** Replaces a city. */
   async replace(id: CityId, city: City): Promise<void> {
-    await this.cities.set(id, city);
+    await (this.#first ?? this.cities).set(id, city);
   }
 
   /** Adds a city under a new id, which it returns. */
@@ -161,7 +186,7 @@ export class CityStore {
 
   /** Deletes a city. */
   async delete(id: CityId): Promise<void> {
-    await this.cities.delete(id);
+    await (this.#first ?? this.cities).delete(id);
   }
 
   /** Sets cities, or deletes those without a value, in one commit. */

@@ -40,7 +40,7 @@ async function guard(run: () => Promise<void>): Promise<void> {
   }
 }
 
-const explore = new ExplorePage(open, guard);
+const explore = new ExplorePage(databaseName, open, guard);
 const pages = [explore, new InspectPage(open), new BenchPage(open, guard), new ReplicationPage(parameters)] as const;
 const router = new Router([...pages], showProblem);
 
@@ -63,4 +63,5 @@ document.addEventListener('keydown', (event) => {
 });
 
 router.start();
+if (router.active === 'explore') explore.drawFirst();
 startPwa();

@@ -16,6 +16,8 @@ const COLUMNS = 5;
 export interface ListSource<T> {
   total: number;
   fetch(offset: number, limit: number): Promise<T[]>;
+  /** The items that are in memory, to be drawn in the same frame. */
+  now?(offset: number, limit: number): readonly T[] | undefined;
 }
 
 export interface ListOptions<T> {
@@ -47,6 +49,7 @@ export class VirtualList<T> {
   private source: ListSource<T> = { total: 0, fetch: () => Promise.resolve([]) };
   private pages = new Map<number, T[] | 'loading'>();
   private old = new Map<number, T[] | 'loading'>();
+  private oldNow: ListSource<T>['now'];
   /** Position of the focused row. */
   private active = 0;
   private generation = 0;
@@ -71,6 +74,7 @@ export class VirtualList<T> {
 
   /** Shows another source, from its beginning or at the current place. */
   show(source: ListSource<T>, keepPlace = false): void {
+    this.oldNow = keepPlace ? this.source.now : undefined;
     this.source = source;
     this.generation++;
     // At the current place, the old rows stay until the new ones have arrived.
@@ -84,6 +88,25 @@ export class VirtualList<T> {
     }
     this.active = Math.max(0, Math.min(this.active, source.total - 1));
     this.schedule();
+  }
+
+  /** Shows items from a position of the list on, in this frame. */
+  showAt(source: ListSource<T>, position: number): void {
+    this.show(source);
+    this.scrollToFirst(position);
+    this.render();
+  }
+
+  /** The items in view that have arrived. */
+  get visible(): { readonly offset: number; readonly items: readonly T[] } {
+    const [from, to] = this.range();
+    const items: T[] = [];
+    for (let index = from; index < to; index++) {
+      const item = this.item(index);
+      if (item === undefined) break;
+      items.push(item);
+    }
+    return { offset: from, items };
   }
 
   /** The focused item, if it has arrived. */
@@ -135,10 +158,15 @@ export class VirtualList<T> {
     });
   }
 
+  /** Positions of the rows in view. */
+  private range(): [from: number, to: number] {
+    const from = Math.floor(Math.max(0, this.first()));
+    return [from, Math.min(this.source.total, from + Math.ceil(this.root.clientHeight / ROW_HEIGHT) + 1)];
+  }
+
   private render(): void {
     const top = Math.max(0, this.first());
-    const from = Math.floor(top);
-    const to = Math.min(this.source.total, from + Math.ceil(this.root.clientHeight / ROW_HEIGHT) + 1);
+    const [from, to] = this.range();
     this.rows.style.transform = `translateY(${(from - top) * ROW_HEIGHT}px)`;
     this.drawRows(from, to);
     const isVisible = this.active >= from && this.active < to;
@@ -180,10 +208,12 @@ export class VirtualList<T> {
   /** Returns the item at a position if it has arrived; otherwise requests it. */
   private item(index: number): T | undefined {
     const number = Math.floor(index / PAGE);
+    const [now] = this.source.now?.(index, 1) ?? [];
+    if (now !== undefined) return now;
     const page = this.pages.get(number);
     if (page === undefined) void this.load(number);
     const shown = page === undefined || page === 'loading' ? this.old.get(number) : page;
-    return shown === undefined || shown === 'loading' ? undefined : shown[index % PAGE];
+    return shown === undefined || shown === 'loading' ? this.oldNow?.(index, 1)?.[0] : shown[index % PAGE];
   }
 
   private async load(number: number): Promise<void> {

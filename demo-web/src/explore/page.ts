@@ -7,6 +7,7 @@ import { debounce, element, formatCount, formatTime } from '../dom.ts';
 import type { Page } from '../router.ts';
 import { say } from '../shell/toast.ts';
 import { openEditor, prepareEditor } from './editor.ts';
+import { keepRows, keptRows } from './first-rows.ts';
 import { importCities } from './import.ts';
 import type { ImportProgress } from './import.ts';
 import { VirtualList } from './list.ts';
@@ -25,6 +26,7 @@ const progressText = (): HTMLElement => element('importing').querySelector('.num
 export class ExplorePage implements Page {
   readonly id = 'explore';
   readonly title = 'Explore';
+  readonly #database: string;
   readonly #guard: Guard;
   readonly #open: () => Promise<CityStore>;
   readonly #list: VirtualList<Entry>;
@@ -34,10 +36,13 @@ export class ExplorePage implements Page {
   #undo: UndoList | undefined;
   #opened: CityStore | undefined;
   #filter: Filter = ALL;
+  #total = 0;
   /** Number of this tab's commits whose notifications have not arrived yet. */
   #own = 0;
 
-  constructor(open: () => Promise<CityStore>, guard: Guard) {
+  /** `database` is its name. */
+  constructor(database: string, open: () => Promise<CityStore>, guard: Guard) {
+    this.#database = database;
     this.#open = open;
     this.#guard = guard;
     const root = element('explore');
@@ -55,6 +60,26 @@ export class ExplorePage implements Page {
       isFresh: ({ id }) => this.#fresh.has(id),
     });
     this.#listen();
+  }
+
+  /** Draws what the page showed when it was left, before anything else is. */
+  drawFirst(): void {
+    const rows = keptRows(this.#database);
+    if (rows === undefined) return;
+    this.#display('browser', 'side');
+    this.#showHits(rows.total, ALL);
+    const now = (offset: number, limit: number): Entry[] | undefined =>
+      offset < rows.offset ? undefined : rows.entries.slice(offset - rows.offset, offset - rows.offset + limit);
+    // Others follow when the database is open.
+    this.#list.showAt({ total: rows.total, now, fetch: () => new Promise(() => undefined) }, rows.offset);
+  }
+
+  #keepFirst(): void {
+    const { by } = this.#filter;
+    const isAll = by === 'name' && this.#filter.text === '' && this.#filter.country === '';
+    const { offset, items } = this.#list.visible;
+    const isShown = isAll && this.#opened !== undefined && !element('browser').hidden;
+    keepRows(this.#database, isShown ? { total: this.#total, offset, entries: items } : undefined);
   }
 
   async show(): Promise<void> {
@@ -102,6 +127,7 @@ export class ExplorePage implements Page {
   }
 
   #listen(): void {
+    addEventListener('pagehide', () => this.#keepFirst());
     const [order, country] = [element<HTMLSelectElement>('order'), element<HTMLInputElement>('country')];
     const jump = element<HTMLInputElement>('jump');
     const changed = debounce(60, () => void this.#guard(() => this.#showList()));
@@ -133,8 +159,9 @@ export class ExplorePage implements Page {
   }
 
   async #browse(): Promise<void> {
-    // Counts before showing the list: an empty list would look like data loss.
-    await this.#showList();
+    await this.#store.mirrorFirst();
+    // Counts before showing the list: an empty list would look like data loss. Rows that are drawn already stay.
+    await this.#showList(!element('browser').hidden);
     this.#display('browser', 'side');
   }
 
@@ -144,15 +171,21 @@ export class ExplorePage implements Page {
     const store = this.#store;
     const total = await timed('last search', () => store.count(shown));
     if (shown !== this.#filter) return;
+    this.#total = total;
+    this.#showHits(total, shown);
+    const now = (offset: number, limit: number): Entry[] | undefined => store.pageNow(shown, offset, limit);
+    const fetch = (offset: number, limit: number): Promise<Entry[]> =>
+      timed('last page', () => store.page(shown, offset, limit)).finally(this.#refreshStats);
+    this.#list.show({ total, fetch, now }, keepPlace);
+    this.#refreshStats();
+  }
+
+  #showHits(total: number, shown: Filter): void {
     element('browser').querySelector('[data-testid="hits"]')!.textContent = formatCount(total);
     const isCountryMissing = shown.by === 'population' && shown.country.length < 2;
     const what = total === 1 ? 'city' : 'cities';
     element('hits-label').textContent = isCountryMissing ? `${what}: type the two letters of a country` : what;
     element('hits-index').textContent = indexOf(shown);
-    const fetch = (offset: number, limit: number): Promise<Entry[]> =>
-      timed('last page', () => store.page(shown, offset, limit)).finally(this.#refreshStats);
-    this.#list.show({ total, fetch }, keepPlace);
-    this.#refreshStats();
   }
 
   #filterOfFields(): Filter {
