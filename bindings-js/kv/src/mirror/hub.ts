@@ -542,7 +542,6 @@ export class MirrorHub implements MirroredStores {
     this.#version = version;
     if (loaded !== undefined) for (const write of this.#writes) this.#show(write);
     for (const write of this.#writes) if (write.committedAt !== undefined && write.committedAt < read) this.#end(write);
-    this.#shrink();
     // The collection of a new name has other entries than the one that followers know.
     if (wasRenamed) this.#break(undefined);
     this.#tell();
@@ -552,7 +551,6 @@ export class MirrorHub implements MirroredStores {
   write(write: Write, commit: Promise<unknown>, onRollback: (error: unknown) => void): void {
     this.#writes.add(write);
     this.#show(write);
-    this.#shrink();
     this.#tell();
     commit.then(
       () => {
@@ -645,6 +643,7 @@ export class MirrorHub implements MirroredStores {
 
   /** Calls those whose view has changed, once all of it has. */
   #tell(): void {
+    this.#shrink();
     this.#watchExpiry();
     const touched = [...this.#views].filter(({ isTouched }) => isTouched);
     for (const view of touched) view.isTouched = false;

@@ -6,6 +6,9 @@ import { DELETE, keyCodecs, open, valueCodecs } from 'mangrove-kv';
 import type { Database, Key, KvError } from 'mangrove-kv';
 import { liveQuery, liveWindow, mirror, preload } from 'mangrove-kv/live';
 import type { RollbackEvent, ShrinkEvent } from 'mangrove-kv/live';
+import type { Held } from '../../src/mirror/sorted-entries.ts';
+import { CollectionStore } from '../../src/mirror/store.ts';
+import { ReplyReader, RequestWriter } from '../../src/wire/protocol.ts';
 import { withMemory } from '../support/kit.ts';
 
 const code = (expected: string) => (error: unknown) => (error as KvError).code === expected;
@@ -406,6 +409,24 @@ test('what is dropped, renamed or closed', () =>
     assert.throws(() => heldB.get('y'), code('KV_CLOSED'));
     heldB.close();
   }));
+
+test('an entry that is read again is the same object only if its bytes are the same', () => {
+  // The version of a commit that died with a leader is given again.
+  const target = { name: '', key: keyCodecs.string, value: valueCodecs.json<unknown>() } as never;
+  const store = new CollectionStore(target);
+  const segment = { lower: '', upper: undefined, loadedAt: undefined };
+  const read = (value: string): Held => {
+    const writer = new RequestWriter();
+    writer.str('a').bytes(valueCodecs.json().encode(value)).uv(7).uv(0);
+    return store.readEntry(new ReplyReader(writer.view().slice()));
+  };
+  const first = read('one');
+  store.install(segment, 7, [first]);
+  assert.equal(read('one'), first);
+  assert.equal(read('two').value, 'two');
+  store.install(segment, 7, [read('two')]);
+  assert.equal(store.entries.get('a')?.value, 'two');
+});
 
 test('arguments that are invalid', () =>
   withMemory({}, async (db) => {

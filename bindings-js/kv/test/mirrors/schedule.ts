@@ -74,7 +74,7 @@ interface Held {
   upper: string | undefined;
   readonly index: 'group' | 'parts' | undefined;
   readonly from: number;
-  isShrunk: boolean;
+  readonly maxBytes: number;
 }
 
 const KEYS = 40;
@@ -128,6 +128,7 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
 
   const look = (each: Held, what: string): void => {
     if (each.mirror.status !== 'ready') return;
+    assert.ok(each.mirror.bytes <= each.maxBytes, `seed ${seed}: ${each.mirror.bytes} of ${each.maxBytes} bytes`);
     if (each.mirror.version !== lastVersion) {
       lastVersion = each.mirror.version;
       for (const write of own) if (write.settled !== 'no' && ++write.shownSince > 1) own.delete(write);
@@ -160,7 +161,7 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
       index === undefined
         ? mirror(mirrored, bounds, { maxBytes })
         : mirror(mirrored, { index, gte: from }, { maxBytes });
-    const each: Held = { mirror: made, lower, upper, index, from, isShrunk: false };
+    const each: Held = { mirror: made, lower, upper, index, from, maxBytes: maxBytes ?? Infinity };
     counts.mirrors++;
     const loaded = made.ready.then(
       () => {
@@ -174,7 +175,6 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
     if (isClosedSoon) void soon().then(() => (made.status === 'loading' ? made.close() : undefined));
     made.subscribe(() => lookAtAll('changed'));
     made.addEventListener('shrink', ({ end }) => {
-      each.isShrunk = true;
       each.upper = index === undefined ? (end as string) : 'cut';
       counts.shrunk++;
     });
@@ -213,7 +213,7 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
   };
 
   const writeOther = (): void => {
-    const kind = random.below(6);
+    const kind = random.below(7);
     const key = keyOf(random.below(KEYS));
     const failed = (error: { code?: string }): void => assert.equal(error.code, 'KV_UNIQUE');
     counts.commits++;
@@ -230,6 +230,13 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
         else batch.set(keyOf(random.below(KEYS)), newRow(random));
       }
       batch.commit().catch(failed);
+    } else if (kind === 4) {
+      db.transaction(async (tx) => {
+        const inside = tx.collection(rows);
+        await inside.set(key, newRow(random, false));
+        await inside.clear({ gte: keyOf(random.below(KEYS)), lt: keyOf(random.below(KEYS)) });
+        await inside.set(keyOf(random.below(KEYS)), newRow(random, false));
+      }).catch(failed);
     } else rows.set(key, newRow(random)).catch(failed);
   };
 
