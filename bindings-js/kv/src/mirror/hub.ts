@@ -115,6 +115,7 @@ export class MirrorHub implements MirroredStores {
   /** In the order of the calls. */
   readonly #writes = new Set<Write>();
   readonly #requests: Request[] = [];
+  readonly #released = new WeakSet<Keeper>();
   #version = 0;
   /** How often the commits were asked for. */
   #reads = 0;
@@ -203,6 +204,7 @@ export class MirrorHub implements MirroredStores {
   /** Lets go of what only this keeper has kept. */
   release(keeper: Keeper): void {
     const { store } = keeper;
+    this.#released.add(keeper);
     const waiting = this.#requests.findIndex((request) => request.keeper === keeper);
     if (waiting >= 0) this.#requests.splice(waiting, 1)[0]!.reject(closedError());
     for (const segment of [...store.segments] as FollowedSegment[])
@@ -316,10 +318,7 @@ export class MirrorHub implements MirroredStores {
   }
 
   #again(request: Request): void {
-    const { keeper, reject } = request;
-    // It may have been released meanwhile.
-    if (!(keeper.store.segments as FollowedSegment[]).some(({ keepers }) => keepers.has(keeper)))
-      return reject(closedError());
+    if (this.#released.has(request.keeper)) return request.reject(closedError());
     this.#requests.push(request);
     this.#run();
   }
@@ -360,6 +359,7 @@ export class MirrorHub implements MirroredStores {
 
   #finish(request: Request): void {
     const { keeper, resolve, reject } = request;
+    if (this.#released.has(keeper)) return reject(closedError());
     // A part of the span may have come while this was read.
     if (!keeper.store.covers(keeper.span)) return this.#again(request);
     try {
