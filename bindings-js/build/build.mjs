@@ -171,8 +171,21 @@ function checkAssetReferences() {
     expect(file, /mangrove_maintenance_bg\.wasm/, false);
 }
 
+const TYPES_IMPORT = /(?:from|import)\s*\(?\s*['"](\.[^'"]+)\.[jt]s['"]/g;
+
+/** Emits the types, and removes those that no entry leads to. */
 function emitTypes() {
   run('tsc', ['--project', join(KV, 'tsconfig.build.json')]);
+  const { exports } = JSON.parse(readFileSync(join(KV, 'package.json'), 'utf8'));
+  const left = Object.values(exports).flatMap(({ types }) => (types === undefined ? [] : [join(KV, types)]));
+  const reached = new Set();
+  for (let file = left.pop(); file !== undefined; file = left.pop()) {
+    if (reached.has(file)) continue;
+    reached.add(file);
+    for (const [, path] of readFileSync(file, 'utf8').matchAll(TYPES_IMPORT))
+      left.push(join(file, '..', `${path}.d.ts`));
+  }
+  for (const file of filesUnder('bindings-js/kv/dist/types')) if (!reached.has(file)) rmSync(file);
 }
 
 function copyAssets() {

@@ -132,8 +132,8 @@ function optionsOf({ name, source = name, platform, external = [], isInlined = f
     platform,
     external,
     minify: !isDevelopment,
-    // Those of the inlined entries and of the second worker would be nearly the same as the others'.
-    sourcemap: !isInlined && name !== 'worker-indexeddb',
+    // Those of the inlined entries, of the second worker and of the engine in the page's thread would be nearly the same as the others'.
+    sourcemap: !isInlined && name !== 'worker-indexeddb' && name !== 'local',
     plugins: [
       ...(platform === 'browser' ? [platformOfPages] : []),
       ...(isDevelopment ? [glueOfDevelopment] : []),
