@@ -103,12 +103,6 @@ const MUTATIONS = [
     'failing(follower.store, turn().then(() => this.#open(follower)))',
   ],
   [
-    'a clear removes what is written after it',
-    'store.ts',
-    '        this.#update(changes);\n        changes = new Map();\n        for (const keyName of [...this.keysWithin',
-    '        for (const keyName of [...this.keysWithin',
-  ],
-  [
     'a clear reaches beyond its segment',
     'store.ts',
     'const stays = (held: Held): boolean => !isWithin(segment, held.name);',
