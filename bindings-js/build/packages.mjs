@@ -14,9 +14,12 @@ export const ON_TOP = [
   'replication',
   'replication-nats',
   'replication-s3',
+  'migrate',
   'adapters/automerge',
+  'adapters/idb-keyval',
   'adapters/keyv',
   'adapters/level',
+  'adapters/localforage',
   'adapters/rxdb',
   'adapters/unstorage',
   'adapters/yjs',
@@ -24,7 +27,6 @@ export const ON_TOP = [
   'frameworks/svelte',
   'frameworks/vue',
   'inspector',
-  'migrate',
   'storage-tests',
 ];
 

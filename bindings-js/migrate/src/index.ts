@@ -9,6 +9,9 @@ import { misnamed } from 'mangrove-kv/internal';
 import type { Names } from 'mangrove-kv/internal';
 import { indexesOf } from './idb-indexes.ts';
 import type { Indexes } from './idb-indexes.ts';
+import { objectsOf, openSource, result } from './source.ts';
+import { NOTHING, placeOf, statesOf } from './states.ts';
+import type { State } from './states.ts';
 
 export { dexieIndexes, indexesOf } from './idb-indexes.ts';
 export type { IndexedDBIndex, Indexes } from './idb-indexes.ts';
@@ -137,19 +140,6 @@ function checkCall(
     throw invalid('signal has to be an AbortSignal');
 }
 
-interface State {
-  readonly last?: Key;
-  readonly done: number;
-  readonly isComplete: boolean;
-}
-
-const NOTHING: State = { done: 0, isComplete: false };
-
-/** Progress of each source, written in the same commits as its entries. */
-function statesOf(db: MigrationTarget): Collection<Key, State> {
-  return db.collection<Key, State>('@mangrove-kv/migrate');
-}
-
 function describe(key: Key): string {
   const text = typeof key === 'string' ? JSON.stringify(key) : key instanceof Date ? key.toISOString() : String(key);
   return text.length > 100 ? `${text.slice(0, 100)}…` : text;
@@ -178,55 +168,6 @@ async function put<K, V>(
     );
   }
   return pair;
-}
-
-function failed(what: string, error: unknown): KvError {
-  return new KvError(
-    'KV_IO',
-    `reading IndexedDB failed: ${what}: ${error instanceof Error ? error.message : String(error)}`,
-    { cause: error },
-  );
-}
-
-function result<T>(request: IDBRequest<T>, what: string): Promise<T> {
-  return new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(failed(what, request.error));
-  });
-}
-
-function objectsOf(source: IDBDatabase, store: string): IDBObjectStore {
-  try {
-    return source.transaction(store).objectStore(store);
-  } catch (error) {
-    // For one, another tab upgrades or deletes the source.
-    throw failed(`object store ${JSON.stringify(store)}`, error);
-  }
-}
-
-/** `undefined` if there is no such database; does not create one. */
-async function openSource(factory: IDBFactory, name: string): Promise<IDBDatabase | undefined> {
-  let request: IDBOpenDBRequest;
-  try {
-    request = factory.open(name);
-  } catch (error) {
-    throw failed(`database ${JSON.stringify(name)}`, error);
-  }
-  let isMissing = false;
-  request.onupgradeneeded = () => {
-    isMissing = true;
-    request.transaction?.abort();
-  };
-  try {
-    const source = await result(request, `database ${JSON.stringify(name)}`);
-    // Does not block another tab that wants to upgrade or delete the source; this migration then
-    // fails and can be resumed.
-    source.onversionchange = () => source.close();
-    return source;
-  } catch (error) {
-    if (isMissing) return undefined;
-    throw error;
-  }
 }
 
 function sourceIndexes(source: IDBDatabase, store: string): Indexes {
@@ -302,9 +243,7 @@ export async function migrateIndexedDB<K = Key, V = unknown>(
   try {
     const stores = [...(options.stores ?? source.objectStoreNames)];
     const states = statesOf(db);
-    const found = (await states.getMany(stores.map((store) => ['indexedDB', name, store]))).map(
-      (state) => state ?? NOTHING,
-    );
+    const found = (await states.getMany(stores.map((store) => placeOf(name, store)))).map((state) => state ?? NOTHING);
     const unknown = stores.find((store) => !source.objectStoreNames.contains(store));
     if (unknown !== undefined)
       throw invalid(
@@ -349,7 +288,7 @@ export async function migrateIndexedDB<K = Key, V = unknown>(
             isComplete: at === keys.length && at < limit,
             ...(last !== undefined && { last }),
           };
-          batch.collection(states).set(['indexedDB', name, store], state);
+          batch.collection(states).set(placeOf(name, store), state);
           signal?.throwIfAborted();
           await batch.commit().catch((error: unknown) => {
             throw namingIndex(error, written, declared);
