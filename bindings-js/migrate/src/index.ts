@@ -182,8 +182,8 @@ interface Written {
   readonly value: unknown;
 }
 
-/** The engine does not know which entry of a batch has too long an index key: names the one with the longest. */
-function namingIndex(error: unknown, written: readonly Written[], indexes: Indexes): unknown {
+/** The engine does not know which entry of a batch has too long a key or index key: names the one with the longest. */
+function namingKey(error: unknown, written: readonly Written[], indexes: Indexes): unknown {
   if (!(error instanceof KvError) || error.code !== 'KV_KEY_TOO_LARGE') return error;
   let longest = { bytes: 0, where: '' };
   for (const { entry, key, value } of written) {
@@ -197,7 +197,16 @@ function namingIndex(error: unknown, written: readonly Written[], indexes: Index
       }
     }
   }
-  if (longest.bytes === 0) return error;
+  if (longest.bytes === 0) {
+    const bytes = written.map(({ key }) => keyCodecs.any.encode(key).length);
+    const entry = written[bytes.indexOf(Math.max(...bytes))]?.entry;
+    if (entry === undefined) return error;
+    return new KvError(
+      error.code,
+      `${place(entry)} cannot be stored (${error.message}); shorten the key or leave the entry out with transform`,
+      { cause: error },
+    );
+  }
   return new KvError(
     error.code,
     `${longest.where} (${error.message}); shorten the value or leave the entry out with transform`,
@@ -291,7 +300,7 @@ export async function migrateIndexedDB<K = Key, V = unknown>(
           batch.collection(states).set(placeOf(name, store), state);
           signal?.throwIfAborted();
           await batch.commit().catch((error: unknown) => {
-            throw namingIndex(error, written, declared);
+            throw namingKey(error, written, declared);
           });
           copied += at - begin;
           options.onProgress?.({ done: before + copied, total });

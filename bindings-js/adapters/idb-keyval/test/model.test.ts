@@ -59,7 +59,9 @@ function generator(seed: number) {
       ['entries', (api, store) => api.entries(store)],
       next() < 0.2 ? ['clear', (api, store) => api.clear(store)] : ['get', (api, store) => api.get(one, store)],
       next() < 0.3 ? ['bad get', (api, store) => api.get(bad, store)] : ['keys', (api, store) => api.keys(store)],
-      next() < 0.3 ? ['bad set', (api, store) => api.set(one, () => 1, store)] : ['get', (api, store) => api.get(one, store)],
+      next() < 0.3
+        ? ['bad set', (api, store) => api.set(one, () => 1, store)]
+        : ['get', (api, store) => api.get(one, store)],
       [
         'store',
         (api, store) =>
@@ -89,7 +91,10 @@ test(`random calls, seeds ${SEED} to ${SEED + RUNS - 1}`, async (t) => {
     const { call, upTo } = generator(seed);
     const sides = [original, twin as Api].map((api) => ({
       api,
-      store: api === original ? api.createStore(`model ${seed}`, 'kv') : twin.createStore(`twin ${seed}`, 'kv', { storage: 'memory' }),
+      store:
+        api === original
+          ? api.createStore(`model ${seed}`, 'kv')
+          : twin.createStore(`twin ${seed}`, 'kv', { storage: 'memory' }),
     }));
     for (let made = 0; made < CALLS; ) {
       // Several at once, so that their order counts.

@@ -413,12 +413,7 @@ it('Blobs, alone and within values', async ({ set, setMany, get, values, update 
   ]);
   await update('d', () => blob);
   await same(await get('a'), blob);
-  await same(await values(), [
-    blob,
-    { list: [blob, new Blob([])], map: new Map([[blob, new Set([blob])]]) },
-    1,
-    blob,
-  ]);
+  await same(await values(), [blob, { list: [blob, new Blob([])], map: new Map([[blob, new Set([blob])]]) }, 1, blob]);
 });
 
 it('calls take effect in the order in which they are made', async ({ set, get, del, update, clear, keys }) => {
