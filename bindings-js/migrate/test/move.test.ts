@@ -24,15 +24,7 @@ ENTRIES.push(
 
 let sources = 0;
 /** Fills a database as idb-keyval does; returns its name. */
-async function fill(entries: Entry[] = ENTRIES): Promise<string> {
-  const name = `source ${++sources}`;
-  await idbKeyval.setMany(entries, idbKeyval.createStore(name, 'kv'));
-  // idb-keyval keeps its connection, as a tab does that still runs the old program.
-  return name;
-}
-
-/** Closes nothing, so the source of `fill` cannot be deleted; this one can. */
-async function fillAndClose(entries: Entry[] = ENTRIES, name = `source ${++sources}`): Promise<string> {
+async function fill(entries: Entry[] = ENTRIES, name = `source ${++sources}`): Promise<string> {
   const db = await new Promise<IDBDatabase>((resolve, reject) => {
     const request = indexedDB.open(name);
     request.onupgradeneeded = () => request.result.createObjectStore('kv');
@@ -46,6 +38,13 @@ async function fillAndClose(entries: Entry[] = ENTRIES, name = `source ${++sourc
   return name;
 }
 
+/** The program of an old tab, whose connection stays open until it is closed: until then fake-indexeddb waits, busily. */
+async function oldTab(name: string): Promise<{ old: idbKeyval.UseStore; close: () => void }> {
+  const old = idbKeyval.createStore(name, 'kv');
+  const connection = await old('readonly', (store) => store.transaction.db);
+  return { old, close: () => connection.close() };
+}
+
 function moveOf(name: string, into: Collection<Key, unknown>, options: Partial<Move> = {}): Move {
   return { name, store: 'kv', into, keepSource: false, onUnmovable: 'throw', ...options };
 }
@@ -53,7 +52,10 @@ function moveOf(name: string, into: Collection<Key, unknown>, options: Partial<M
 /** The entries of a source; `undefined` if there is no such database. */
 async function sourceEntries(name: string): Promise<Entry[] | undefined> {
   if (!(await databaseNames()).includes(name)) return undefined;
-  return idbKeyval.entries(idbKeyval.createStore(name, 'kv'));
+  const { old, close } = await oldTab(name);
+  const entries = await idbKeyval.entries<IDBValidKey, unknown>(old);
+  close();
+  return entries;
 }
 
 async function copies(into: Collection<Key, unknown>): Promise<[Key, unknown][]> {
@@ -62,7 +64,7 @@ async function copies(into: Collection<Key, unknown>): Promise<[Key, unknown][]>
 
 test('moves all entries, then deletes the database', () =>
   withMemory({}, async (db) => {
-    const name = await fillAndClose();
+    const name = await fill();
     const kv = db.collection('kv');
     await moveStore(db, moveOf(name, kv));
     await same(await copies(kv), ENTRIES);
@@ -76,19 +78,19 @@ test('a source that is not there is not created, nor an object store', () =>
     const before = await databaseNames();
     await moveStore(db, moveOf('absent', db.collection('kv')));
     assert.deepEqual(await databaseNames(), before);
-    const name = await fillAndClose();
+    const name = await fill();
     await moveStore(db, moveOf(name, db.collection('other'), { store: 'other' }));
     await same(await sourceEntries(name), ENTRIES);
     assert.equal(await db.collection('other').size, 0);
     // What appears later is not moved: the twin's data are newer.
-    await fillAndClose(ENTRIES, 'absent');
+    await fill(ENTRIES, 'absent');
     await moveStore(db, moveOf('absent', db.collection('kv')));
     assert.equal(await db.collection('kv').size, 0);
   }));
 
 test('with keepSource the source stays as it is', () =>
   withMemory({}, async (db) => {
-    const name = await fillAndClose();
+    const name = await fill();
     await moveStore(db, moveOf(name, db.collection('kv'), { keepSource: true }));
     await same(await copies(db.collection('kv')), ENTRIES);
     await same(await sourceEntries(name), ENTRIES);
@@ -100,7 +102,7 @@ test('a move that fails at any call of IndexedDB is continued, and loses nothing
   for (let at = 1; isReached; at++) {
     isReached = false;
     await withMemory({}, async (db) => {
-      const name = await fillAndClose();
+      const name = await fill();
       const kv = db.collection('kv');
       const fail = (call: number): void => {
         if (call !== at) return;
@@ -132,7 +134,7 @@ test('a move whose database is closed at any moment is continued', { timeout: 12
   for (let at = 1; isReached; at++) {
     isReached = false;
     await withPath(async (path) => {
-      const name = await fillAndClose();
+      const name = await fill();
       const db = await open(path, { durability: 'relaxed' });
       const close = (call: number): void => {
         if (call !== at) return;
@@ -158,7 +160,7 @@ test('several at once move once, and nothing overwrites what is written after th
 }, async () => {
   for (let round = 0; round < 15; round++) {
     await withPath(async (path) => {
-      const name = await fillAndClose();
+      const name = await fill();
       const handles: Database[] = await Promise.all([0, 1, 2].map(() => open(path, { durability: 'relaxed' })));
       await Promise.all(
         handles.map(async (db, tab) => {
@@ -189,7 +191,7 @@ test('several at once move once, and nothing overwrites what is written after th
 
 test('a commit of a move that comes after another has completed it is refused', () =>
   withMemory({}, async (db) => {
-    const name = await fillAndClose();
+    const name = await fill();
     const kv = db.collection('kv');
     let completed: Promise<void> | undefined;
     // Before the first batch is read, another tab moves everything, and the program deletes and changes entries.
@@ -227,8 +229,7 @@ test('a commit of a move that comes after another has completed it is refused', 
 test('what another tab writes to the source before it is compared is moved', () =>
   withMemory({}, async (db) => {
     const name = await fill();
-    const old = idbKeyval.createStore(name, 'kv');
-    await idbKeyval.get(0, old);
+    const { old, close } = await oldTab(name);
     let written: Promise<unknown> | undefined;
     const kv = db.collection('kv');
     // The comparison reads the first batch anew: the fourth transaction that reads all.
@@ -242,6 +243,7 @@ test('what another tab writes to the source before it is compared is moved', () 
     );
     assert.ok(written !== undefined);
     await written;
+    close();
     assert.deepEqual([await kv.get(3), await kv.has(4), await kv.get('z')], ['late', false, 1]);
     assert.equal(await kv.size, ENTRIES.length);
   }));
@@ -249,8 +251,7 @@ test('what another tab writes to the source before it is compared is moved', () 
 test('what another tab writes to the source after the comparison stays there', () =>
   withMemory({}, async (db) => {
     const name = await fill();
-    const old = idbKeyval.createStore(name, 'kv');
-    await idbKeyval.get(0, old);
+    const { old, close } = await oldTab(name);
     const kv = db.collection('kv');
     await moveStore(db, moveOf(name, kv, { keepSource: true }));
     await idbKeyval.set('late', 'only here', old);
@@ -259,6 +260,7 @@ test('what another tab writes to the source after the comparison stays there', (
     const moves = db.collection<Key, { isDone: boolean }>('@mangrove-kv/migrate');
     await until(async () => (await moves.get(['moved', name, 'kv']))?.isDone === true);
     await same(await idbKeyval.get('late', old), 'only here');
+    close();
     assert.equal((await sourceEntries(name))?.length, ENTRIES.length + 1);
     assert.equal(await kv.has('late'), false);
   }));
@@ -271,7 +273,7 @@ test('a copy that is wrong is found, and made again', () =>
       (kv: Collection<Key, unknown>) => kv.set('zz', 'never in the source'),
       (kv: Collection<Key, unknown>) => kv.set('c', { file: 'no Blob' }),
     ]) {
-      const name = await fillAndClose();
+      const name = await fill();
       const kv = db.collection(`into ${name}`);
       let isDamaged = false;
       const closing = db.collection('@mangrove-kv/migrate');
@@ -301,7 +303,7 @@ test('a copy that is wrong is found, and made again', () =>
 test('an entry that cannot be stored ends the move with its name, or stays where it is', () =>
   withMemory({}, async (db) => {
     const long = 'x'.repeat(5000);
-    const name = await fillAndClose([...ENTRIES.slice(0, 5), [long, 1]]);
+    const name = await fill([...ENTRIES.slice(0, 5), [long, 1]]);
     const kv = db.collection('kv');
     await assert.rejects(moveStore(db, moveOf(name, kv)), (error: Error) => {
       assert.ok(code('KV_KEY_TOO_LARGE')(error));
@@ -340,16 +342,15 @@ test('only the moved object store is emptied, and a database with other data sta
 });
 
 test('a database that an old connection still uses is emptied, and deleted when the connection ends', async () => {
-  const name = await fillAndClose();
-  const old = idbKeyval.createStore(name, 'kv');
-  const connection = await old('readonly', (store) => store.transaction.db);
+  const name = await fill();
+  const { old, close } = await oldTab(name);
   await withMemory({}, async (db) => {
     const kv = db.collection('kv');
     await moveStore(db, moveOf(name, kv));
     await until(async () => (await idbKeyval.keys(old)).length === 0);
     // The old program writes on; that is not lost when its tab is closed.
     await idbKeyval.set('late', 1, old);
-    connection.close();
+    close();
     await new Promise((resolve) => {
       setTimeout(resolve, 50);
     });
@@ -360,13 +361,13 @@ test('a database that an old connection still uses is emptied, and deleted when 
 
 test('dropping a store also drops what was not moved yet', () =>
   withMemory({}, async (db) => {
-    const name = await fillAndClose();
+    const name = await fill();
     await dropStores(db, { name, stores: ['kv'], keepSource: false });
     const kv = db.collection('kv');
     await moveStore(db, moveOf(name, kv));
     assert.equal(await kv.size, 0);
     await until(async () => !(await databaseNames()).includes(name));
-    const kept = await fillAndClose();
+    const kept = await fill();
     await dropStores(db, { name: kept, keepSource: true });
     await moveStore(db, moveOf(kept, kv));
     assert.equal(await kv.size, 0);
