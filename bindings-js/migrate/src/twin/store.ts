@@ -1,7 +1,7 @@
 // An object store of IndexedDB that is a collection: keys, values, errors and the order of calls are IndexedDB's.
 import { KvError } from 'mangrove-kv';
 import type { Collection, Database, Key } from 'mangrove-kv';
-import { untilWhole } from 'mangrove-kv/internal';
+import { isSnapshotLost, untilWhole } from 'mangrove-kv/internal';
 import { toKey } from '../idb-keys.ts';
 import { databaseName, sharedDatabase } from './databases.ts';
 import type { TwinOptions } from './databases.ts';
@@ -209,6 +209,28 @@ export class TwinStore {
     return this.#run(async ({ collection }) =>
       (await untilWhole(() => collection.entries().toArray())).map(([key, value]) => [keyTo(key), fromStored(value)]),
     );
+  }
+
+  /**
+   * Calls `visit` for each entry, in the order of keys, until it returns something; resolves to that. Sees one state,
+   * unless the tab that keeps it ends meanwhile.
+   */
+  visit(visit: (value: unknown, key: unknown) => unknown): Promise<unknown> {
+    return this.#run(async ({ collection }) => {
+      let last: Key | undefined;
+      for (;;) {
+        try {
+          for await (const [key, value] of collection.entries(last === undefined ? {} : { gt: last })) {
+            last = key;
+            const result = visit(fromStored(value), keyTo(key));
+            if (result !== undefined) return result;
+          }
+          return undefined;
+        } catch (error) {
+          if (!isSnapshotLost(error)) throw error;
+        }
+      }
+    });
   }
 
   count(): Promise<number> {
