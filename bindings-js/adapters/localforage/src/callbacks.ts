@@ -16,7 +16,8 @@ export function calling<T>(promise: Promise<T>, callback: Callback<T> | null | u
 
 /** Calls one of two functions with the outcome of a promise; returns the promise. */
 export function callingBoth<T>(promise: Promise<T>, callback: unknown, errorCallback: unknown): Promise<T> {
-  if (typeof callback === 'function') promise.then(callback as (result: T) => void);
-  if (typeof errorCallback === 'function') promise.catch(errorCallback as (error: unknown) => void);
+  const [done, failed] = [callback, errorCallback].map((given) => (typeof given === 'function' ? given : undefined));
+  if (done !== undefined || failed !== undefined)
+    promise.then(done as ((result: T) => void) | undefined, failed as ((error: unknown) => void) | undefined);
   return promise;
 }

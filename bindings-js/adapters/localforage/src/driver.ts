@@ -1,11 +1,9 @@
 // What drivers are to an instance. Methods of a driver are called as methods of the instance.
-import type { TwinStore } from '@mangrove-kv/migrate/internal';
 import type { Callback } from './callbacks.ts';
 import type { serializer } from './serializer.ts';
 
 /** State of an instance's driver. */
 export interface DbInfo extends LocalForageOptions {
-  readonly twin?: TwinStore;
   readonly keyPrefix?: string;
   readonly serializer?: typeof serializer;
 }

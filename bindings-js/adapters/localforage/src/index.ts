@@ -6,6 +6,7 @@
  */
 import './types.ts';
 import { Instance } from './instance.ts';
+import { twinFor } from './mangrove-driver.ts';
 
 /** The default instance, with localForage's interface; `createInstance` makes others. */
 const localforage = new Instance() as unknown as LocalForage;
@@ -15,7 +16,7 @@ const localforage = new Instance() as unknown as LocalForage;
  * localForage.
  */
 export async function close(instance: LocalForage = localforage): Promise<void> {
-  await (instance as unknown as Instance)._dbInfo?.twin?.close();
+  await twinFor(instance as unknown as Instance).close();
 }
 
 export default localforage;

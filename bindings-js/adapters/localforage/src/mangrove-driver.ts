@@ -29,9 +29,15 @@ function twinOf(name: string, store: string, config: LocalForageOptions): TwinSt
   return twin;
 }
 
+/** The store of an instance. */
+export function twinFor({ _dbInfo, _config }: Pick<Host, '_dbInfo' | '_config'>): TwinStore {
+  const config = _dbInfo ?? _config;
+  return twinOf(config.name ?? '', config.storeName ?? '', config);
+}
+
 async function twinIn(host: Host): Promise<TwinStore> {
   await host.ready();
-  return host._dbInfo?.twin as TwinStore;
+  return twinFor(host);
 }
 
 /** A Blob as old versions of localForage store it where IndexedDB takes none. */
@@ -53,10 +59,9 @@ export const mangroveDriver: BuiltIn = {
   _support: true,
 
   async _initStorage(options) {
-    const twin = twinOf(options.name ?? '', options.storeName ?? '', options);
-    this._dbInfo = { ...options, twin };
+    this._dbInfo = { ...options };
     try {
-      await twin.open();
+      await twinFor(this).open();
     } catch (error) {
       // The next driver has to do where there can be no database. After any other failure it would be empty in place of
       // the data, so calls try again, and report the failure.

@@ -33,6 +33,7 @@ declare global {
   }
 
   /** Deletes a store, or all stores of a database. */
+  // biome-ignore lint/style/useShorthandFunctionType: merges with localForage's where both are installed
   type LocalForageDropInstanceFn = (
     dbInstanceOptions?: LocalForageDbInstanceOptions,
     callback?: (err: any) => void,
@@ -52,6 +53,7 @@ declare global {
   interface LocalForageDriverDbMethods extends LocalForageDbMethodsCore, LocalForageDriverMethodsOptional {}
 
   /** Whether a driver works here. */
+  // biome-ignore lint/style/useShorthandFunctionType: merges with localForage's where both are installed
   type LocalForageDriverSupportFunc = () => Promise<boolean>;
 
   /** A driver, as `defineDriver` takes it. */
