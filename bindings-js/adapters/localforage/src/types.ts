@@ -33,11 +33,10 @@ declare global {
   }
 
   /** Deletes a store, or all stores of a database. */
-  // biome-ignore lint/style/useShorthandFunctionType: merges with localForage's where both are installed
-  type LocalForageDropInstanceFn = (
-    dbInstanceOptions?: LocalForageDbInstanceOptions,
-    callback?: (err: any) => void,
-  ) => Promise<void>;
+  interface LocalForageDropInstanceFn {
+    // biome-ignore lint/style/useShorthandFunctionType: as an interface it merges with localForage's
+    (dbInstanceOptions?: LocalForageDbInstanceOptions, callback?: (err: any) => void): Promise<void>;
+  }
 
   /** What a driver may have. */
   interface LocalForageDriverMethodsOptional {
@@ -53,8 +52,10 @@ declare global {
   interface LocalForageDriverDbMethods extends LocalForageDbMethodsCore, LocalForageDriverMethodsOptional {}
 
   /** Whether a driver works here. */
-  // biome-ignore lint/style/useShorthandFunctionType: merges with localForage's where both are installed
-  type LocalForageDriverSupportFunc = () => Promise<boolean>;
+  interface LocalForageDriverSupportFunc {
+    // biome-ignore lint/style/useShorthandFunctionType: as an interface it merges with localForage's
+    (): Promise<boolean>;
+  }
 
   /** A driver, as `defineDriver` takes it. */
   interface LocalForageDriver extends LocalForageDriverDbMethods {
