@@ -2,7 +2,7 @@
 import * as idbKeyval from 'idb-keyval';
 import localforage from 'localforage';
 import * as keyvalTwin from '@mangrove-kv/idb-keyval';
-import forageTwin from '@mangrove-kv/localforage';
+import forageTwin, { close } from '@mangrove-kv/localforage';
 import { cases as keyvalCases } from '../../bindings-js/adapters/idb-keyval/test/support/suite.ts';
 import { cases as forageCases } from '../../bindings-js/adapters/localforage/test/support/suite.ts';
 import { runCases, show } from '../../bindings-js/migrate/test/support/show.ts';
@@ -14,7 +14,7 @@ export const suites: Record<string, () => Outcome> = {
   'idb-keyval': () => runCases(keyvalCases, idbKeyval),
   '@mangrove-kv/idb-keyval': () => runCases(keyvalCases, keyvalTwin),
   localforage: () => runCases(forageCases, { localforage, settings: {} }),
-  '@mangrove-kv/localforage': () => runCases(forageCases, { localforage: forageTwin, settings: {} }),
+  '@mangrove-kv/localforage': () => runCases(forageCases, { localforage: forageTwin, settings: {}, close }),
 };
 
 export { forageTwin, idbKeyval, keyvalTwin, localforage, show };

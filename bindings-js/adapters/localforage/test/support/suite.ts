@@ -7,6 +7,8 @@ import type { Case } from '../../../../migrate/test/support/show.ts';
 export interface Library {
   readonly localforage: LocalForage;
   readonly settings: LocalForageOptions;
+  /** Closes the database of an instance: a page has room for about a hundred. */
+  close?(instance: LocalForage): Promise<void>;
 }
 
 type Method = keyof LocalForageDbMethods;
@@ -27,14 +29,23 @@ const byCallback: Call = (instance, method, ...args) =>
 
 export const cases: Case<Library>[] = [];
 let instances = 0;
+const opened: LocalForage[] = [];
 
 function it(name: string, run: (library: Library) => Promise<void>): void {
-  cases.push({ name, run });
+  cases.push({
+    name,
+    async run(library) {
+      await run(library);
+      for (const instance of opened.splice(0)) await library.close?.(instance);
+    },
+  });
 }
 
 /** An instance with a store of its own. */
 function fresh({ localforage, settings }: Library, options: LocalForageOptions = {}): LocalForage {
-  return localforage.createInstance({ ...settings, name: `fresh ${++instances}`, ...options });
+  const instance = localforage.createInstance({ ...settings, name: `fresh ${++instances}`, ...options });
+  opened.push(instance);
+  return instance;
 }
 
 async function messageOf(promise: Promise<unknown>): Promise<string> {
