@@ -8,7 +8,7 @@ import type { Collection, Database, Key } from 'mangrove-kv';
 import { code, withMemory, withPath } from '../../kv/test/support/kit.ts';
 import { dropStores, moveStore } from '../src/twin/move.ts';
 import type { Move } from '../src/twin/move.ts';
-import { fromStored } from '../src/twin/stored.ts';
+import { fromStored, stored } from '../src/twin/stored.ts';
 import { databaseNames, hooked, until } from './support/hooks.ts';
 import { same } from './support/show.ts';
 
@@ -248,22 +248,24 @@ test('what another tab writes to the source before it is compared is moved', () 
     assert.equal(await kv.size, ENTRIES.length);
   }));
 
-test('what another tab writes to the source after the comparison stays there', () =>
-  withMemory({}, async (db) => {
-    const name = await fill();
-    const { old, close } = await oldTab(name);
-    const kv = db.collection('kv');
-    await moveStore(db, moveOf(name, kv, { keepSource: true }));
-    await idbKeyval.set('late', 'only here', old);
-    // This call is to empty the source.
-    await moveStore(db, moveOf(name, kv));
-    const moves = db.collection<Key, { isDone: boolean }>('@mangrove-kv/migrate');
-    await until(async () => (await moves.get(['moved', name, 'kv']))?.isDone === true);
-    await same(await idbKeyval.get('late', old), 'only here');
-    close();
-    assert.equal((await sourceEntries(name))?.length, ENTRIES.length + 1);
-    assert.equal(await kv.has('late'), false);
-  }));
+for (const key of ['late', 5] as const) {
+  test(`what another tab writes to the source after the comparison stays there: ${key}`, () =>
+    withMemory({}, async (db) => {
+      const name = await fill();
+      const { old, close } = await oldTab(name);
+      const kv = db.collection('kv');
+      await moveStore(db, moveOf(name, kv, { keepSource: true }));
+      await idbKeyval.set(key, 'only here', old);
+      // This call is to empty the source.
+      await moveStore(db, moveOf(name, kv));
+      const moves = db.collection<Key, { isDone: boolean }>('@mangrove-kv/migrate');
+      await until(async () => (await moves.get(['moved', name, 'kv']))?.isDone === true);
+      await same(await idbKeyval.get(key, old), 'only here');
+      close();
+      assert.equal((await sourceEntries(name))?.length, ENTRIES.length + (key === 5 ? 0 : 1));
+      assert.notEqual(await kv.get(key), 'only here');
+    }));
+}
 
 test('a copy that is wrong is found, and made again', () =>
   withMemory({}, async (db) => {
@@ -272,6 +274,8 @@ test('a copy that is wrong is found, and made again', () =>
       (kv: Collection<Key, unknown>) => kv.delete(59),
       (kv: Collection<Key, unknown>) => kv.set('zz', 'never in the source'),
       (kv: Collection<Key, unknown>) => kv.set('c', { file: 'no Blob' }),
+      async (kv: Collection<Key, unknown>) =>
+        kv.set('c', await stored({ file: new Blob(['y'.repeat(1000)], { type: 'text/x' }) })),
     ]) {
       const name = await fill();
       const kv = db.collection(`into ${name}`);
