@@ -432,6 +432,8 @@ it('calls take effect in the order in which they are made', async ({ set, get, d
     set('c', 1),
     keys(),
   ]);
+  // Without a Blob before it.
+  await same(await Promise.all([set('n', 1), update('n', increment), get('n')]), [undefined, undefined, 2]);
   await same(found, [
     undefined,
     undefined,
