@@ -30,7 +30,7 @@ for (const [start, copy] of [[open, restore], [openInline, restoreInline]]) {
 
 const REQUIRED = `
 const { open } = require('mangrove-kv');
-for (const entry of ['mangrove-kv/inline', 'mangrove-kv/live', 'mangrove-kv/durable-object', '@mangrove-kv/replication', '@mangrove-kv/inspector', '@mangrove-kv/storage-tests', '@mangrove-kv/keyv', '@mangrove-kv/unstorage', '@mangrove-kv/automerge', '@mangrove-kv/migrate']) require(entry);
+for (const entry of ['mangrove-kv/inline', 'mangrove-kv/live', 'mangrove-kv/durable-object', '@mangrove-kv/replication', '@mangrove-kv/inspector', '@mangrove-kv/storage-tests', '@mangrove-kv/keyv', '@mangrove-kv/unstorage', '@mangrove-kv/automerge', '@mangrove-kv/migrate', '@mangrove-kv/idb-keyval', '@mangrove-kv/localforage']) require(entry);
 open('required', { storage: 'memory' }).then(async (db) => {
   await db.set('a', 1);
   console.log(await db.get('a'));

@@ -14,9 +14,12 @@ export const ON_TOP = [
   'replication',
   'replication-nats',
   'replication-s3',
+  'migrate',
   'adapters/automerge',
+  'adapters/idb-keyval',
   'adapters/keyv',
   'adapters/level',
+  'adapters/localforage',
   'adapters/rxdb',
   'adapters/tanstack-db',
   'adapters/unstorage',
@@ -25,7 +28,6 @@ export const ON_TOP = [
   'frameworks/svelte',
   'frameworks/vue',
   'inspector',
-  'migrate',
   'storage-tests',
 ];
 

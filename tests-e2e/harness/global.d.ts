@@ -19,6 +19,9 @@ interface Window {
   loadTanstack(): Promise<typeof import('./tanstack.ts')>;
   loadMigration(): Promise<typeof import('./migrate.ts')>;
   loadYjs(): Promise<typeof import('./yjs.ts')>;
+  loadTwins(): Promise<typeof import('./twins.ts')>;
+  /** Uses the twin of localForage in a worker; resolves to the name of its driver. */
+  runTwinsWorker(): Promise<string>;
   /** Prepares a server of NATS. */
   createStreams(servers: readonly string[]): Promise<void>;
   /** Opens the database of a device and keeps it in step over NATS; the test then drives it through `replicated`. */

@@ -22,6 +22,14 @@ window.loadRxdb = () => import('./rxdb.ts');
 window.loadTanstack = () => import('./tanstack.ts');
 window.loadMigration = () => import('./migrate.ts');
 window.loadYjs = () => import('./yjs.ts');
+window.loadTwins = () => import('./twins.ts');
+window.runTwinsWorker = () =>
+  new Promise((resolve, reject) => {
+    const worker = new Worker(new URL('./twins-worker.ts', import.meta.url), { type: 'module' });
+    worker.onmessage = ({ data }) => resolve(data);
+    worker.onerror = (event) => reject(new Error(event.message));
+    worker.postMessage(0);
+  });
 window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };

@@ -13,7 +13,7 @@ function bytesOf(value: ArrayBuffer | ArrayBufferView): Uint8Array {
 }
 
 /** Converts a value to a key. `within` are the arrays around it. */
-function toKey(value: unknown, within: readonly unknown[] = []): Key | undefined {
+export function toKey(value: unknown, within: readonly unknown[] = []): Key | undefined {
   if (typeof value === 'string') return value;
   if (typeof value === 'number') return Number.isNaN(value) ? undefined : value;
   if (typeof value !== 'object' || value === null) return undefined;

@@ -9,6 +9,9 @@ import { misnamed } from 'mangrove-kv/internal';
 import type { Names } from 'mangrove-kv/internal';
 import { indexesOf } from './idb-indexes.ts';
 import type { Indexes } from './idb-indexes.ts';
+import { objectsOf, openSource, result } from './source.ts';
+import { NOTHING, placeOf, statesOf } from './states.ts';
+import type { State } from './states.ts';
 
 export { dexieIndexes, indexesOf } from './idb-indexes.ts';
 export type { IndexedDBIndex, Indexes } from './idb-indexes.ts';
@@ -137,19 +140,6 @@ function checkCall(
     throw invalid('signal has to be an AbortSignal');
 }
 
-interface State {
-  readonly last?: Key;
-  readonly done: number;
-  readonly isComplete: boolean;
-}
-
-const NOTHING: State = { done: 0, isComplete: false };
-
-/** Progress of each source, written in the same commits as its entries. */
-function statesOf(db: MigrationTarget): Collection<Key, State> {
-  return db.collection<Key, State>('@mangrove-kv/migrate');
-}
-
 function describe(key: Key): string {
   const text = typeof key === 'string' ? JSON.stringify(key) : key instanceof Date ? key.toISOString() : String(key);
   return text.length > 100 ? `${text.slice(0, 100)}…` : text;
@@ -180,55 +170,6 @@ async function put<K, V>(
   return pair;
 }
 
-function failed(what: string, error: unknown): KvError {
-  return new KvError(
-    'KV_IO',
-    `reading IndexedDB failed: ${what}: ${error instanceof Error ? error.message : String(error)}`,
-    { cause: error },
-  );
-}
-
-function result<T>(request: IDBRequest<T>, what: string): Promise<T> {
-  return new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(failed(what, request.error));
-  });
-}
-
-function objectsOf(source: IDBDatabase, store: string): IDBObjectStore {
-  try {
-    return source.transaction(store).objectStore(store);
-  } catch (error) {
-    // For one, another tab upgrades or deletes the source.
-    throw failed(`object store ${JSON.stringify(store)}`, error);
-  }
-}
-
-/** `undefined` if there is no such database; does not create one. */
-async function openSource(factory: IDBFactory, name: string): Promise<IDBDatabase | undefined> {
-  let request: IDBOpenDBRequest;
-  try {
-    request = factory.open(name);
-  } catch (error) {
-    throw failed(`database ${JSON.stringify(name)}`, error);
-  }
-  let isMissing = false;
-  request.onupgradeneeded = () => {
-    isMissing = true;
-    request.transaction?.abort();
-  };
-  try {
-    const source = await result(request, `database ${JSON.stringify(name)}`);
-    // Does not block another tab that wants to upgrade or delete the source; this migration then
-    // fails and can be resumed.
-    source.onversionchange = () => source.close();
-    return source;
-  } catch (error) {
-    if (isMissing) return undefined;
-    throw error;
-  }
-}
-
 function sourceIndexes(source: IDBDatabase, store: string): Indexes {
   const objects = objectsOf(source, store);
   return indexesOf([...objects.indexNames].map((name) => objects.index(name)));
@@ -241,8 +182,8 @@ interface Written {
   readonly value: unknown;
 }
 
-/** The engine does not know which entry of a batch has too long an index key: names the one with the longest. */
-function namingIndex(error: unknown, written: readonly Written[], indexes: Indexes): unknown {
+/** The engine does not know which entry of a batch has too long a key or index key: names the one with the longest. */
+function namingKey(error: unknown, written: readonly Written[], indexes: Indexes): unknown {
   if (!(error instanceof KvError) || error.code !== 'KV_KEY_TOO_LARGE') return error;
   let longest = { bytes: 0, where: '' };
   for (const { entry, key, value } of written) {
@@ -256,7 +197,16 @@ function namingIndex(error: unknown, written: readonly Written[], indexes: Index
       }
     }
   }
-  if (longest.bytes === 0) return error;
+  if (longest.bytes === 0) {
+    const bytes = written.map(({ key }) => keyCodecs.any.encode(key).length);
+    const entry = written[bytes.indexOf(Math.max(...bytes))]?.entry;
+    if (entry === undefined) return error;
+    return new KvError(
+      error.code,
+      `${place(entry)} cannot be stored (${error.message}); shorten the key or leave the entry out with transform`,
+      { cause: error },
+    );
+  }
   return new KvError(
     error.code,
     `${longest.where} (${error.message}); shorten the value or leave the entry out with transform`,
@@ -302,9 +252,7 @@ export async function migrateIndexedDB<K = Key, V = unknown>(
   try {
     const stores = [...(options.stores ?? source.objectStoreNames)];
     const states = statesOf(db);
-    const found = (await states.getMany(stores.map((store) => ['indexedDB', name, store]))).map(
-      (state) => state ?? NOTHING,
-    );
+    const found = (await states.getMany(stores.map((store) => placeOf(name, store)))).map((state) => state ?? NOTHING);
     const unknown = stores.find((store) => !source.objectStoreNames.contains(store));
     if (unknown !== undefined)
       throw invalid(
@@ -349,10 +297,10 @@ export async function migrateIndexedDB<K = Key, V = unknown>(
             isComplete: at === keys.length && at < limit,
             ...(last !== undefined && { last }),
           };
-          batch.collection(states).set(['indexedDB', name, store], state);
+          batch.collection(states).set(placeOf(name, store), state);
           signal?.throwIfAborted();
           await batch.commit().catch((error: unknown) => {
-            throw namingIndex(error, written, declared);
+            throw namingKey(error, written, declared);
           });
           copied += at - begin;
           options.onProgress?.({ done: before + copied, total });

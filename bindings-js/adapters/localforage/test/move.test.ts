@@ -1,0 +1,105 @@
+// Items that localForage stored in IndexedDB move to the twin.
+import 'fake-indexeddb/auto';
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import { test } from 'node:test';
+import localforage, { close } from '@mangrove-kv/localforage';
+import { databaseNames, until } from '../../../migrate/test/support/hooks.ts';
+import { same } from '../../../migrate/test/support/show.ts';
+
+const original = createRequire(import.meta.url)('localforage') as LocalForage;
+const ITEMS: Record<string, unknown> = {
+  '': 'empty key',
+  bytes: new Uint8Array([1, 2, 3]),
+  list: [1, { deep: new Map([[1n, new Date(5)]]) }],
+  nothing: null,
+  text: 'x'.repeat(100_000),
+};
+/** As versions of localForage stored a Blob in browsers whose IndexedDB takes none. */
+const ENCODED = { __local_forage_encoded_blob: true, data: btoa('old blob'), type: 'text/plain' };
+
+async function fill(options: LocalForageOptions): Promise<void> {
+  const items = original.createInstance(options);
+  for (const [key, value] of Object.entries(ITEMS)) await items.setItem(key, value);
+  await items.setItem('photo', ENCODED);
+}
+
+const read = async (items: LocalForage): Promise<unknown[]> => {
+  const seen: unknown[] = [];
+  await items.iterate((value, key) => void seen.push([key, value]));
+  return seen;
+};
+
+test('the items of the default store, and those of a database with several', async () => {
+  await fill({});
+  await fill({ name: 'app', storeName: 'one' });
+  await original.createInstance({ name: 'app', storeName: 'two' }).setItem('only', 'in two');
+  localforage.config({ storage: 'memory' });
+  const found = await Promise.all(Object.keys(ITEMS).map((key) => localforage.getItem(key)));
+  await same(found, Object.values(ITEMS));
+  const photo = await localforage.getItem<Blob>('photo');
+  assert.deepEqual([await photo?.text(), photo?.type], ['old blob', 'text/plain']);
+  assert.equal(await localforage.length(), 6);
+  await until(async () => !(await databaseNames()).includes('localforage'));
+
+  const one = localforage.createInstance({ name: 'app', storeName: 'one', storage: 'memory' });
+  await same(
+    await read(one),
+    [...Object.entries(ITEMS), ['photo', new Blob(['old blob'], { type: 'text/plain' })] as const]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([key, value]) => [key, value ?? undefined]),
+  );
+  assert.ok((await databaseNames()).includes('app'));
+  const two = localforage.createInstance({ name: 'app', storeName: 'two', storage: 'memory' });
+  assert.equal(await two.getItem('only'), 'in two');
+  await until(async () => !(await databaseNames()).includes('app'));
+});
+
+test('writes and deletions that are called while the items move win', async () => {
+  await fill({ name: 'busy' });
+  const items = localforage.createInstance({ name: 'busy', storage: 'memory' });
+  const [, , , old] = await Promise.all([
+    items.setItem('bytes', 'newer'),
+    items.removeItem('list'),
+    items.setItem('added', 1),
+    items.getItem('text'),
+  ]);
+  assert.equal(old, ITEMS['text']);
+  await until(async () => !(await databaseNames()).includes('busy'));
+  assert.deepEqual(await items.keys(), ['', 'added', 'bytes', 'nothing', 'photo', 'text']);
+  assert.equal(await items.getItem('bytes'), 'newer');
+  await close(items);
+});
+
+test('nothing is created in IndexedDB', async () => {
+  const before = await databaseNames();
+  const items = localforage.createInstance({ name: 'not in IndexedDB', storage: 'memory' });
+  await items.setItem('a', 1);
+  await items.dropInstance();
+  assert.deepEqual(await databaseNames(), before);
+});
+
+test('with keepSource the old items stay', async () => {
+  await fill({ name: 'kept' });
+  const items = localforage.createInstance({ name: 'kept', storage: 'memory', keepSource: true });
+  assert.equal(await items.length(), 6);
+  await items.clear();
+  assert.equal(await original.createInstance({ name: 'kept' }).length(), 6);
+  assert.equal(await items.length(), 0);
+});
+
+test('dropInstance drops what was not moved yet', async () => {
+  await fill({ name: 'dropped', storeName: 'one' });
+  await original.createInstance({ name: 'dropped', storeName: 'two' }).setItem('a', 'in two');
+  const base = { name: 'dropped', storage: 'memory' } as const;
+  await localforage.createInstance({ ...base, storeName: 'other' }).dropInstance({ name: 'dropped', storeName: 'one' });
+  assert.equal(await localforage.createInstance({ ...base, storeName: 'one' }).length(), 0);
+  assert.equal(await localforage.createInstance({ ...base, storeName: 'two' }).getItem('a'), 'in two');
+  await fill({ name: 'dropped too', storeName: 'one' });
+  await localforage.dropInstance({ name: 'dropped too' });
+  await until(async () => !(await databaseNames()).some((name) => name.startsWith('dropped')));
+  assert.equal(
+    await localforage.createInstance({ name: 'dropped too', storeName: 'one', storage: 'memory' }).length(),
+    0,
+  );
+});

@@ -1,0 +1,50 @@
+// Calls of IndexedDB that fail, or that something happens before, at a chosen one of them.
+import { IDBDatabase, IDBFactory, IDBObjectStore } from 'fake-indexeddb';
+
+const CALLS: [object, string[]][] = [
+  [IDBFactory.prototype, ['open', 'deleteDatabase']],
+  [IDBDatabase.prototype, ['transaction', 'close']],
+  [IDBObjectStore.prototype, ['getAll', 'getAllKeys', 'count', 'openCursor', 'clear']],
+];
+
+/** Calls `before` with the number and name of each call of IndexedDB while `run` runs; what it throws, the call throws. */
+export async function hooked<T>(
+  before: (call: number, name: string, args: readonly unknown[]) => void,
+  run: () => Promise<T>,
+): Promise<T> {
+  let calls = 0;
+  const undo: (() => void)[] = [];
+  for (const [prototype, names] of CALLS) {
+    for (const name of names) {
+      const methods = prototype as Record<string, (...args: unknown[]) => unknown>;
+      const original = methods[name] as (...args: unknown[]) => unknown;
+      methods[name] = function (this: unknown, ...args) {
+        // fake-indexeddb itself begins the transaction of an upgrade.
+        if (args[1] !== 'versionchange') before(++calls, name, args);
+        return original.apply(this, args);
+      };
+      undo.push(() => {
+        methods[name] = original;
+      });
+    }
+  }
+  try {
+    return await run();
+  } finally {
+    for (const restore of undo) restore();
+  }
+}
+
+/** Names of all databases. */
+export async function databaseNames(): Promise<string[]> {
+  return (await indexedDB.databases()).map(({ name }) => name as string).sort();
+}
+
+/** Waits until `isTrue`; the test's own time limit ends the wait. */
+export async function until(isTrue: () => Promise<boolean>): Promise<void> {
+  while (!(await isTrue())) {
+    await new Promise((resolve) => {
+      setTimeout(resolve, 5);
+    });
+  }
+}
