@@ -34,7 +34,14 @@ interface Window {
     close(): Promise<void>;
   };
   /** Mounts a page on live queries in a framework; the test then drives it through `framework`. */
-  mountFramework(name: 'react' | 'vue' | 'svelte'): Promise<void>;
+  mountFramework(name: import('./frameworks/main.ts').Framework): Promise<void>;
+  /** What a page in a framework shows of a range, from its first drawing on, and what its component was drawn with. */
+  drawFirst(
+    name: import('./frameworks/main.ts').Framework,
+    how: 'mirrored' | 'preloaded' | 'read',
+  ): Promise<{ readonly drawn: readonly string[]; readonly rendered: readonly string[] }>;
+  /** What a page shows of two mirrors, which transactions write to. */
+  drawTwo(name: import('./frameworks/main.ts').Framework, rounds: number): Promise<readonly string[]>;
   framework: {
     show(range: object): void;
     set(key: string, tag: string): Promise<void>;
@@ -42,4 +49,9 @@ interface Window {
     unmount(): void;
     close(): Promise<void>;
   };
+}
+
+declare module '*.solid.jsx' {
+  const component: (properties: never) => import('solid-js').JSX.Element;
+  export default component;
 }

@@ -32,6 +32,8 @@ window.loadInspector = () => import('@mangrove-kv/inspector');
 window.mountFramework = async (name) => {
   window.framework = await (await import('./frameworks/main.ts')).mountFramework(name);
 };
+window.drawFirst = async (name, how) => (await import('./frameworks/main.ts')).drawFirst(name, how);
+window.drawTwo = async (name, rounds) => (await import('./frameworks/main.ts')).drawTwo(name, rounds);
 window.loadLive = () => import('mangrove-kv/live');
 window.loadMigrations = () => import('mangrove-kv/migrations');
 window.loadBlob = () => import('mangrove-kv/blob');
