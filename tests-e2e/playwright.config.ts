@@ -32,6 +32,7 @@ const API_ALONE = [
   '**/inspector.spec.ts',
   '**/migrate.spec.ts',
   '**/react.spec.ts',
+  '**/suspense.spec.ts',
 ];
 
 /** replication.config.ts runs it. */

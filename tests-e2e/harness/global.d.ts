@@ -33,6 +33,20 @@ interface Window {
     unmount(): void;
     close(): Promise<void>;
   };
+  /** Mounts a React page whose lists wait for their rows; the test then drives it through `suspense`. */
+  mountSuspense(options: {
+    readonly isStrict: boolean;
+    readonly isForeign: boolean;
+    readonly begin: 'read' | 'mirrored' | 'preloaded';
+    readonly lists: number;
+  }): Promise<void>;
+  suspense: {
+    state(): { readonly seen: readonly string[]; readonly drawings: readonly string[]; readonly reads: number };
+    show(range: { readonly prefix: string; readonly keepPrevious?: boolean }, isTransition: boolean): void;
+    set(key: string): Promise<void>;
+    unmount(): void;
+    close(): Promise<void>;
+  };
   /** Mounts a page on live queries in a framework; the test then drives it through `framework`. */
   mountFramework(name: import('./frameworks/main.ts').Framework): Promise<void>;
   /** What a page in a framework shows of a range, from its first drawing on, and what its component was drawn with. */

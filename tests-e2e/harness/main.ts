@@ -24,6 +24,9 @@ window.loadYjs = () => import('./yjs.ts');
 window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
+window.mountSuspense = async (options) => {
+  window.suspense = await (await import('./react/suspense.ts')).mountSuspense(options);
+};
 window.createStreams = async (servers) => (await import('./replication.ts')).createStreams({ servers, replicas: 1 });
 window.startSync = async (device, servers, isInWorker) => {
   window.replicated = await (await import('./replication.ts')).start(device, servers, isInWorker);
