@@ -29,6 +29,7 @@ const CHROMIUM_ONLY = [
 const API_ALONE = [
   '**/demo*.spec.ts',
   '**/frameworks.spec.ts',
+  '**/hydration.spec.ts',
   '**/inspector.spec.ts',
   '**/migrate.spec.ts',
   '**/react.spec.ts',

@@ -33,6 +33,27 @@ interface Window {
     unmount(): void;
     close(): Promise<void>;
   };
+  /** Takes over what a server has rendered, in a page whose database has `entries`; then another entry is stored. */
+  hydratePage(options: {
+    readonly name: import('./frameworks/main.ts').Framework | 'react-suspense';
+    readonly html: string;
+    /** What the server's page runs before. */
+    readonly scripts: readonly string[];
+    readonly initial: readonly (readonly [string, number])[] | undefined;
+    readonly entries: readonly (readonly [string, number])[];
+    readonly isMirrored: boolean;
+  }): Promise<{
+    /** What the page has shown before it was taken over. */
+    readonly served: string;
+    /** What the component was first drawn with. */
+    readonly first: string;
+    /** What the page has shown after each step. */
+    readonly seen: readonly string[];
+    /** What it shows at the end. */
+    readonly shown: string;
+    /** Whether an element of the server is still there. */
+    readonly isSame: boolean;
+  }>;
   /** Mounts a React page whose lists wait for their rows; the test then drives it through `suspense`. */
   mountSuspense(options: {
     readonly isStrict: boolean;

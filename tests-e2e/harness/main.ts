@@ -27,6 +27,7 @@ window.mountReact = async (isStrict) => {
 window.mountSuspense = async (options) => {
   window.suspense = await (await import('./react/suspense.ts')).mountSuspense(options);
 };
+window.hydratePage = async (options) => (await import('./frameworks/hydrated/client.ts')).hydratePage(options);
 window.createStreams = async (servers) => (await import('./replication.ts')).createStreams({ servers, replicas: 1 });
 window.startSync = async (device, servers, isInWorker) => {
   window.replicated = await (await import('./replication.ts')).start(device, servers, isInWorker);
