@@ -9,10 +9,8 @@ type Hydrate = (target: HTMLElement, properties: Properties) => unknown;
 
 const HYDRATIONS: Record<Framework | 'react-suspense', () => Promise<Hydrate>> = {
   angular: async () => {
-    const [{ bootstrapApplication }, { PageComponent, configOf }] = await Promise.all([
-      import('@angular/platform-browser'),
-      import('./angular.ts'),
-    ]);
+    const { PageComponent, configOf } = await import('./angular.ts');
+    const { bootstrapApplication } = await import('@angular/platform-browser');
     return (_, properties) => bootstrapApplication(PageComponent, configOf(properties));
   },
   preact: async () => {

@@ -83,12 +83,13 @@ type Server = (properties: Properties, onShell?: () => void) => Promise<Served>;
 const SERVERS: Record<Framework | 'react-suspense', Server> = {
   angular: async (properties) => {
     await import('@angular/compiler');
-    // Before the other packages, which it tells that this is a server.
     const { provideServerRendering, renderApplication } = await import('@angular/platform-server');
+    // First, as this tells the other packages that they are on a server.
+    const onServer = provideServerRendering();
     const { PageComponent, configOf } = await import('./angular.ts');
     const { bootstrapApplication } = await import('@angular/platform-browser');
     const { mergeApplicationConfig } = await import('@angular/core');
-    const config = mergeApplicationConfig(configOf(properties), { providers: [provideServerRendering()] });
+    const config = mergeApplicationConfig(configOf(properties), { providers: [onServer] });
     const page = await renderApplication((context) => bootstrapApplication(PageComponent, config, context), {
       document: '<html><head></head><body><live-page></live-page></body></html>',
     });
