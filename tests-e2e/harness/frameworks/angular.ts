@@ -1,5 +1,4 @@
-// Compiles its components in the page, as no build does it.
-import '@angular/compiler';
+// Its components are compiled in the page, as no build does it: import Angular's compiler before.
 import { injectLiveQuery } from '@mangrove-kv/angular';
 import { ApplicationRef, Component, createComponent, provideZonelessChangeDetection, signal } from '@angular/core';
 import { createApplication } from '@angular/platform-browser';

@@ -26,7 +26,10 @@ export interface Mounted {
 export type Mount = (target: HTMLElement, lists: readonly Asked[]) => Mounted | Promise<Mounted>;
 
 const MOUNTS = {
-  angular: async () => (await import('./angular.ts')).mountAngular,
+  angular: async () => {
+    await import('@angular/compiler');
+    return (await import('./angular.ts')).mountAngular;
+  },
   preact: async () => (await import('./preact.ts')).mountPreact,
   react: async () => (await import('./react.ts')).mountReact,
   solid: async () => (await import('./solid.ts')).mountSolid,

@@ -1,5 +1,4 @@
-// Compiles its component where it runs, as no build does it.
-import '@angular/compiler';
+// Its component is compiled where it runs, as no build does it: import Angular's compiler before.
 import { injectLiveQuery } from '@mangrove-kv/angular';
 import { Component, InjectionToken, inject, provideZonelessChangeDetection } from '@angular/core';
 import type { ApplicationConfig } from '@angular/core';

@@ -9,6 +9,8 @@ type Hydrate = (target: HTMLElement, properties: Properties) => unknown;
 
 const HYDRATIONS: Record<Framework | 'react-suspense', () => Promise<Hydrate>> = {
   angular: async () => {
+    // Before all else of Angular, in which it compiles.
+    await import('@angular/compiler');
     const { PageComponent, configOf } = await import('./angular.ts');
     const { bootstrapApplication } = await import('@angular/platform-browser');
     return (_, properties) => bootstrapApplication(PageComponent, configOf(properties));
