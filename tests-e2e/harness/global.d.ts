@@ -33,6 +33,8 @@ interface Window {
     unmount(): void;
     close(): Promise<void>;
   };
+  /** Mounts a page with a window whose source and range are signals; the test then drives it through `framework`. */
+  mountWindow(name: import('./frameworks/windows.ts').FrameworkOfSignals): Promise<void>;
   /** Takes over what a server has rendered, in a page whose database has `entries`; then another entry is stored. */
   hydratePage(options: {
     readonly name: import('./frameworks/main.ts').Framework | 'react-suspense';
@@ -81,6 +83,8 @@ interface Window {
     show(range: object): void;
     set(key: string, tag: string): Promise<void>;
     counts(): { reads: number; watches: number };
+    /** Only of a window. */
+    move?(offset: number, limit: number): void;
     unmount(): void;
     close(): Promise<void>;
   };

@@ -28,6 +28,9 @@ window.mountSuspense = async (options) => {
   window.suspense = await (await import('./react/suspense.ts')).mountSuspense(options);
 };
 window.hydratePage = async (options) => (await import('./frameworks/hydrated/client.ts')).hydratePage(options);
+window.mountWindow = async (name) => {
+  window.framework = await (await import('./frameworks/windows.ts')).mountWindow(name);
+};
 window.createStreams = async (servers) => (await import('./replication.ts')).createStreams({ servers, replicas: 1 });
 window.startSync = async (device, servers, isInWorker) => {
   window.replicated = await (await import('./replication.ts')).start(device, servers, isInWorker);

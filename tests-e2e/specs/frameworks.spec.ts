@@ -128,3 +128,43 @@ for (const name of FRAMEWORKS) {
     expect(errors).toEqual([]);
   });
 }
+
+for (const name of ['angular', 'preact', 'solid'] as const) {
+  test(`a window of ${name} follows signals and where it is moved, and stops`, async ({ profile }) => {
+    const { page, errors } = await openPage(profile);
+    await page.evaluate((name) => window.mountWindow(name), name);
+    const text = page.locator('main p');
+    const counts = () => page.evaluate(() => window.framework.counts());
+    const show = (range: object) => page.evaluate((range) => window.framework.show(range), range);
+    await expect(text).toHaveText('loading: ');
+    expect(await counts()).toEqual({ reads: 0, watches: 0 });
+    await show({ limit: 2 });
+    await expect(text).toHaveText('ready: 0 1');
+    const seen = await page.evaluateHandle(() => {
+      const texts: (string | null)[] = [];
+      const main = document.querySelector('main') as HTMLElement;
+      new MutationObserver(() => texts.push(main.textContent)).observe(main, {
+        subtree: true,
+        childList: true,
+        characterData: true,
+      });
+      return texts;
+    });
+    await page.evaluate(() => window.framework.move?.(10, 3));
+    await expect(text).toHaveText('ready: 10 11 12');
+    expect((await seen.jsonValue()).map((each) => each?.trim())).toEqual(['ready: 0 1 stale', 'ready: 10 11 12']);
+    // What says the same changes nothing.
+    const { reads } = await counts();
+    await show({ limit: 2 });
+    await show({ limit: 1, reverse: true });
+    await expect(text).toHaveText('ready: 19');
+    expect((await counts()).reads).toBe(reads + 1);
+    expect((await counts()).watches).toBe(1);
+    await page.evaluate(() => window.framework.set('25', ''));
+    await expect(text).toHaveText('ready: 25');
+    await page.evaluate(() => window.framework.unmount());
+    await expect.poll(async () => (await counts()).watches).toBe(0);
+    await page.evaluate(() => window.framework.close());
+    expect(errors).toEqual([]);
+  });
+}
