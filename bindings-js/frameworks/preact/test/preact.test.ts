@@ -87,7 +87,7 @@ test('the component of the guide draws on a server', () =>
     try {
       writeFileSync(`${directory}/notes.mjs`, code);
       const { Notes } = (await import(pathToFileURL(`${directory}/notes.mjs`).href)) as {
-        Notes: FunctionComponent<object>;
+        Notes: FunctionComponent<{ readonly db: unknown; readonly author: string }>;
       };
       const draw = (source: unknown): string => renderToString(createElement(Notes, { db: source, author: 'ada' }));
       assert.equal(draw(db), '<p>Loading</p>');
