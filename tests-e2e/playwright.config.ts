@@ -29,9 +29,11 @@ const CHROMIUM_ONLY = [
 const API_ALONE = [
   '**/demo*.spec.ts',
   '**/frameworks.spec.ts',
+  '**/hydration.spec.ts',
   '**/inspector.spec.ts',
   '**/migrate.spec.ts',
   '**/react.spec.ts',
+  '**/suspense.spec.ts',
 ];
 
 /** replication.config.ts runs it. */

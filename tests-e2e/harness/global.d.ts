@@ -37,13 +37,64 @@ interface Window {
     unmount(): void;
     close(): Promise<void>;
   };
+  /** Mounts a page with a window whose source and range are signals; the test then drives it through `framework`. */
+  mountWindow(name: import('./frameworks/windows.ts').FrameworkOfSignals): Promise<void>;
+  /** Takes over what a server has rendered, in a page whose database has `entries`; then another entry is stored. */
+  hydratePage(options: {
+    readonly name: import('./frameworks/main.ts').Framework | 'react-suspense';
+    readonly html: string;
+    /** What the server's page runs before. */
+    readonly scripts: readonly string[];
+    readonly initial: readonly (readonly [string, number])[] | undefined;
+    readonly entries: readonly (readonly [string, number])[];
+    readonly isMirrored: boolean;
+  }): Promise<{
+    /** What the page has shown before it was taken over. */
+    readonly served: string;
+    /** What the component was first drawn with. */
+    readonly first: string;
+    /** What the page has shown after each step. */
+    readonly seen: readonly string[];
+    /** What it shows at the end. */
+    readonly shown: string;
+    /** Whether an element of the server is still there. */
+    readonly isSame: boolean;
+  }>;
+  /** Mounts a React page whose lists wait for their rows; the test then drives it through `suspense`. */
+  mountSuspense(options: {
+    readonly isStrict: boolean;
+    readonly isForeign: boolean;
+    readonly begin: 'read' | 'mirrored' | 'preloaded';
+    readonly lists: number;
+  }): Promise<void>;
+  suspense: {
+    state(): { readonly seen: readonly string[]; readonly drawings: readonly string[]; readonly reads: number };
+    show(range: { readonly prefix: string; readonly keepPrevious?: boolean }, isTransition: boolean): void;
+    set(key: string): Promise<void>;
+    unmount(): void;
+    close(): Promise<void>;
+  };
   /** Mounts a page on live queries in a framework; the test then drives it through `framework`. */
-  mountFramework(name: 'react' | 'vue' | 'svelte'): Promise<void>;
+  mountFramework(name: import('./frameworks/main.ts').Framework): Promise<void>;
+  /** What a page in a framework shows of a range, from its first drawing on, and what its component was drawn with. */
+  drawFirst(
+    name: import('./frameworks/main.ts').Framework,
+    how: 'mirrored' | 'preloaded' | 'read',
+  ): Promise<{ readonly drawn: readonly string[]; readonly rendered: readonly string[] }>;
+  /** What a page shows of two mirrors, which transactions write to. */
+  drawTwo(name: import('./frameworks/main.ts').Framework, rounds: number): Promise<readonly string[]>;
   framework: {
     show(range: object): void;
     set(key: string, tag: string): Promise<void>;
     counts(): { reads: number; watches: number };
+    /** Only of a window. */
+    move?(offset: number, limit: number): void;
     unmount(): void;
     close(): Promise<void>;
   };
+}
+
+declare module '*.solid.jsx' {
+  const component: (properties: never) => import('solid-js').JSX.Element;
+  export default component;
 }

@@ -33,6 +33,13 @@ window.runTwinsWorker = () =>
 window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
+window.mountSuspense = async (options) => {
+  window.suspense = await (await import('./react/suspense.ts')).mountSuspense(options);
+};
+window.hydratePage = async (options) => (await import('./frameworks/hydrated/client.ts')).hydratePage(options);
+window.mountWindow = async (name) => {
+  window.framework = await (await import('./frameworks/windows.ts')).mountWindow(name);
+};
 window.createStreams = async (servers) => (await import('./replication.ts')).createStreams({ servers, replicas: 1 });
 window.startSync = async (device, servers, isInWorker) => {
   window.replicated = await (await import('./replication.ts')).start(device, servers, isInWorker);
@@ -41,6 +48,8 @@ window.loadInspector = () => import('@mangrove-kv/inspector');
 window.mountFramework = async (name) => {
   window.framework = await (await import('./frameworks/main.ts')).mountFramework(name);
 };
+window.drawFirst = async (name, how) => (await import('./frameworks/main.ts')).drawFirst(name, how);
+window.drawTwo = async (name, rounds) => (await import('./frameworks/main.ts')).drawTwo(name, rounds);
 window.loadLive = () => import('mangrove-kv/live');
 window.loadMigrations = () => import('mangrove-kv/migrations');
 window.loadBlob = () => import('mangrove-kv/blob');

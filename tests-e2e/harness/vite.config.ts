@@ -4,6 +4,7 @@ import { build } from 'esbuild';
 import { compile } from 'svelte/compiler';
 import { defineConfig } from 'vite';
 import type { Plugin } from 'vite';
+import { compileSolid } from './frameworks/compile-solid.ts';
 
 const file = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
@@ -32,9 +33,15 @@ const svelte: Plugin = {
     id.endsWith('.svelte') ? compile(code, { filename: id, generate: 'client', dev: true }).js : undefined,
 };
 
+const solid: Plugin = {
+  name: 'solid',
+  enforce: 'pre',
+  transform: (code, id) => (id.endsWith('.solid.jsx') ? compileSolid(code, 'dom') : undefined),
+};
+
 export default defineConfig({
   worker: { format: 'es' },
-  plugins: [serviceWorker, svelte],
+  plugins: [serviceWorker, solid, svelte],
   // Stand-ins for the Node modules of tape. `events` is the npm package, which abstract-level needs
   // in a browser.
   resolve: {

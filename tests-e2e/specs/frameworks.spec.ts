@@ -1,21 +1,31 @@
-// Live queries in React, Vue and Svelte: what is drawn, and what stays open.
+// Live queries in each framework: what is drawn, from the first drawing on, and what stays open.
+import type { Page } from '@playwright/test';
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
+import type { Profile } from '../persistent.ts';
 
-for (const name of ['react', 'vue', 'svelte'] as const) {
+const FRAMEWORKS = ['angular', 'preact', 'react', 'solid', 'svelte', 'vue'] as const;
+
+/** Opens the page. The errors are what is thrown there, and the framework's warnings. */
+async function openPage(profile: Profile): Promise<{ page: Page; errors: string[] }> {
+  const page = await (await profile.launch()).newPage();
+  const errors: string[] = [];
+  page.on('pageerror', (error) => errors.push(String(error)));
+  // The 404 is the browser's request for an icon that does not exist.
+  page.on(
+    'console',
+    (message) =>
+      ['error', 'warning'].includes(message.type()) && !message.text().includes('404') && errors.push(message.text()),
+  );
+  await page.goto(HARNESS_URL);
+  return { page, errors };
+}
+
+for (const name of FRAMEWORKS) {
   test(`a component of ${name} follows a collection, an index and other ranges, shows errors, and stops`, async ({
     profile,
   }) => {
-    const page = await (await profile.launch()).newPage();
-    const errors: string[] = [];
-    page.on('pageerror', (error) => errors.push(String(error)));
-    // Collects the framework's warnings; the 404 is the browser's request for an icon that does not exist.
-    page.on(
-      'console',
-      (message) =>
-        ['error', 'warning'].includes(message.type()) && !message.text().includes('404') && errors.push(message.text()),
-    );
-    await page.goto(HARNESS_URL);
+    const { page, errors } = await openPage(profile);
     await page.evaluate((name) => window.mountFramework(name), name);
     const show = (range: object) => page.evaluate((range) => window.framework.show(range), range);
     const set = (key: string, tag: string) =>
@@ -79,6 +89,81 @@ for (const name of ['react', 'vue', 'svelte'] as const) {
     expect((await counts()).reads).toBe(reads);
     await expect(page.locator('main p')).toHaveCount(0);
 
+    await page.evaluate(() => window.framework.close());
+    expect(errors).toEqual([]);
+  });
+}
+
+for (const name of FRAMEWORKS) {
+  for (const how of ['mirrored', 'preloaded'] as const) {
+    test(`a component of ${name} has the rows of what is ${how} when it is first drawn`, async ({ profile }) => {
+      const { page, errors } = await openPage(profile);
+      const { drawn, rendered } = await page.evaluate(([name, how]) => window.drawFirst(name, how), [
+        name,
+        how,
+      ] as const);
+      // Svelte's component shows a store beside the runes.
+      const both = (text: string) => (name === 'svelte' ? `${text}|${text}` : text);
+      expect(drawn).toEqual([both('ready: a1 a2'), both('ready: a1 a2 a3')]);
+      expect(rendered.filter((text) => !text.startsWith('ready: a1 a2'))).toEqual([]);
+      expect(errors).toEqual([]);
+    });
+  }
+
+  test(`a component of ${name} is first drawn without rows if they have to be read`, async ({ profile }) => {
+    const { page, errors } = await openPage(profile);
+    const { drawn, rendered } = await page.evaluate((name) => window.drawFirst(name, 'read'), name);
+    expect(drawn[0]).toMatch(/^loading: /);
+    expect(rendered[0]).toBe('loading: ');
+    expect(errors).toEqual([]);
+  });
+
+  test(`two components of ${name} never show halves of a transaction`, async ({ profile }) => {
+    const { page, errors } = await openPage(profile);
+    const drawn = await page.evaluate((name) => window.drawTwo(name, 60), name);
+    expect(drawn.filter((shown) => new Set(shown.split('|')).size !== 1)).toEqual([]);
+    // It went through states in between, so halves would have been seen.
+    expect(drawn.length).toBeGreaterThan(5);
+    expect(drawn[0]).toMatch(/^ready: n=0/);
+    expect(errors).toEqual([]);
+  });
+}
+
+for (const name of ['angular', 'preact', 'solid'] as const) {
+  test(`a window of ${name} follows signals and where it is moved, and stops`, async ({ profile }) => {
+    const { page, errors } = await openPage(profile);
+    await page.evaluate((name) => window.mountWindow(name), name);
+    const text = page.locator('main p');
+    const counts = () => page.evaluate(() => window.framework.counts());
+    const show = (range: object) => page.evaluate((range) => window.framework.show(range), range);
+    await expect(text).toHaveText('loading: ');
+    expect(await counts()).toEqual({ reads: 0, watches: 0 });
+    await show({ limit: 2 });
+    await expect(text).toHaveText('ready: 0 1');
+    const seen = await page.evaluateHandle(() => {
+      const texts: (string | null)[] = [];
+      const main = document.querySelector('main') as HTMLElement;
+      new MutationObserver(() => texts.push(main.textContent)).observe(main, {
+        subtree: true,
+        childList: true,
+        characterData: true,
+      });
+      return texts;
+    });
+    await page.evaluate(() => window.framework.move?.(10, 3));
+    await expect(text).toHaveText('ready: 10 11 12');
+    expect((await seen.jsonValue()).map((each) => each?.trim())).toEqual(['ready: 0 1 stale', 'ready: 10 11 12']);
+    // What says the same changes nothing.
+    const { reads } = await counts();
+    await show({ limit: 2 });
+    await show({ limit: 1, reverse: true });
+    await expect(text).toHaveText('ready: 19');
+    expect((await counts()).reads).toBe(reads + 1);
+    expect((await counts()).watches).toBe(1);
+    await page.evaluate(() => window.framework.set('25', ''));
+    await expect(text).toHaveText('ready: 25');
+    await page.evaluate(() => window.framework.unmount());
+    await expect.poll(async () => (await counts()).watches).toBe(0);
     await page.evaluate(() => window.framework.close());
     expect(errors).toEqual([]);
   });

@@ -13,6 +13,7 @@ const PROGRAM = fileURLToPath(new URL('./support/import-main.mjs', import.meta.u
 const OF_DENO = isDeno ? ['MessageChannel', 'MessagePort', 'nodeBootstrap'] : [];
 /** What the libraries that an entry adapts do when they are imported. */
 const OF_LIBRARIES: Readonly<Record<string, readonly string[]>> = {
+  '@mangrove-kv/angular': ['devtoolsFormatters', 'ngDevMode'],
   '@mangrove-kv/rxdb': ['regeneratorRuntime'],
   '@mangrove-kv/yjs': ['__ $YJS$ __'],
   '@mangrove-kv/vue': ['__VUE_HMR_RUNTIME__', '__VUE_INSTANCE_SETTERS__', '__VUE_SSR_SETTERS__'],

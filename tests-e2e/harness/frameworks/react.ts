@@ -10,9 +10,10 @@ function List({ source, range }: Asked): ReactNode {
   return createElement('p', null, textOf(useLiveQuery(source, { ...range })));
 }
 
-export const mountReact: Mount = (target, asked) => {
+export const mountReact: Mount = (target, first) => {
   const root = createRoot(target);
-  const show = (next: Asked): void => root.render(createElement(StrictMode, null, createElement(List, next)));
-  show(asked);
+  const show = (lists: readonly Asked[]): void =>
+    root.render(createElement(StrictMode, null, ...lists.map((asked) => createElement(List, asked))));
+  show(first);
   return { show, unmount: () => root.unmount() };
 };

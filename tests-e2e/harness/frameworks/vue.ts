@@ -1,23 +1,26 @@
 import { useLiveQuery } from '@mangrove-kv/vue';
-import { createApp, h, shallowRef } from 'vue';
+import { createApp, defineComponent, h, shallowRef } from 'vue';
 import { textOf } from './main.ts';
 import type { Asked, Mount } from './main.ts';
 
+const List = defineComponent({
+  props: { asked: { type: Object, required: true } },
+  setup(props) {
+    const { result } = useLiveQuery(
+      () => (props.asked as Asked).source,
+      () => (props.asked as Asked).range,
+    );
+    return () => h('p', textOf(result.value));
+  },
+});
+
 export const mountVue: Mount = (target, first) => {
-  const asked = shallowRef<Asked>(first);
-  const app = createApp({
-    setup() {
-      const { result } = useLiveQuery(
-        () => asked.value.source,
-        () => asked.value.range,
-      );
-      return () => h('p', textOf(result.value));
-    },
-  });
+  const lists = shallowRef(first);
+  const app = createApp({ setup: () => () => lists.value.map((asked) => h(List, { asked })) });
   app.mount(target);
   return {
     show: (next) => {
-      asked.value = next;
+      lists.value = next;
     },
     unmount: () => app.unmount(),
   };

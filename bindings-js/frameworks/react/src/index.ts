@@ -36,6 +36,8 @@ function holding<K, V, Q extends LiveQuery<K, V>>(
   before: Held<Q> | undefined,
   options: QueryOptions<K, V>,
 ): Held<Q> {
+  const known = options.suspense === true ? waitedFor(given) : undefined;
+  if (known !== undefined) return known as unknown as Held<Q>;
   const asked = { source: given.source, range: copyOf(given.range) };
   const query = keeping<K, V, Q>(make, asked, before && { asked: before.asked, result: before.query.getSnapshot() });
   return { asked, query: before === undefined ? showing<K, V, Q>(query, initialOf(options, asked.range)) : query };
@@ -45,32 +47,58 @@ function useHeld<K, V, Q extends LiveQuery<K, V>>(
   make: (asked: Asked) => Q,
   asked: Asked,
   options: QueryOptions<K, V> = {},
-): Q {
+): Held<Q> {
   const [held, hold] = useState(() => holding<K, V, Q>(make, asked, undefined, options));
-  if (isSame(held.asked, asked)) return held.query;
+  if (isSame(held.asked, asked)) return held;
   // React draws the component again at once, with this state.
   const next = holding<K, V, Q>(make, asked, held, options);
   hold(next);
-  return next.query;
+  return next;
 }
 
-/** What is being read for components that wait. React forgets all else of a component that has not been drawn yet. */
-const waiting = new WeakMap<object, Map<Asked, Promise<unknown>>>();
+/** A query that components wait for. */
+interface Waited extends Held<LiveQuery<unknown, unknown>> {
+  /** Resolves when there is a first result, a failure included. */
+  readonly reading: Promise<void>;
+}
 
-/** Waits for the first result. Throws a promise, as React wants it, or what reading has failed with. */
-function suspend<K, V>(query: LiveQuery<K, V>, asked: Asked): void {
-  const result = query.getSnapshot();
-  if (result.status === 'failed') throw result.error;
-  if (result.status === 'ready' || typeof asked.source !== 'object' || asked.source === null) return;
-  let all = waiting.get(asked.source);
-  if (all === undefined) waiting.set(asked.source, (all = new Map()));
-  for (const [known, reading] of all) if (isSame(known, asked)) throw reading;
-  const own = { source: asked.source, range: copyOf(asked.range) };
-  // The component draws again and finds what it failed with.
-  const reading = preload(query).catch(() => undefined);
-  all.set(own, reading);
-  void reading.then(() => all.delete(own));
-  throw reading;
+/** By their source. React forgets all else of a component that has not been drawn yet, and draws it anew. */
+const waited = new WeakMap<object, Set<Waited>>();
+
+/** For how long a query that has been read is kept for them: shorter than `preload` keeps it up to date. */
+const KEPT_MS = 9000;
+
+function waitedFor(asked: Asked): Waited | undefined {
+  for (const each of waited.get(asked.source as object) ?? []) if (isSame(each.asked, asked)) return each;
+  return undefined;
+}
+
+/** Waits for the first result: throws a promise, as React wants it, or what reading has failed with. */
+function suspend<K, V>({ asked, query }: Held<LiveQuery<K, V>>): void {
+  const { source } = asked;
+  const { status, error } = query.getSnapshot();
+  if (status === 'ready' || typeof source !== 'object' || source === null) return;
+  const all = waited.get(source) ?? new Set();
+  waited.set(source, all);
+  let own = [...all].find((each) => each.query === query);
+  const forgetAfter = (milliseconds: number): void => {
+    const timer = setTimeout(() => all.delete(own!), milliseconds);
+    (timer as { unref?: () => void }).unref?.();
+  };
+  if (status === 'failed') {
+    // React draws once more before it believes an error. A later attempt reads again.
+    if (own !== undefined) forgetAfter(0);
+    throw error;
+  }
+  if (own === undefined) {
+    const reading = preload(query).then(
+      () => forgetAfter(KEPT_MS),
+      () => forgetAfter(KEPT_MS),
+    );
+    own = { asked, query, reading };
+    all.add(own);
+  }
+  throw own.reading;
 }
 
 /**
@@ -120,11 +148,11 @@ export function useLiveQuery<K, V>(
   const isMade = isQuery<K, V>(source);
   const [range = {}, options = {}] = isMade ? [{}, args[0] as QueryOptions<K, V> | undefined] : args;
   const make = isMade ? (asked: Asked): LiveQuery<K, V> => asked.source as LiveQuery<K, V> : queryOf<K, V>;
-  const asked = { source, range };
-  const query = useHeld<K, V, LiveQuery<K, V>>(make, asked, options);
-  if (options.suspense === true) suspend(query, asked);
+  const held = useHeld<K, V, LiveQuery<K, V>>(make, { source, range }, options);
+  if (options.suspense === true) suspend(held);
   // A page draws first what the server has sent, even if newer entries are there.
   const [first] = useState(() => initialOf(options, range));
+  const { query } = held;
   return useSyncExternalStore(query.subscribe, query.getSnapshot, () => first ?? query.getSnapshot());
 }
 
@@ -151,7 +179,7 @@ export function useLiveWindow<K, V>(
   range?: Range<K> & KeepPrevious,
 ): LiveWindowState<K, V>;
 export function useLiveWindow<K, V>(source: unknown, range: unknown = {}): LiveWindowState<K, V> {
-  const query = useHeld<K, V, LiveWindow<K, V>>(windowOf, { source, range });
+  const { query } = useHeld<K, V, LiveWindow<K, V>>(windowOf, { source, range });
   return [useSyncExternalStore(query.subscribe, query.getSnapshot, query.getSnapshot), query.move];
 }
 

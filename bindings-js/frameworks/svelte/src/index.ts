@@ -76,7 +76,9 @@ export function liveStore<K, V>(
   options: InitialEntries<K, V> = {},
 ): Readable<LiveResult<K, V>> {
   if (isStore(range)) return following<K, V, LiveQuery<K, V>>(queryOf, source, range, options);
-  return storeOf(showing<K, V, LiveQuery<K, V>>(queryOf({ source, range: copyOf(range) }), initialOf(options, range)));
+  const initial = initialOf(options, range);
+  const query = showing<K, V, LiveQuery<K, V>>(queryOf({ source, range: copyOf(range) }), initial);
+  return storeOf(query, { result: initial });
 }
 
 function isStore(range: unknown): range is Readable<unknown> {
@@ -90,6 +92,7 @@ function following<K, V, Q extends LiveQuery<K, V>>(
   ranges: Readable<unknown>,
   options: InitialEntries<K, V> = {},
 ): Readable<LiveResult<K, V>> {
+  let first: First<K, V> | undefined;
   return {
     subscribe(run) {
       let earlier: Earlier<K, V> | undefined;
@@ -99,8 +102,9 @@ function following<K, V, Q extends LiveQuery<K, V>>(
         if (earlier !== undefined && isSame(earlier.asked, asked)) return;
         stop();
         const kept = keeping<K, V, Q>(make, asked, earlier);
-        const query = earlier === undefined ? showing<K, V, Q>(kept, initialOf(options, range)) : kept;
-        stop = storeOf<K, V>(query).subscribe((result) => {
+        const initial = earlier === undefined ? initialOf(options, asked.range) : undefined;
+        first ??= { result: initial };
+        stop = storeOf<K, V>(showing<K, V, Q>(kept, initial), first).subscribe((result) => {
           earlier = { asked, result };
           run(result);
         });
@@ -113,10 +117,15 @@ function following<K, V, Q extends LiveQuery<K, V>>(
   };
 }
 
-function storeOf<K, V>(query: LiveQuery<K, V>): Readable<LiveResult<K, V>> {
+/** What is shown before all else. A page takes over what the server has sent, even if newer entries are there. */
+interface First<K, V> {
+  result: LiveResult<K, V> | undefined;
+}
+
+function storeOf<K, V>(query: LiveQuery<K, V>, first: First<K, V> = { result: undefined }): Readable<LiveResult<K, V>> {
   return {
     subscribe(run) {
-      let shown = query.getSnapshot();
+      let shown = first.result ?? query.getSnapshot();
       let isOver = false;
       let stop = (): void => undefined;
       const show = (): void => {
@@ -125,6 +134,7 @@ function storeOf<K, V>(query: LiveQuery<K, V>): Readable<LiveResult<K, V>> {
       };
       run(shown);
       queueMicrotask(() => {
+        first.result = undefined;
         if (isOver) return;
         stop = query.subscribe(show);
         // Another subscriber may have been told of a newer one meanwhile.
@@ -157,7 +167,8 @@ export function useLiveQuery<K, V>(
  * The entries of a range, kept up to date while an effect or a template reads them. Otherwise as
  * `liveStore`. `const notes = useLiveQuery(db, () => ({ prefix: [author] }))` follows changes of what the
  * function reads, and begins anew with the status `loading` and no entries, unless the range has
- * `keepPrevious`. `$derived(useLiveQuery(db, { prefix: [author] }))` always begins anew, for another source too.
+ * `keepPrevious`. `$derived(useLiveQuery(db, { prefix: [author] }))` always begins anew, for another source too, also with
+ * its `initial`: with that, pass a function.
  *
  * @throws KvError KV_UNSUPPORTED before Svelte 5.
  */

@@ -7,6 +7,7 @@ import { after, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { build } from 'esbuild';
 import type { Key } from 'mangrove-kv';
+import { mirror, preload, liveQuery } from 'mangrove-kv/live';
 import type { LiveResult } from 'mangrove-kv/live';
 import { liveStore, useLiveQuery } from '@mangrove-kv/svelte';
 import type { Component } from 'svelte';
@@ -295,6 +296,29 @@ test('a query of a function keeps what it showed until the next range is read, i
     await eventually(() => source.watches === 1);
     kept.stop();
     await eventually(() => source.watches === 0);
+  }));
+
+test('a store begins with its initial entries, also of what is mirrored, and shows them no more once it is read', () =>
+  withMemory<Key, number>({}, async (db) => {
+    await db.setMany([
+      ['a1', 1],
+      ['a2', 2],
+    ]);
+    const initial = [['a0', 0]] as const;
+    await preload(liveQuery(db, { prefix: 'a' }));
+    for (const isMirrored of [false, true]) {
+      if (isMirrored) await mirror(db).ready;
+      for (const range of [{ prefix: 'a' }, writable({ prefix: 'a' })]) {
+        const store = liveStore<Key, number>(db, range, { initial });
+        const seen: string[] = [];
+        const stop = store.subscribe((result) => void seen.push(`${keysOf(result)}${result.isStale ? ' stale' : ''}`));
+        await eventually(() => seen.length > 1);
+        assert.deepEqual(seen, ['a0 stale', 'a1,a2']);
+        stop();
+        assert.equal(keysOf(get(store)), 'a1,a2');
+      }
+      assert.equal(keysOf(get(liveStore<Key, number>(db, { prefix: 'a' }))), 'a1,a2');
+    }
   }));
 
 test('a store follows a store of ranges', () =>

@@ -10,6 +10,7 @@ import {
   getCurrentInstance,
   getCurrentScope,
   onBeforeMount,
+  onMounted,
   onScopeDispose,
   shallowRef,
   toRaw,
@@ -17,7 +18,7 @@ import {
   watch,
 } from 'vue';
 import type { ComputedRef, MaybeRefOrGetter, ShallowRef } from 'vue';
-import { LOADING, copyOf, initialOf, isSame, keeping, queryOf, showing, windowOf } from 'mangrove-kv/internal';
+import { copyOf, initialOf, isSame, keeping, queryOf, showing, windowOf } from 'mangrove-kv/internal';
 import type { Asked, InitialEntries, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
 
 export type { InitialEntries, KeepPrevious, LiveIndexed, NamedIndexRange } from 'mangrove-kv/internal';
@@ -38,7 +39,7 @@ export interface LiveRefs<K, V> {
 
 /** A window as refs. */
 export interface LiveWindowRefs<K, V> extends LiveRefs<K, V> {
-  /** As `move` of `LiveWindow`; before the component is mounted it does nothing. */
+  /** As `move` of `LiveWindow`. */
   readonly move: LiveWindow<K, V>['move'];
 }
 
@@ -59,8 +60,8 @@ export function useLiveQuery<K, V>(
 ): LiveRefs<K, V>;
 /**
  * The entries of a range, kept up to date until the effect scope ends. Reading, errors and cost are
- * those of `liveQuery`. In a component, reading begins before it is mounted, so nothing is read
- * while a server renders; elsewhere it begins with the call. Outside of any scope it never ends. What is mirrored,
+ * those of `liveQuery`. In a component, reading begins before it is mounted, and with `initial` after that, so nothing is
+ * read while a server renders; elsewhere it begins with the call. Outside of any scope it never ends. What is mirrored,
  * preloaded or shown elsewhere has the status `ready` in the first rendering.
  *
  * Source and range may be refs, getters or reactive objects. When they change, the query begins
@@ -113,25 +114,27 @@ function follow<K, V, Q extends LiveQuery<K, V>>(
   range: MaybeRefOrGetter<unknown>,
   options: InitialEntries<K, V> = {},
 ): LiveRefs<K, V> {
-  const initial = initialOf(options, toValue(range));
-  const result = shallowRef<LiveResult<K, V>>(initial ?? LOADING);
+  // A collection has private fields, which are out of reach through a reactive proxy.
+  const ask = (): Asked => ({ source: toRaw(toValue(source)), range: copyOf(toValue(range)) });
+  let asked = ask();
+  const initial = initialOf(options, asked.range);
+  let query = showing<K, V, Q>(keeping<K, V, Q>(make, asked, undefined), initial);
+  // A page takes over what the server has sent, even if newer entries are there.
+  const result = shallowRef<LiveResult<K, V>>(initial ?? query.getSnapshot());
+  const show = (): void => {
+    result.value = query.getSnapshot();
+  };
   const scope = getCurrentScope();
   const start = (): void => {
-    let asked: Asked | undefined;
-    let end = (): void => undefined;
-    // A collection has private fields, which are out of reach through a reactive proxy.
-    const ask = (): Asked => ({ source: toRaw(toValue(source)), range: copyOf(toValue(range)) });
+    let end = query.subscribe(show);
+    show();
     watch(
       ask,
       (now) => {
-        if (asked !== undefined && isSame(asked, now)) return;
+        if (isSame(asked, now)) return;
         end();
-        const kept = keeping<K, V, Q>(make, now, asked && { asked, result: result.value });
-        const query = asked === undefined ? showing<K, V, Q>(kept, initial) : kept;
+        query = keeping<K, V, Q>(make, now, { asked, result: result.value });
         asked = now;
-        const show = (): void => {
-          result.value = query.getSnapshot();
-        };
         show();
         end = query.subscribe(show);
       },
@@ -140,8 +143,9 @@ function follow<K, V, Q extends LiveQuery<K, V>>(
     if (scope !== undefined) onScopeDispose(() => end());
   };
   const begin = (): void => (scope === undefined ? start() : scope.active ? scope.run(start) : undefined);
-  if (getCurrentInstance()?.isMounted === false) onBeforeMount(begin);
-  else begin();
+  if (getCurrentInstance()?.isMounted !== false) begin();
+  else if (initial === undefined) onBeforeMount(begin);
+  else onMounted(begin);
   return {
     result,
     entries: computed(() => result.value.entries),

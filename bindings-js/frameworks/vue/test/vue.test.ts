@@ -5,6 +5,7 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Database, Key } from 'mangrove-kv';
+import { liveQuery, mirror, preload } from 'mangrove-kv/live';
 import type { LiveSource } from 'mangrove-kv/live';
 import { useLiveQuery, useLiveWindow } from '@mangrove-kv/vue';
 import type { LiveRefs } from '@mangrove-kv/vue';
@@ -289,6 +290,61 @@ test('on a server nothing is read', () =>
     assert.equal(page, '<p>loading: </p>');
     await db.stats();
     assert.deepEqual([source.reads, source.watches], [0, 0]);
+  }));
+
+test('a server renders what was preloaded or is mirrored, and a page begins with its entries', () =>
+  withMemory<Key, number>({}, async (db) => {
+    await db.setMany([
+      ['a1', 1],
+      ['b1', 2],
+    ]);
+    const draw = (prefix: string): Promise<string> => renderToString(createSSRApp(List, { source: db, prefix }));
+    const { entries } = await preload(liveQuery(db, { prefix: 'a' }));
+    assert.equal(await draw('a'), '<p>ready: a1</p>');
+    assert.equal(await draw('b'), '<p>loading: </p>');
+    await mirror(db, { prefix: 'b' }).ready;
+    assert.equal(await draw('b'), '<p>ready: b1</p>');
+
+    await mirror(db).ready;
+    await db.set('a2', 3);
+    await eventually(() => liveQuery(db, { prefix: 'a' }).getSnapshot().entries.length === 2);
+    const drawn: string[] = [];
+    const Page = defineComponent(() => {
+      const { status, isStale, ...live } = useLiveQuery(db, { prefix: 'a' }, { initial: entries });
+      return () => {
+        drawn.push(`${status.value} ${keysOf({ ...live, status, isStale })}${isStale.value ? ' stale' : ''}`);
+        return h('p', drawn.at(-1));
+      };
+    });
+    const root = nodeOf();
+    render(h(Page), root);
+    assert.deepEqual(drawn, ['ready a1 stale']);
+    await nextTick();
+    assert.deepEqual(drawn, ['ready a1 stale', 'ready a1,a2']);
+    render(null, root);
+  }));
+
+test('what changes between set-up and mounting is not missed', () =>
+  withMemory<Key, number>({}, async (db) => {
+    await db.setMany([
+      ['a1', 1],
+      ['b1', 2],
+    ]);
+    await mirror(db).ready;
+    const drawn: string[] = [];
+    const Page = defineComponent(() => {
+      const prefix = ref('a');
+      const live = useLiveQuery<Key, number>(db, () => ({ prefix: prefix.value }));
+      prefix.value = 'b';
+      return () => {
+        drawn.push(keysOf(live));
+        return h('p', drawn.at(-1));
+      };
+    });
+    const root = nodeOf();
+    render(h(Page), root);
+    assert.deepEqual(drawn, ['b1']);
+    render(null, root);
   }));
 
 test('the component of the guide draws on a server', () =>

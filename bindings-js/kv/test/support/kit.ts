@@ -66,12 +66,16 @@ export function chance(seed: number): () => number {
   };
 }
 
-/** The one block of the guide in this language. */
-export function guideBlock(language: string): string {
+/** The one block of the guide in this language, of those with `words`. */
+export function guideBlock(language: string, words = ''): string {
   const page = readFileSync(new URL('../../../../docs/GUIDE.md', import.meta.url), 'utf8');
-  const blocks = page.split(`\n\`\`\`${language}\n`).slice(1);
+  const blocks = page
+    .split(`\n\`\`\`${language}\n`)
+    .slice(1)
+    .map((block) => block.split('\n```\n')[0] as string)
+    .filter((block) => block.includes(words));
   assert.equal(blocks.length, 1);
-  return blocks[0]?.split('\n```\n')[0] as string;
+  return blocks[0] as string;
 }
 
 /** Copies a directory, but for sockets, which cannot be. */
