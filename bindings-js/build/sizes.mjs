@@ -14,6 +14,7 @@ const FILES = [
   'indexeddb.js',
   'destroy.js',
   'versions.js',
+  'bucket.js',
   'migrations.js',
   'database-maintenance.js',
   'value-stream.js',

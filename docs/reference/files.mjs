@@ -47,6 +47,7 @@ export const FEATURES = {
     files: ['maintenance.js', 'worker-maintenance.js', 'mangrove_maintenance_bg.wasm'],
   },
   versions: { what: '`version` and `upgrade`', base: OPEN, files: ['versions.js'] },
+  bucket: { what: '`bucket`', base: OPEN, files: ['bucket.js'] },
   migrations: { what: '`mangrove-kv/migrations`', base: OPEN, files: ['migrations.js', 'versions.js'] },
   encryption: {
     what: '`encryption`',

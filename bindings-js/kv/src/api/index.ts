@@ -58,6 +58,7 @@ export type {
   Batch,
   BatchOp,
   Bounds,
+  BucketOptions,
   ClientInfo,
   Collection,
   CollectionLayout,

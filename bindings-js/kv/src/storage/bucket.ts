@@ -1,0 +1,30 @@
+// Storage buckets: parts of an origin's storage that the browser keeps and evicts one by one.
+import { KvError } from '../base/errors.ts';
+
+/** The parts of `StorageBucket` that are used. The DOM types lack it. */
+interface StorageBucket {
+  readonly indexedDB: IDBFactory;
+  getDirectory(): Promise<FileSystemDirectoryHandle>;
+}
+
+interface StorageBucketManager {
+  open(name: string, options?: object): Promise<StorageBucket>;
+  keys(): Promise<string[]>;
+}
+
+/** @throws KvError KV_UNSUPPORTED where there are none. */
+export function storageBuckets(): StorageBucketManager {
+  const found = (globalThis.navigator as { readonly storageBuckets?: StorageBucketManager } | undefined)
+    ?.storageBuckets;
+  if (found !== undefined) return found;
+  throw new KvError(
+    'KV_UNSUPPORTED',
+    'this browser has no storage buckets, or the page is not served over HTTPS; leave out the option bucket to use the storage of the whole origin',
+  );
+}
+
+/** Opens a bucket; `undefined` if it is missing and `create` is false. */
+export async function openBucket(name: string, create: boolean): Promise<StorageBucket | undefined> {
+  const buckets = storageBuckets();
+  return create || (await buckets.keys()).includes(name) ? buckets.open(name) : undefined;
+}
