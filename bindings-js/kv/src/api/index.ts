@@ -59,6 +59,7 @@ export type {
   BatchOp,
   Bounds,
   BucketOptions,
+  CallTrace,
   ClientInfo,
   Collection,
   CollectionLayout,

@@ -19,6 +19,7 @@ import { syncFaces } from '../api/synchronous.ts';
 import { settle, settleSync } from '../api/versions.ts';
 import type { Transport } from '../wire/transport.ts';
 import type { Tracer } from '../base/tracer.ts';
+import { traceOpen, traceOpenSync } from './node-calls.ts';
 import { ThreadTransport } from '../processes/thread-transport.ts';
 import { NoWorkerError, WorkerTransport } from '../wire/worker-transport.ts';
 import { KvError } from '../base/errors.ts';
@@ -87,8 +88,10 @@ export async function openIn<K = Key, V = unknown, I = V>(
   options: OpenOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
   const checked = withTracer(checkOptions(options, undefined, LOCK_TIMEOUT_MS), name);
-  const opening = openChecked(own, name, options, checked);
-  return checked.tracer?.opening(opening) ?? opening;
+  return traceOpen(name, () => {
+    const opening = openChecked(own, name, options, checked);
+    return checked.tracer?.opening(opening) ?? opening;
+  });
 }
 
 async function openChecked<K, V, I>(
@@ -161,7 +164,7 @@ export function openSyncIn<K = Key, V = unknown, I = V>(
 ): SyncDatabase<K, V, I> {
   const checked = withTracer(checkOptions(options, undefined, LOCK_TIMEOUT_MS), name);
   try {
-    const db = openSyncChecked(own, name, options, checked);
+    const db = traceOpenSync(name, () => openSyncChecked(own, name, options, checked));
     checked.tracer?.opened(db);
     return db.sync;
   } catch (error) {
