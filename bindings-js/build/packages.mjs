@@ -17,6 +17,7 @@ export const ON_TOP = [
   'adapters/automerge',
   'adapters/keyv',
   'adapters/level',
+  'adapters/opentelemetry',
   'adapters/rxdb',
   'adapters/unstorage',
   'adapters/yjs',

@@ -372,16 +372,15 @@ test('the synchronous API publishes start and end', () =>
     assert.equal(calls[0]!.database, path);
   }));
 
-test('a subscriber may run a call, and the callback of a transaction, in a context of its own', async () => {
+test('a subscriber may run a call with its callbacks in a context of its own', async () => {
   const storage = new AsyncLocalStorage<string>();
   const wrapped: string[] = [];
   channel.start.bindStore(storage, ({ operation }) => `${storage.getStore() ?? ''}/${operation}`);
   const onStart = (call: CallTrace): void => {
-    const { callback } = call;
-    if (callback === undefined) return;
-    call.callback = (...args) => {
+    const { run } = call;
+    call.run = () => {
       wrapped.push(storage.getStore() ?? '');
-      return callback(...args);
+      return run();
     };
   };
   const noted: string[] = [];
@@ -390,7 +389,7 @@ test('a subscriber may run a call, and the callback of a transaction, in a conte
   channel.end.subscribe(onEnd);
   try {
     const db = await open<string, number>('x', MEMORY);
-    noted.length = 0;
+    noted.length = wrapped.length = 0;
     await db.transaction(async (tx) => {
       await sleep(1);
       await tx.set('a', 1);
@@ -402,6 +401,6 @@ test('a subscriber may run a call, and the callback of a transaction, in a conte
     channel.start.unsubscribe(onStart as never);
     channel.end.unsubscribe(onEnd);
   }
-  assert.deepEqual(wrapped, ['/transaction']);
+  assert.deepEqual(wrapped, ['/transaction', '/transaction/set', '/transaction/commit', '/close']);
   assert.deepEqual(noted, ['/transaction', '/transaction/set', '/transaction/commit', '/close']);
 });

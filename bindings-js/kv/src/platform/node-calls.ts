@@ -31,9 +31,10 @@ const OF_COLLECTION = [
 ];
 /** Calls of databases and transactions. The first argument of some is the name of a collection. */
 const OF_DATABASE = [
-  ...['collections', 'transaction', 'tryTransaction', 'commit', 'purgeExpired', 'refresh', 'flush', 'stats'],
+  ...['collections', 'commit', 'purgeExpired', 'refresh', 'flush', 'stats'],
   ...['layout', 'verify', 'compact', 'changeKey', 'reencrypt', 'close'],
 ];
+const TRANSACTIONS = ['transaction', 'tryTransaction'];
 const BY_NAME = ['dropCollection', 'renameCollection'];
 const ITERATORS = ['entries', 'keys', 'values', 'prefix'];
 const MANY = ['getMany', 'hasMany', 'setMany', 'deleteMany'];
@@ -46,11 +47,11 @@ function publishError(context: CallTrace, error: unknown): void {
 }
 
 /** As `TracingChannel.traceSync`. */
-function traceSync<T>(context: CallTrace, call: () => T): T {
+function traceSync(context: CallTrace): unknown {
   return channels!.start.runStores(context, () => {
     try {
-      context.result = call();
-      return context.result as T;
+      context.result = context.run();
+      return context.result;
     } catch (error) {
       publishError(context, error);
       throw error;
@@ -64,16 +65,16 @@ function traceSync<T>(context: CallTrace, call: () => T): T {
  * As `TracingChannel.tracePromise`. Promises of the writes of transactions know whether their caller handles
  * them, so those are returned as they are.
  */
-function traceAsync<T>(context: CallTrace, call: () => Promise<T>): Promise<T> {
+function traceAsync(context: CallTrace): Promise<unknown> {
   const done = (): void => {
     channels!.asyncStart.publish(context);
     channels!.asyncEnd.publish(context);
   };
   return channels!.start.runStores(context, () => {
     try {
-      const promise = call();
+      const promise = context.run() as Promise<unknown>;
       const isPlain = promise.constructor === Promise;
-      const outcome = then.call(
+      const outcome: Promise<unknown> = then.call(
         promise,
         (result) => {
           context.result = result;
@@ -85,7 +86,7 @@ function traceAsync<T>(context: CallTrace, call: () => Promise<T>): Promise<T> {
           done();
           if (isPlain) throw error;
         },
-      ) as Promise<T>;
+      );
       return isPlain ? outcome : promise;
     } catch (error) {
       publishError(context, error);
@@ -96,26 +97,26 @@ function traceAsync<T>(context: CallTrace, call: () => Promise<T>): Promise<T> {
   });
 }
 
-function trace(context: CallTrace, call: () => unknown): unknown {
-  return context.isSync ? traceSync(context, call) : traceAsync(context, call as () => Promise<unknown>);
+function trace(context: CallTrace): unknown {
+  return context.isSync ? traceSync(context) : traceAsync(context);
 }
 
 /** Traces how a database is opened, and its calls from then on. `name` is as it was given to `open`. */
 export function traceOpen<D extends Opened>(name: string | URL, open: () => Promise<D>): Promise<D> {
   if (!hasSubscribers()) return open();
-  return traceAsync(ofOpen(name, false), async () => traceCalls(await open()));
+  return traceAsync(ofOpen(name, false, async () => traceCalls(await open()))) as Promise<D>;
 }
 
 /** As `traceOpen`. */
 export function traceOpenSync<D extends Opened>(name: string | URL, open: () => D): D {
   if (!hasSubscribers()) return open();
-  return traceSync(ofOpen(name, true), () => traceCalls(open()));
+  return traceSync(ofOpen(name, true, () => traceCalls(open()))) as D;
 }
 
 const UNKNOWN = { persistence: undefined, collection: undefined, index: undefined, count: undefined } as const;
 
-function ofOpen(name: string | URL, isSync: boolean): CallTrace {
-  return { ...UNKNOWN, database: String(name), operation: 'open', scope: 'database', isSync };
+function ofOpen(name: string | URL, isSync: boolean, run: () => unknown): CallTrace {
+  return { ...UNKNOWN, database: String(name), operation: 'open', scope: 'database', isSync, run };
 }
 
 function traceCalls<D extends Opened>(db: D): D {
@@ -131,68 +132,59 @@ function replace(object: object, name: string, value: Callback): void {
 function decorate<T extends object>(object: T, about: About, index?: string): T {
   const methods = object as unknown as Methods & { readonly verbs?: { readonly target: { readonly name: string } } };
   const collection = methods.verbs?.target.name;
-  const contextOf = (operation: string, of: string | undefined, count?: number): CallTrace => ({
+  const contextOf = (run: () => unknown, operation: string, of: string | undefined, count?: number): CallTrace => ({
     ...about,
     operation,
     collection: of,
     index,
     count,
+    run,
   });
-  /** Replaces the methods that there are. `call` is the original, bound. */
-  const wrap = (names: readonly string[], wrapped: (name: string, call: Callback) => Callback): void => {
+  /** Replaces the methods that there are. `call` makes the call as it is without a trace. */
+  const wrap = (
+    names: readonly string[],
+    traced: (name: string, call: () => unknown, args: readonly unknown[]) => unknown,
+  ): void => {
     for (const name of names) {
       const original = methods[name];
       if (typeof original !== 'function') continue;
-      const call: Callback = (...args) => original.apply(object, args);
-      const traced = wrapped(name, call);
-      replace(object, name, (...args) => (hasSubscribers() ? traced(...args) : call(...args)));
+      replace(object, name, (...args) => {
+        const call = (): unknown => original.apply(object, args);
+        return hasSubscribers() ? traced(name, call, args) : call();
+      });
     }
   };
-  wrap(OF_COLLECTION, (name, call) => (...args) => {
-    return trace(contextOf(name, collection, MANY.includes(name) ? countOf(args[0]) : undefined), () => call(...args));
+  const inside = (made: unknown, scope = about.scope, name?: unknown): object =>
+    decorate(made as object, { ...about, scope }, name as string | undefined);
+  wrap(OF_COLLECTION, (name, call, [items]) =>
+    trace(contextOf(call, name, collection, MANY.includes(name) ? countOf(items) : undefined)),
+  );
+  wrap(OF_DATABASE, (name, call) => trace(contextOf(call, name, undefined)));
+  wrap(BY_NAME, (name, call, [of]) => trace(contextOf(call, name, String(of))));
+  wrap(ITERATORS, (name, call) => traceIterator(contextOf(call, name, collection)));
+  wrap(['batch'], (name, call, args) => {
+    if (args.length > 0) return trace(contextOf(call, name, undefined, countOf(args[0])));
+    return decorateBatch(call() as object, (commit, count) => contextOf(commit, name, undefined, count));
   });
-  wrap(OF_DATABASE, (name, call) => (...args) => {
-    const context = contextOf(name, undefined);
-    const given = withCallback(context, args);
-    return trace(context, () => call(...given));
-  });
-  wrap(
-    BY_NAME,
-    (name, call) =>
-      (...args) =>
-        trace(contextOf(name, String(args[0])), () => call(...args)),
-  );
-  wrap(ITERATORS, (name, call) => (...args) => {
-    return traceIterator(contextOf(name, collection), () => call(...args) as object);
-  });
-  wrap(['batch'], (name, call) => (...args) => {
-    if (args.length > 0) return trace(contextOf(name, undefined, countOf(args[0])), () => call(...args));
-    return decorateBatch(call() as object, (count) => contextOf(name, undefined, count));
-  });
-  wrap(
-    ['collection'],
-    (_, call) =>
-      (...args) =>
-        decorate(call(...args) as object, about),
-  );
-  wrap(
-    ['index'],
-    (_, call) =>
-      (...args) =>
-        decorate(call(...args) as object, about, String(args[0])),
-  );
-  wrap(
-    ['begin'],
-    (_, call) =>
-      (...args) =>
-        decorate(call(...args) as object, { ...about, scope: 'transaction' }),
-  );
-  wrap(
-    ['snapshot'],
-    (_, call) =>
-      (...args) =>
-        decorate(call(...args) as object, { ...about, scope: 'snapshot' }),
-  );
+  wrap(['collection'], (_, call) => inside(call()));
+  wrap(['index'], (_, call, [name]) => inside(call(), about.scope, name));
+  wrap(['begin'], (_, call) => inside(call(), 'transaction'));
+  wrap(['snapshot'], (_, call) => inside(call(), 'snapshot'));
+  for (const name of TRANSACTIONS) {
+    const original = methods[name];
+    if (typeof original !== 'function') continue;
+    replace(object, name, (callback, ...options) => {
+      // The call refuses what is no function.
+      if (!hasSubscribers() || typeof callback !== 'function') return original.call(object, callback, ...options);
+      const counted = (tx: object): unknown => {
+        context.attempts = (context.attempts ?? 0) + 1;
+        return (callback as Callback)(inside(tx, 'transaction'));
+      };
+      const context = contextOf(() => original.call(object, counted, ...options), name, undefined);
+      context.attempts = 0;
+      return trace(context);
+    });
+  }
   if (!about.isSync) decorateSync(object, about);
   return object;
 }
@@ -212,27 +204,11 @@ function decorateSync(object: object, about: About): void {
   });
 }
 
-/** The arguments of a call, with the callback of a transaction given to subscribers and its transaction traced. */
-function withCallback(context: CallTrace, args: readonly unknown[]): readonly unknown[] {
-  const [callback, ...options] = args;
-  if (!/transaction/i.test(context.operation) || typeof callback !== 'function') return args;
-  const { database, persistence, isSync } = context;
-  context.callback = callback as Callback;
-  context.attempts = 0;
-  const run = (tx: object): unknown => {
-    context.attempts = (context.attempts ?? 0) + 1;
-    return (context.callback as Callback)(decorate(tx, { database, persistence, isSync, scope: 'transaction' }));
-  };
-  return [run, ...options];
-}
-
-function decorateBatch<B extends object>(batch: B, contextOf: (count: number) => CallTrace): B {
-  const { commit, collection } = batch as unknown as Methods;
-  const { length } = batch as { readonly length?: number };
-  if (commit === undefined || collection === undefined || length === undefined) return batch;
+function decorateBatch(batch: object, contextOf: (commit: () => unknown, count: number) => CallTrace): object {
+  const { commit, collection } = batch as unknown as Record<'commit' | 'collection', Callback>;
   replace(batch, 'commit', (...args) => {
     const call = (): unknown => commit.apply(batch, args);
-    return hasSubscribers() ? trace(contextOf((batch as unknown as { length: number }).length), call) : call();
+    return hasSubscribers() ? trace(contextOf(call, (batch as { readonly length: number } & object).length)) : call();
   });
   replace(batch, 'collection', (...args) => decorateBatch(collection.apply(batch, args) as object, contextOf));
   return batch;
@@ -250,7 +226,7 @@ interface Step {
 }
 
 /** An iterator reads from its creation on, and is one call until it ends. */
-function traceIterator(context: CallTrace, create: () => object): object {
+function traceIterator(context: CallTrace): object {
   context.items = 0;
   let isRunning = true;
   const ended = (): void => {
@@ -284,7 +260,7 @@ function traceIterator(context: CallTrace, create: () => object): object {
   };
   let iterator: object;
   try {
-    iterator = channels!.start.runStores(context, create);
+    iterator = channels!.start.runStores(context, () => context.run() as object);
   } catch (error) {
     return failed(error);
   } finally {

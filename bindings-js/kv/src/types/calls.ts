@@ -27,8 +27,11 @@ export interface CallTrace {
   items?: number;
   /** Of `transaction` and `tryTransaction`: how often the callback was started, once more for each retry. */
   attempts?: number;
-  /** The callback of `transaction` and `tryTransaction`. A subscriber to `start` may put another function around it. */
-  callback?: (...args: never[]) => unknown;
+  /**
+   * Makes the call. A subscriber to `start` may put a function around it, which has to return what it returns, so that
+   * the call and its callbacks run in a context of the subscriber.
+   */
+  run: () => unknown;
   /** What the call returned or resolved to, from `end` or `asyncStart` on. */
   result?: unknown;
   /** What the call threw or rejected with, from `error` on. */
