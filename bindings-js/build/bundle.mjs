@@ -29,6 +29,7 @@ const ENTRIES = [
   { name: 'maintenance', platform: 'browser' },
   { name: 'maintenance-inline', source: 'maintenance', platform: 'browser', isInlined: true },
   { name: 'value-stream', source: 'api/value-stream', platform: 'neutral' },
+  { name: 'passkey', source: 'passkey/passkey', platform: 'neutral' },
   { name: 'blob', platform: 'neutral' },
   { name: 'live', source: 'live/live', platform: 'neutral' },
   { name: 'mirror', source: 'mirror/mirror', platform: 'neutral' },

@@ -18,6 +18,7 @@ const FILES = [
   'migrations.js',
   'database-maintenance.js',
   'value-stream.js',
+  'passkey.js',
   'blob.js',
   'live.js',
   'mirror.js',

@@ -34,6 +34,7 @@ window.mountFramework = async (name) => {
 };
 window.loadLive = () => import('mangrove-kv/live');
 window.loadMigrations = () => import('mangrove-kv/migrations');
+window.loadPasskey = () => import('mangrove-kv/passkey');
 window.loadBlob = () => import('mangrove-kv/blob');
 window.loadFaults = () => import('../chaos/start-worker.ts');
 document.title = 'ready';

@@ -23,8 +23,15 @@ export function storageBuckets(): StorageBucketManager {
   );
 }
 
+/** Buckets that were opened last, by name. Chromium never answers requests to the IndexedDB of one that is collected. */
+const kept = new Map<string, StorageBucket>();
+
 /** Opens a bucket; `undefined` if it is missing and `create` is false. */
 export async function openBucket(name: string, create: boolean): Promise<StorageBucket | undefined> {
   const buckets = storageBuckets();
-  return create || (await buckets.keys()).includes(name) ? buckets.open(name) : undefined;
+  if (!create && !(await buckets.keys()).includes(name)) return undefined;
+  // Again each time: one of that name may have been removed in the meantime.
+  const bucket = await buckets.open(name);
+  kept.set(name, bucket);
+  return bucket;
 }
