@@ -278,12 +278,12 @@ test('a user who declines, a missing passkey, an excluded one and a foreign doma
     message: expect.stringContaining('let the user try again'),
     retryable: true,
   };
-  await devices.session.send('WebAuthn.setUserVerified', { authenticatorId: first, isUserVerified: false });
-  expect(await attempt(page, 'getPasskey', { ids: [id], timeout: 1000 })).toEqual(refused);
-  expect(await attempt(page, 'createPasskey', { name: 'ada', timeout: 1000 })).toEqual(refused);
-  await devices.session.send('WebAuthn.setUserVerified', { authenticatorId: first, isUserVerified: true });
   expect(await attempt(page, 'getPasskey', { ids: ['AAAAAAAAAAAAAAAAAAAAAA'], timeout: 1000 })).toEqual(refused);
   expect(await attempt(page, 'getPasskey', { ids: [id] })).toBe(id);
+  // The user does not answer until the page gives up.
+  const answer = (enabled: boolean): Promise<unknown> =>
+    devices.session.send('WebAuthn.setAutomaticPresenceSimulation', { authenticatorId: first, enabled });
+  await answer(false);
   const aborted = await page.evaluate(async (id) => {
     const { createPasskey, getPasskey } = window.passkeys;
     const reason = new Error('of the page');
@@ -296,13 +296,18 @@ test('a user who declines, a missing passkey, an excluded one and a foreign doma
       () => 'unlocked',
       (error: unknown) => error === reason,
     );
-    controller.abort(reason);
+    setTimeout(() => controller.abort(reason), 500);
     outcomes.push((await waiting) as boolean);
     return outcomes;
   }, id);
   expect(aborted).toEqual([true, true, true]);
+  await answer(true);
   // After all that, the passkey is as it was. The browser takes a moment to end what was aborted.
   await expect.poll(() => attempt(page, 'getPasskey', { ids: [id] })).toBe(id);
+  // The last, because the authenticator locks itself after a few fingers that it does not know.
+  await devices.session.send('WebAuthn.setUserVerified', { authenticatorId: first, isUserVerified: false });
+  expect(await attempt(page, 'getPasskey', { ids: [id], timeout: 1000 })).toEqual(refused);
+  expect(await attempt(page, 'createPasskey', { name: 'ada', timeout: 1000 })).toEqual(refused);
 });
 
 test('wrong options are refused before the user is asked', async ({ profile }) => {
