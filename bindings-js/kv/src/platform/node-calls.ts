@@ -133,7 +133,11 @@ function decorate<T extends object>(object: T, about: About, index?: string): T 
   const methods = object as unknown as Methods & { readonly verbs?: { readonly target: { readonly name: string } } };
   const collection = methods.verbs?.target.name;
   const contextOf = (run: () => unknown, operation: string, of: string | undefined, count?: number): CallTrace => ({
-    ...about,
+    // Not spread, which takes longer than the call.
+    database: about.database,
+    persistence: about.persistence,
+    scope: about.scope,
+    isSync: about.isSync,
     operation,
     collection: of,
     index,
