@@ -50,6 +50,7 @@ const SERVER_ENTRIES = {
   'node-blob': 'entries/blob',
   'node-live': 'live/live',
   'node-migrations': 'migrations/migrations',
+  'node-passkey': 'passkey/passkey',
   'node-internal': 'entries/internal',
   'durable-object': 'entries/durable-object',
   'node-tool': 'platform/tool',
