@@ -20,6 +20,7 @@ export const ON_TOP = [
   'adapters/keyv',
   'adapters/level',
   'adapters/localforage',
+  'adapters/opentelemetry',
   'adapters/rxdb',
   'adapters/tanstack-db',
   'adapters/unstorage',

@@ -47,6 +47,7 @@ export const FEATURES = {
     files: ['maintenance.js', 'worker-maintenance.js', 'mangrove_maintenance_bg.wasm'],
   },
   versions: { what: '`version` and `upgrade`', base: OPEN, files: ['versions.js'] },
+  bucket: { what: '`bucket`', base: OPEN, files: ['bucket.js'] },
   migrations: { what: '`mangrove-kv/migrations`', base: OPEN, files: ['migrations.js', 'versions.js'] },
   encryption: {
     what: '`encryption`',
@@ -70,6 +71,7 @@ export const FEATURES = {
     base: ENCRYPTED,
     files: ['maintenance.js', 'worker-maintenance.js', 'mangrove_maintenance_bg.wasm'],
   },
+  passkey: { what: '`mangrove-kv/passkey`', base: OPEN, files: ['passkey.js'] },
   live: { what: '`mangrove-kv/live`', base: OPEN, files: ['live.js', 'mirror.js'] },
   inline: { what: `\`mangrove-kv/inline\`: the first row, and what needs \`${LAZY}\``, base: [], files: INLINE },
   inlineEncryption: { what: '… with `encryption`', base: INLINE, files: ['encryption-inline.js'] },

@@ -12,6 +12,7 @@ interface Window {
   loadInspector(): Promise<typeof import('@mangrove-kv/inspector')>;
   loadLive(): Promise<typeof import('mangrove-kv/live')>;
   loadMigrations(): Promise<typeof import('mangrove-kv/migrations')>;
+  loadPasskey(): Promise<typeof import('mangrove-kv/passkey')>;
   loadBlob(): Promise<typeof import('mangrove-kv/blob')>;
   /** Starts workers with fault injection; their orders are in `chaos/messages.ts`. */
   loadFaults(): Promise<typeof import('../chaos/start-worker.ts')>;

@@ -52,6 +52,7 @@ window.drawFirst = async (name, how) => (await import('./frameworks/main.ts')).d
 window.drawTwo = async (name, rounds) => (await import('./frameworks/main.ts')).drawTwo(name, rounds);
 window.loadLive = () => import('mangrove-kv/live');
 window.loadMigrations = () => import('mangrove-kv/migrations');
+window.loadPasskey = () => import('mangrove-kv/passkey');
 window.loadBlob = () => import('mangrove-kv/blob');
 window.loadFaults = () => import('../chaos/start-worker.ts');
 document.title = 'ready';

@@ -17,7 +17,9 @@ const DIST = join(PACKAGE, 'dist');
 
 const IMPORTS = {
   'mangrove-kv': '/index.js',
-  ...Object.fromEntries(['inline', 'live', 'blob', 'migrations'].map((name) => [`mangrove-kv/${name}`, `/${name}.js`])),
+  ...Object.fromEntries(
+    ['inline', 'live', 'blob', 'migrations', 'passkey'].map((name) => [`mangrove-kv/${name}`, `/${name}.js`]),
+  ),
 };
 const PAGE = `<!doctype html><title>files</title><link rel="icon" href="data:,"><script type="importmap">${JSON.stringify({ imports: IMPORTS })}</script>`;
 
@@ -153,6 +155,19 @@ const PROGRAMS: Record<string, () => Promise<void>> = {
     const { open } = await import('mangrove-kv');
     const { migrations, run } = await import('mangrove-kv/migrations');
     await (await open('a', { version: 1, upgrade: migrations({ 1: [run((tx) => tx.set(1, 1))] }) })).close();
+  },
+  bucket: async () => {
+    const { open } = await import('mangrove-kv');
+    const db = await open('a', { bucket: 'drafts' });
+    await db.set(1, 1);
+    await db.close();
+  },
+  passkey: async () => {
+    const { open } = await import('mangrove-kv');
+    const { getPasskey } = await import('mangrove-kv/passkey');
+    await (await open('a')).close();
+    const code = await getPasskey({ ids: [5 as never] }).catch((error: { code: string }) => error.code);
+    if (code !== 'KV_INVALID_ARGUMENT') throw new Error(String(code));
   },
   encryption: async () => {
     const { open } = await import('mangrove-kv');

@@ -108,8 +108,9 @@ export class MaintenanceView implements View {
           if (blob === undefined) throw new Error('Choose the file with the backup first.');
           if (name === '' || name === database.path)
             throw new Error('Enter a name other than that of the open database.');
-          const size = database.persistence === 'indexeddb' ? ({ storage: 'indexeddb' } as const) : {};
-          await restore(name, blob, { ...options, ...size, overwrite: this.#overwrite.checked });
+          const storage = database.persistence === 'indexeddb' ? 'indexeddb' : undefined;
+          const { bucket } = database;
+          await restore(name, blob, { ...options, storage, bucket, overwrite: this.#overwrite.checked });
           hooks.onRestored?.(name);
           return `${name} was restored from ${formatBytes(blob.size)}.`;
         },

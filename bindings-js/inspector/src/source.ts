@@ -51,7 +51,7 @@ export interface InspectedCollection {
 /** The parts of a database that the inspector uses. A `Database` of any types fits. */
 export interface InspectedDatabase
   extends InspectedCollection,
-    Pick<Database, 'path' | 'persistence' | 'stats' | 'layout' | 'verify' | 'compact' | 'backup'> {
+    Pick<Database, 'path' | 'persistence' | 'bucket' | 'stats' | 'layout' | 'verify' | 'compact' | 'backup'> {
   /** Same as `collection` of a `Database`. */
   collection(
     name: string,

@@ -109,6 +109,7 @@ const CODES: Record<KvErrorCode, true> = {
   KV_CORRUPT: true,
   KV_WRONG_KEY: true,
   KV_NOT_ENCRYPTED: true,
+  KV_NOT_ALLOWED: true,
   KV_VERSION_UNSUPPORTED: true,
   KV_VERSION_CHANGED: true,
   KV_VERSION_TOO_NEW: true,

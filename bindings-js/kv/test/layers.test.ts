@@ -22,6 +22,7 @@ const LAYERS = [
   'mirror',
   'live',
   'migrations',
+  'passkey',
   'platform',
   'entries',
 ];

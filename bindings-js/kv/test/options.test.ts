@@ -1,10 +1,11 @@
 // Unknown options are refused, and `undefined` never means everything.
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { test } from 'node:test';
 import { destroy, list, open, openSync, recover, restore } from 'mangrove-kv';
 import type { Database, Range } from 'mangrove-kv';
 import { liveQuery } from 'mangrove-kv/live';
-import { code, rejects, withMemory } from './support/kit.ts';
+import { code, rejects, withMemory, withPath } from './support/kit.ts';
 
 const KEYS = ['a', 'ab', 'b', 'c'];
 const asAny = <T>(value: unknown): T => value as T;
@@ -267,6 +268,22 @@ test('open refuses wrong values of options', async () => {
   for (const options of [null, 5, 'memory', [], new Map()] as never[])
     await rejects(open('x', options), 'KV_INVALID_ARGUMENT');
 });
+
+test('storage buckets are refused outside browsers, and nothing is created', () =>
+  withPath(async (path) => {
+    const bucket = 'drafts';
+    await rejects(open(path, { bucket }), 'KV_UNSUPPORTED');
+    await rejects(open('x', { bucket: { name: bucket }, storage: 'memory' }), 'KV_UNSUPPORTED');
+    assert.throws(() => openSync(path, { bucket }), code('KV_UNSUPPORTED'));
+    await rejects(destroy(path, { bucket }), 'KV_UNSUPPORTED');
+    await rejects(list({ bucket }), 'KV_UNSUPPORTED');
+    await rejects(restore(path, new Uint8Array(1), { bucket }), 'KV_UNSUPPORTED');
+    await rejects(recover(path, `${path}-new`, { bucket }), 'KV_UNSUPPORTED');
+    assert.equal(existsSync(path), false);
+    const db = await open('x', { storage: 'memory' });
+    assert.equal(db.bucket, undefined);
+    await db.close();
+  }));
 
 test('values from a custom storage that the engine cannot use are refused', async () => {
   const file = { read() {}, write() {}, flush() {}, size: () => 0, truncate() {}, close() {} };

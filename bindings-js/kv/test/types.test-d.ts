@@ -3,9 +3,11 @@
 import * as v from 'valibot';
 import { z } from 'zod';
 import { DELETE, KEEP, MAX_KEY, keyCodecs, open, type openSync, valueCodecs } from 'mangrove-kv';
+import { createPasskey, getPasskey, sealKey, unsealKey } from 'mangrove-kv/passkey';
 import type {
   Batch,
   BatchOp,
+  CallTrace,
   Bound,
   Collection,
   Commit,
@@ -411,6 +413,25 @@ same<IsAny<BatchOp['key']>, false>();
 same<IsAny<Commit['changes'][number]>, false>();
 same<IsAny<DatabaseEventMap['close']['reason']>, false>();
 
+// ── storage buckets, traced calls and passkeys ──────────────────────────────
+void open('x', { bucket: 'drafts' });
+void open('x', { bucket: { name: 'drafts', persisted: true, durability: 'strict', quota: 1e6, expires: 2e12 } });
+// @ts-expect-error a bucket has a name
+void open('x', { bucket: { quota: 5 } });
+same<Database['bucket'], string | undefined>();
+same<CallTrace['scope'], 'database' | 'transaction' | 'snapshot'>();
+same<IsAny<NonNullable<CallTrace['result']>>, false>();
+async function withPasskey(): Promise<void> {
+  const passkey = await createPasskey({ name: 'ada' });
+  void open('x', { encryption: { key: passkey.key } });
+  same<typeof passkey.id, string>();
+  const key = await unsealKey([await sealKey(new Uint8Array(32), passkey)], await getPasskey());
+  void open('x', { encryption: { key } });
+  // @ts-expect-error a passkey has a name
+  void createPasskey({});
+}
+void withPasskey;
+
 // ── names that programs use ──────────────────────────────────────────────────
 same<Durability, 'strict' | 'relaxed' | 'none'>();
 same<keyof Range<string>, 'gt' | 'gte' | 'lt' | 'lte' | 'prefix' | 'reverse' | 'limit' | 'offset'>();
@@ -437,6 +458,7 @@ same<
   | 'KV_CORRUPT'
   | 'KV_WRONG_KEY'
   | 'KV_NOT_ENCRYPTED'
+  | 'KV_NOT_ALLOWED'
   | 'KV_VERSION_UNSUPPORTED'
   | 'KV_VERSION_CHANGED'
   | 'KV_VERSION_TOO_NEW'

@@ -90,10 +90,10 @@ export class Tabs {
   readonly #alive: Promise<unknown>;
 
   /** Works until `stop` is aborted. */
-  constructor({ persistence, path }: Database, events: TabEvents, stop: AbortSignal) {
+  constructor({ persistence, bucket, path }: Database, events: TabEvents, stop: AbortSignal) {
     if (typeof BroadcastChannel !== 'function')
       throw new KvError('KV_UNSUPPORTED', 'this browser has no BroadcastChannel, over which tabs share replication');
-    this.#scope = `${persistence} ${path}`;
+    this.#scope = `${persistence}${bucket === undefined ? '' : `@${bucket}`} ${path}`;
     this.#events = events;
     this.#stop = stop;
     this.#channel = new BroadcastChannel(`mangrove-kv:replication ${VERSION} of ${this.#scope}`);

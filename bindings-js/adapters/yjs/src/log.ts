@@ -51,7 +51,8 @@ export class UpdateLog {
 
   constructor(db: Database, { collection, document, durability }: LogOptions) {
     this.db = db;
-    this.place = [db.persistence, db.path, collection, document];
+    const storage = db.bucket === undefined ? db.persistence : `${db.persistence}@${db.bucket}`;
+    this.place = [storage, db.path, collection, document];
     this.updates = db.collection(collection, { key: keyCodecs.tuple<UpdateKey>(), value: valueCodecs.bytes });
     this.custom = db.collection(`${collection}/custom`, { key: keyCodecs.tuple<readonly [string, Key]>() });
     this.#document = document;

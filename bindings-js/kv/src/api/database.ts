@@ -41,7 +41,7 @@ import { toIndexes } from './indexes.ts';
 import { COLLECTION, SIGNAL, WRITE, checkIterable, checkOp, checkWait, toExpiry } from './arguments.ts';
 import { changes } from './feed/follow.ts';
 import { rememberCodecs } from '../wire/known-codecs.ts';
-import { checkNames } from '../base/names.ts';
+import { checkNames, placeOf } from '../base/names.ts';
 import { checkStrict } from './options.ts';
 import { Op } from '../wire/opcodes.ts';
 import { toValidate } from './schema.ts';
@@ -63,6 +63,7 @@ type CheckedTransactionOptions = ReturnType<typeof checkTransactionOptions>;
 export interface DatabaseInfo {
   readonly path: string;
   readonly persistence: Database['persistence'];
+  readonly bucket?: string | undefined;
   readonly durability: Durability;
   /** Whether another `open` may have to wait until this database is closed. */
   readonly isLocked?: boolean;
@@ -95,6 +96,7 @@ function toTarget<K, V, I>(
 export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Database<K, V, I>, Traced {
   readonly path: string;
   readonly persistence: Database['persistence'];
+  readonly bucket: string | undefined;
   readonly #connection: Connection;
   readonly #durability: Durability;
   readonly #strictValues: boolean;
@@ -112,11 +114,12 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     this.path = info.path;
     connection.name = JSON.stringify(info.path);
     this.persistence = info.persistence;
+    this.bucket = info.bucket;
     this.#durability = info.durability;
     this.#strictValues = options.strictValues ?? false;
     this.#scope = new DatabaseScope(connection, info.durability);
     this.transact = (work, given) => this.transaction(work, given);
-    const release = info.isLocked ? hold(info.persistence, info.path, this.#onBlocked) : ignore;
+    const release = info.isLocked ? hold(placeOf(info.persistence, info.path, info.bucket), this.#onBlocked) : ignore;
     connection.onBlocked = this.#onBlocked;
     connection.onLeader = (leader) => report(this.#listeners, this, 'leader', { leader });
     connection.onBackgroundError = (error) => report(this.#listeners, this, 'error', { error });

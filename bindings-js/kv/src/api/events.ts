@@ -33,8 +33,7 @@ const holders = new Map<string, WeakRef<() => void>>();
  * Calls `blocked` when an `open` in this thread begins to wait for the place, until the returned
  * function is called.
  */
-export function hold(persistence: string, path: string, blocked: () => void): () => void {
-  const place = `${persistence}:${path}`;
+export function hold(place: string, blocked: () => void): () => void {
   const held = new WeakRef(blocked);
   holders.set(place, held);
   return () => {
@@ -43,6 +42,6 @@ export function hold(persistence: string, path: string, blocked: () => void): ()
 }
 
 /** An `open` is about to lock the place, and will wait if this thread has a holder. */
-export function reportBlocked(persistence: string, path: string): void {
-  holders.get(`${persistence}:${path}`)?.deref()?.();
+export function reportBlocked(place: string): void {
+  holders.get(place)?.deref()?.();
 }

@@ -58,6 +58,8 @@ export type {
   Batch,
   BatchOp,
   Bounds,
+  BucketOptions,
+  CallTrace,
   ClientInfo,
   Collection,
   CollectionLayout,

@@ -33,6 +33,8 @@ const DEFAULT_FEED_COMMITS = 10_000;
 
 export interface CheckedOptions {
   readonly storage: 'auto' | 'opfs' | 'indexeddb' | 'fs' | 'memory' | CustomStorage;
+  /** Name of the storage bucket, once its options are checked. */
+  readonly bucket?: string | undefined;
   readonly onUnavailable: 'throw' | 'indexeddb' | 'memory';
   readonly durability: Durability;
   readonly lockTimeoutMs: number;
@@ -137,6 +139,7 @@ export function checkWorker(worker: WorkerSource | undefined): WorkerSource | un
 export const VERSIONS = { version: 1, upgrade: 1, onUpgrade: 1 } as const;
 const OPEN: Names<OpenOptions> = {
   storage: 1,
+  bucket: 1,
   create: 1,
   exclusive: 1,
   readOnly: 1,
@@ -161,7 +164,7 @@ const OPEN: Names<OpenOptions> = {
   ...COLLECTION,
 };
 const ADVANCED: Names<AdvancedOptions> = { unitBytes: 1, nodeBytes: 1 };
-const PLACE: Names<PlaceOptions> = { storage: 1 };
+const PLACE: Names<PlaceOptions> = { storage: 1, bucket: 1 };
 const DESTROY: Names<DestroyOptions> = { force: 1, ...PLACE };
 
 export function checkPlace(call: string, options: PlaceOptions): PlaceOptions['storage'] {

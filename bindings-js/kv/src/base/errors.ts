@@ -22,6 +22,7 @@ export type KvErrorCode =
   | 'KV_CORRUPT'
   | 'KV_WRONG_KEY'
   | 'KV_NOT_ENCRYPTED'
+  | 'KV_NOT_ALLOWED'
   | 'KV_VERSION_UNSUPPORTED'
   | 'KV_VERSION_CHANGED'
   | 'KV_VERSION_TOO_NEW'

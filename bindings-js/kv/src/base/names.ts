@@ -9,6 +9,14 @@ type Defined = 2;
 /** The options of a call; the compiler keeps them in step with the options' type. */
 export type Names<T> = { readonly [P in keyof Required<T>]: Optional | Defined };
 
+/**
+ * Names a database among those of all storages and buckets, for locks and channels. No storage or
+ * bucket has a colon in its name.
+ */
+export function placeOf(storage: string, name: string, bucket: string | undefined): string {
+  return `${storage}${bucket === undefined ? '' : `@${bucket}`}:${name}`;
+}
+
 /** Whether `value` looks like a collection. Its class may be loaded twice, so no `instanceof`. */
 export function isCollection(value: unknown): boolean {
   const { entries, setMany } = (value ?? {}) as { entries?: unknown; setMany?: unknown };

@@ -30,7 +30,16 @@ export type { DurableObjectStorageLike, SqlStorageLike, SqlValue } from '../stor
 export interface DurableObjectOptions<K = Key, V = unknown, I = V>
   extends Omit<
     OpenOptions<K, V, I>,
-    'storage' | 'onUnavailable' | 'lockTimeout' | 'takeOver' | 'share' | 'onBlocked' | 'idleTimeout' | 'wasm' | 'worker'
+    | 'storage'
+    | 'bucket'
+    | 'onUnavailable'
+    | 'lockTimeout'
+    | 'takeOver'
+    | 'share'
+    | 'onBlocked'
+    | 'idleTimeout'
+    | 'wasm'
+    | 'worker'
   > {
   /**
    * The engine's module: `import wasm from 'mangrove-kv/assets/mangrove_bg.wasm'`, which Workers compile

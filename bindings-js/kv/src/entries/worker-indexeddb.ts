@@ -5,7 +5,8 @@ import { serveTabs } from '../tabs/serve-tabs.ts';
 import { postFailure, postReply, serve } from '../engine/worker-server.ts';
 
 serve(
-  ({ name, engine, lockTimeoutMs }) => IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs),
+  ({ name, engine, lockTimeoutMs, bucket }) =>
+    IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs, { bucket }),
   (storage) =>
     new ReplyQueue(
       { reply: (bytes, requests) => postReply(bytes, requests), fail: (error) => postFailure(error) },

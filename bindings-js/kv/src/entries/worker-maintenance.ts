@@ -1,6 +1,7 @@
 // The dedicated worker that restores or recovers one database.
 import { toPlain } from '../base/plain-error.ts';
 import { KvError } from '../base/errors.ts';
+import { placeOf } from '../base/names.ts';
 import { names } from '../tabs/messages.ts';
 import type { Announcement } from '../tabs/messages.ts';
 import type { StorageFile } from '../types/index.ts';
@@ -80,7 +81,7 @@ async function acquire<T>(database: string, timeoutMs: number, open: () => Promi
   }
 }
 
-async function work({ maker, storage, lockTimeoutMs, job }: MaintenanceRequest): Promise<void> {
+async function work({ maker, storage, bucket, lockTimeoutMs, job }: MaintenanceRequest): Promise<void> {
   const [Place, openSource] = storage === 'opfs' ? [OpfsTarget, openOpfsSource] : [IdbTarget, openIdbSource];
   let report;
   if (job.kind === 'restore') {
@@ -89,7 +90,11 @@ async function work({ maker, storage, lockTimeoutMs, job }: MaintenanceRequest):
       backup === undefined ? spool(target) : blobFile(backup);
     report = await restoreInto(
       maker,
-      await acquire(`${storage}:${name}`, lockTimeoutMs, (): Promise<Target> => Place.open(name, job, true)),
+      await acquire(
+        placeOf(storage, name, bucket),
+        lockTimeoutMs,
+        (): Promise<Target> => Place.open(name, job, true, bucket),
+      ),
       open,
       watch,
       neverEnded,
@@ -98,8 +103,8 @@ async function work({ maker, storage, lockTimeoutMs, job }: MaintenanceRequest):
     const { name, into } = job;
     report = await recoverInto(
       maker,
-      await acquire(`${storage}:${name}`, lockTimeoutMs, () => openSource(name)),
-      () => Place.open(into, {}, false),
+      await acquire(placeOf(storage, name, bucket), lockTimeoutMs, () => openSource(name, bucket)),
+      () => Place.open(into, {}, false, bucket),
       watch,
       neverEnded,
     );

@@ -7,8 +7,8 @@ import { postFailure, postReply, serve } from '../engine/worker-server.ts';
 import type { WorkerStorage } from '../engine/worker-server.ts';
 
 serve<WorkerStorage>(
-  async ({ storage, name, engine, lockTimeoutMs }) => {
-    if (storage === 'opfs') return OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs);
+  async ({ storage, name, engine, lockTimeoutMs, bucket }) => {
+    if (storage === 'opfs') return OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs, bucket);
     if (storage === 'memory') return new MemoryStorage();
     throw new KvError('KV_INVALID_ARGUMENT', 'for IndexedDB the option worker has to give worker-indexeddb.js');
   },

@@ -19,8 +19,10 @@ export class IdbTarget implements Target {
   readonly #storage: IndexedDbStorage;
   readonly #name: string;
   readonly #isNew: boolean;
+  readonly #bucket: string | undefined;
 
-  private constructor(storage: IndexedDbStorage, name: string, isNew: boolean) {
+  private constructor(storage: IndexedDbStorage, name: string, isNew: boolean, bucket: string | undefined) {
+    this.#bucket = bucket;
     this.#storage = storage;
     this.#name = name;
     this.#isNew = isNew;
@@ -30,12 +32,13 @@ export class IdbTarget implements Target {
     name: string,
     { overwrite = false, force = false }: RestoreOptions,
     canOverwrite: boolean,
+    bucket?: string,
   ): Promise<IdbTarget> {
     let isNew = false;
-    const storage = await IndexedDbStorage.open(name, false, LOCK_WAIT_MS).catch((error: KvError) => {
+    const storage = await IndexedDbStorage.open(name, false, LOCK_WAIT_MS, { bucket }).catch((error: KvError) => {
       if (error.code !== 'KV_NOT_FOUND') throw error;
       isNew = true;
-      return IndexedDbStorage.open(name, true, LOCK_WAIT_MS);
+      return IndexedDbStorage.open(name, true, LOCK_WAIT_MS, { bucket });
     });
     try {
       const files = storage.list();
@@ -46,7 +49,7 @@ export class IdbTarget implements Target {
       storage.close();
       throw error;
     }
-    return new IdbTarget(storage, name, isNew);
+    return new IdbTarget(storage, name, isNew, bucket);
   }
 
   /**
@@ -74,11 +77,11 @@ export class IdbTarget implements Target {
 
   async abandon(): Promise<void> {
     this.#storage.close();
-    if (this.#isNew) await deleteIdb(this.#name).catch(() => undefined);
+    if (this.#isNew) await deleteIdb(this.#name, this.#bucket).catch(() => undefined);
   }
 }
 
-export async function openIdbSource(name: string): Promise<Source> {
-  const storage = await IndexedDbStorage.open(name, false, LOCK_WAIT_MS);
+export async function openIdbSource(name: string, bucket?: string): Promise<Source> {
+  const storage = await IndexedDbStorage.open(name, false, LOCK_WAIT_MS, { bucket });
   return { storage: new UnchangedStorage(storage), close: () => storage.close() };
 }

@@ -1,6 +1,7 @@
 // Restores and recovers in directories.
 import * as fs from 'node:fs';
 import { basename, dirname, join } from 'node:path';
+import { noBuckets } from '../api/bucket.ts';
 import { toBytes } from '../codec/key-bytes.ts';
 import { KvError } from '../base/errors.ts';
 import { MemoryStorage } from '../storage/memory.ts';
@@ -206,7 +207,8 @@ export function openBackup(backup: BackupSource): [StorageFile, undefined] | [un
   return [undefined, readerOf(isBlob(backup) ? backup.stream() : backup)];
 }
 
-function checkStorage({ storage }: RecoverOptions): void {
+function checkStorage({ storage, bucket }: RecoverOptions): void {
+  if (bucket !== undefined) throw noBuckets();
   if (storage !== undefined) throw new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
 }
 

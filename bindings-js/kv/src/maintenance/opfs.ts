@@ -72,6 +72,7 @@ export class OpfsTarget implements Target {
   readonly #parent: FileSystemDirectoryHandle;
   readonly #name: string;
   readonly #isNew: boolean;
+  readonly #bucket: string | undefined;
   readonly #files: ReadonlyMap<string, OpfsFile>;
 
   private constructor(
@@ -79,7 +80,9 @@ export class OpfsTarget implements Target {
     name: string,
     isNew: boolean,
     files: ReadonlyMap<string, OpfsFile>,
+    bucket: string | undefined,
   ) {
+    this.#bucket = bucket;
     this.#parent = parent;
     this.#name = name;
     this.#isNew = isNew;
@@ -92,11 +95,12 @@ export class OpfsTarget implements Target {
     name: string,
     { overwrite = false, force = false }: RestoreOptions,
     canOverwrite: boolean,
+    bucket?: string,
   ): Promise<OpfsTarget> {
     const files = new Map<string, OpfsFile>();
     let target: OpfsTarget | undefined;
     try {
-      const root = (await rootDirectory(true)) as FileSystemDirectoryHandle;
+      const root = (await rootDirectory(true, bucket)) as FileSystemDirectoryHandle;
       const parent = await root.getDirectoryHandle(directoryName(name), { create: true });
       // Checked before anything is created there, since the log is removed in the end.
       if (!force) await checkOpfsFile(parent, name, LOG_FILE);
@@ -113,7 +117,7 @@ export class OpfsTarget implements Target {
         files.set(file, opened);
         opened.truncate(0);
       }
-      target = new OpfsTarget(parent, name, !hadData && data.size() === 0, files);
+      target = new OpfsTarget(parent, name, !hadData && data.size() === 0, files, bucket);
       if (typeof ((await parent.getFileHandle(MADE_FILES[0])) as FileHandle).move !== 'function') {
         throw new KvError('KV_UNSUPPORTED', 'this browser cannot replace a file atomically');
       }
@@ -173,7 +177,7 @@ export class OpfsTarget implements Target {
     if (isEmpty || (left?.size ?? 0) > 0) await this.#remove([RESTORED_FILE]);
     if (!this.#isNew) return;
     await this.#remove([DATA_FILE]);
-    const root = await rootDirectory(false).catch(() => undefined);
+    const root = await rootDirectory(false, this.#bucket).catch(() => undefined);
     // The directory stays if it contains anything else.
     await root?.removeEntry(directoryName(this.#name)).catch(() => undefined);
   }
@@ -193,11 +197,11 @@ export class OpfsTarget implements Target {
   }
 }
 
-export async function openOpfsSource(name: string): Promise<Source> {
+export async function openOpfsSource(name: string, bucket?: string): Promise<Source> {
   const files = new Map<string, OpfsFile>();
   const close = (): void => files.forEach((file) => file.close());
   try {
-    const root = await rootDirectory(false);
+    const root = await rootDirectory(false, bucket);
     const parent = await root?.getDirectoryHandle(directoryName(name));
     if (parent === undefined) throw new DOMException('there are no databases', 'NotFoundError');
     files.set(DATA_FILE, await openData(parent, name, false));

@@ -6,6 +6,7 @@ import { checkNames } from '../base/names.ts';
 import { checkPlaceStorage, checkWasm, checkWorker } from '../api/options.ts';
 import { KvError } from '../base/errors.ts';
 import type { Names } from '../base/names.ts';
+import { checkBucketName } from '../api/bucket.ts';
 import { checkForce } from '../storage/recognize.ts';
 import type { StorageFile } from '../types/index.ts';
 import type { RecoverOptions, RestoreOptions } from '../types/maintenance.ts';
@@ -51,6 +52,7 @@ export class Watcher {
 const RECOVER: Names<RecoverOptions> = {
   encryption: 1,
   storage: 1,
+  bucket: 1,
   lockTimeout: 1,
   wasm: 1,
   worker: 1,
@@ -60,8 +62,9 @@ const RESTORE: Names<RestoreOptions> = { overwrite: 1, force: 1, ...RECOVER };
 
 export function checkMaintenanceOptions(call: 'restore' | 'recover', options: RestoreOptions): void {
   checkNames(call, options, call === 'restore' ? RESTORE : RECOVER);
-  const { overwrite = false, lockTimeout = 0, storage, wasm, worker, signal } = options;
+  const { overwrite = false, lockTimeout = 0, storage, bucket, wasm, worker, signal } = options;
   checkPlaceStorage(storage);
+  if (bucket !== undefined) checkBucketName(bucket);
   checkWasm(wasm);
   checkWorker(worker);
   checkLimit('lockTimeout', lockTimeout);

@@ -4,6 +4,7 @@ import { abortable } from '../base/async.ts';
 import { toBytes } from '../codec/key-bytes.ts';
 import { fromPlain } from '../base/plain-error.ts';
 import { startWorker } from '../engine/start-worker.ts';
+import { storageBuckets } from '../storage/bucket.ts';
 import { checkSupport } from '../storage/support.ts';
 import { KvError } from '../base/errors.ts';
 import { directoryName, rootDirectory } from '../storage/opfs.ts';
@@ -25,8 +26,9 @@ const CLEAN_PAUSE_MS = 50;
 const LOCK_MS = 10_000;
 
 async function prepare(name: string, options: RecoverOptions, load: LoadModule): Promise<Maker> {
-  const { storage } = options;
+  const { storage, bucket } = options;
   directoryName(name);
+  if (bucket !== undefined) storageBuckets();
   if (storage === undefined) {
     const support = await checkSupport();
     if (!support.ok) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
@@ -69,8 +71,8 @@ function runInWorker(worker: Worker, request: MaintenanceRequest, watcher: Watch
 }
 
 /** Removes the files that a terminated worker left behind. */
-async function clean(name: string): Promise<void> {
-  const root = await rootDirectory(false);
+async function clean(name: string, bucket: string | undefined): Promise<void> {
+  const root = await rootDirectory(false, bucket);
   const parent = await root?.getDirectoryHandle(directoryName(name));
   for (const file of MADE_FILES) {
     for (let attempt = 0; attempt < CLEAN_ATTEMPTS; attempt++) {
@@ -106,14 +108,20 @@ async function maintenance(
   try {
     return await runInWorker(
       worker,
-      { maker, storage: options.storage ?? 'opfs', lockTimeoutMs: options.lockTimeout ?? LOCK_MS, job },
+      {
+        maker,
+        storage: options.storage ?? 'opfs',
+        bucket: options.bucket,
+        lockTimeoutMs: options.lockTimeout ?? LOCK_MS,
+        job,
+      },
       watcher,
       next,
     );
   } catch (error) {
     // A worker that failed by itself has cleaned up.
     const isEnded = watcher.signal?.aborted || error === watcher.reason();
-    if (isEnded && options.storage === undefined) await clean(name).catch(() => undefined);
+    if (isEnded && options.storage === undefined) await clean(name, options.bucket).catch(() => undefined);
     throw error;
   }
 }

@@ -18,6 +18,7 @@ export type MaintenanceJob =
 export interface MaintenanceRequest {
   readonly maker: Maker;
   readonly storage: 'opfs' | 'indexeddb';
+  readonly bucket: string | undefined;
   readonly lockTimeoutMs: number;
   readonly job: MaintenanceJob;
 }

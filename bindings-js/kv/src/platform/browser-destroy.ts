@@ -11,8 +11,9 @@ import {
   rootDirectory,
   toKvError,
 } from '../storage/opfs.ts';
+import { checkBucketName } from '../api/bucket.ts';
 import { checkForce } from '../storage/recognize.ts';
-import type { DestroyOptions } from '../types/index.ts';
+import type { DestroyOptions, PlaceOptions } from '../types/index.ts';
 
 /** Returns whether it existed. */
 async function remove(parent: FileSystemDirectoryHandle, name: string): Promise<boolean> {
@@ -35,7 +36,7 @@ const LEFT_BY_RESTORE = ['data.restoring', 'log.restoring', 'backup.restoring'];
 export async function destroy(name: string, options: DestroyOptions): Promise<boolean> {
   const force = checkForce(options);
   const directory = directoryName(name);
-  const root = await rootDirectory(false);
+  const root = await rootDirectory(false, checkBucketName(options.bucket));
   if (root === undefined) return false;
   try {
     const parent = await root.getDirectoryHandle(directory);
@@ -60,8 +61,8 @@ function ignoreMissing(error: unknown): undefined {
   if (!(error instanceof DOMException && error.name === 'NotFoundError')) throw error;
 }
 
-export async function list(): Promise<{ name: string; size: number }[]> {
-  const root = await rootDirectory(false);
+export async function list({ bucket }: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
+  const root = await rootDirectory(false, checkBucketName(bucket));
   if (root === undefined) return [];
   const found: { name: string; size: number }[] = [];
   // The DOM types lack async iteration.

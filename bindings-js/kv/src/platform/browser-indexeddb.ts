@@ -6,8 +6,9 @@ import { KvError } from '../base/errors.ts';
 import { BLOCKS, SIZES, deleteIdb, idbName, listIdb, openIdb, result } from '../storage/idb.ts';
 import { IndexedDbStorage } from '../storage/indexeddb.ts';
 import { FRONT_BYTES, checkForce, isOurs, notOurs } from '../storage/recognize.ts';
+import { checkBucketName } from '../api/bucket.ts';
 import { lockByName } from '../storage/web-lock.ts';
-import type { DestroyOptions } from '../types/index.ts';
+import type { DestroyOptions, PlaceOptions } from '../types/index.ts';
 
 /** A worker that was just terminated may still hold its lock. */
 const DESTROY_WAIT_MS = 500;
@@ -22,8 +23,11 @@ export async function openHere(
   name: string,
   options: CheckedOptions,
 ): Promise<Transport> {
-  const { engine, lockTimeoutMs, signal, tracer } = options;
-  const storage = await IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs, signal);
+  const { engine, lockTimeoutMs, signal, bucket, tracer } = options;
+  const storage = await IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs, {
+    signal,
+    bucket,
+  });
   if (signal?.aborted) {
     storage.close();
     throw signal.reason;
@@ -37,10 +41,11 @@ export async function openHere(
 
 export async function destroy(name: string, options: DestroyOptions): Promise<boolean> {
   const force = checkForce(options);
+  const bucket = checkBucketName(options.bucket);
   idbName(name);
-  const release = await lockByName(name, DESTROY_WAIT_MS);
+  const release = await lockByName(name, DESTROY_WAIT_MS, undefined, bucket);
   try {
-    const db = await openIdb(name, false).catch((error: KvError) => {
+    const db = await openIdb(name, false, bucket).catch((error: KvError) => {
       if (error.code !== 'KV_CORRUPT') throw error;
       if (!force) throw new KvError('KV_CORRUPT', `${error.message}; force: true removes it`, { cause: error });
       return null;
@@ -51,7 +56,7 @@ export async function destroy(name: string, options: DestroyOptions): Promise<bo
     } finally {
       db?.close();
     }
-    await deleteIdb(name);
+    await deleteIdb(name, bucket);
     return true;
   } finally {
     release();
@@ -79,10 +84,11 @@ async function sizesOf(db: IDBDatabase): Promise<Map<string, number>> {
   return new Map(names.map((name, at) => [String(name), values[at] as number]));
 }
 
-export async function list(): Promise<{ name: string; size: number }[]> {
+export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
+  const bucket = checkBucketName(options.bucket);
   const found: { name: string; size: number }[] = [];
-  for (const name of await listIdb()) {
-    const db = await openIdb(name, false).catch((error: KvError) => {
+  for (const name of await listIdb(bucket)) {
+    const db = await openIdb(name, false, bucket).catch((error: KvError) => {
       // Not a Mangrove database: only its name looks like one.
       if (error.code !== 'KV_CORRUPT') throw error;
     });

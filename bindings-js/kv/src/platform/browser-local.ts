@@ -13,7 +13,7 @@ export async function openHere(
   module: WebAssembly.Module,
   lazy: WebAssembly.Module | undefined,
   name: string,
-  { engine, lockTimeoutMs, signal, storage: kind, tracer }: CheckedOptions,
+  { engine, lockTimeoutMs, signal, storage: kind, bucket, tracer }: CheckedOptions,
 ): Promise<Transport> {
   const options = { release: (): void => undefined, lazy, syncFaces, trace: tracer?.record };
   if (typeof kind === 'object') return new InThreadTransport(module, new WatchedStorage(kind), engine, options);
@@ -24,7 +24,7 @@ export async function openHere(
       'files of the origin private file system can be used in the same thread in dedicated workers only',
     );
   }
-  const storage = await OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs);
+  const storage = await OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs, bucket);
   if (signal?.aborted) {
     storage.close();
     throw signal.reason;

@@ -15,6 +15,7 @@ import type { WorkerPort } from '../wire/worker-transport.ts';
 import { SharedTransport } from '../tabs/shared-transport.ts';
 import { NoWorkerError, WorkerTransport } from '../wire/worker-transport.ts';
 import { KvError } from '../base/errors.ts';
+import { placeOf } from '../base/names.ts';
 import { toPlain } from '../base/plain-error.ts';
 import { BROWSER_MS, checkSupport, isPrerendered, whenShown, within } from '../storage/support.ts';
 import { directoryName, toKvError } from '../storage/opfs.ts';
@@ -52,14 +53,15 @@ async function openHere(
   options: CheckedOptions,
   storage: 'opfs' | 'indexeddb' | 'memory' | CustomStorage,
 ): Promise<Transport> {
-  const { wasm, signal, lockTimeoutMs } = options;
+  const { wasm, signal, lockTimeoutMs, bucket } = options;
   const address = lazyOf(modules, wasm);
   const local = loadChunk(storage === 'indexeddb' ? import('./browser-indexeddb.ts') : import('./browser-local.ts'));
   const [{ openHere }, module, lazy] = await abortable(
     Promise.all([local, modules.load(wasm), address && modules.load(address)]),
     signal,
   );
-  if (lockTimeoutMs > 0 && (storage === 'opfs' || storage === 'indexeddb')) reportBlocked(storage, name);
+  if (lockTimeoutMs > 0 && (storage === 'opfs' || storage === 'indexeddb'))
+    reportBlocked(placeOf(storage, name, bucket));
   return openHere(module, lazy, name, { ...options, storage });
 }
 
@@ -87,6 +89,8 @@ async function openChecked<K, V, I>(
       checked,
       options.encryption,
     );
+  if (options.bucket !== undefined)
+    checked = await (await loadChunk(import('./browser-bucket.ts'))).inBucket(checked, options.bucket);
   const path = String(name);
   const { storage, durability, idleTimeoutMs, tracer } = checked;
   if (typeof storage === 'object') {
@@ -100,7 +104,8 @@ async function openChecked<K, V, I>(
     );
   }
   const { transport, persistence } = await openWhere(modules, path, checked);
-  const info: DatabaseInfo = { path, persistence, durability, isLocked: persistence !== 'memory' };
+  const { bucket } = checked;
+  const info: DatabaseInfo = { path, persistence, bucket, durability, isLocked: persistence !== 'memory' };
   return toDatabase(new Connection(transport, idleTimeoutMs, tracer), info, options, checked);
 }
 
@@ -203,7 +208,7 @@ export function openSync<K = Key, V = unknown, I = V>(
 async function openInWorker(
   modules: Modules,
   name: string,
-  { lockTimeoutMs, engine, signal, wasm, worker, tracer }: CheckedOptions,
+  { lockTimeoutMs, engine, signal, wasm, worker, bucket, tracer }: CheckedOptions,
   storage: 'opfs' | 'indexeddb' | 'memory',
   /** What has to be known before the worker opens anything. */
   supported?: Promise<void>,
@@ -216,6 +221,7 @@ async function openInWorker(
     lazy: lazyOf(modules, wasm)?.href,
     storage,
     name,
+    bucket,
     lockTimeoutMs,
     engine,
     isTraced: tracer !== undefined,
@@ -248,8 +254,9 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
 
 /** Lists the databases of this origin, with their size in bytes. */
 export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
-  if (checkPlace('list', options) !== undefined) return (await loadChunk(import('./browser-indexeddb.ts'))).list();
-  return (await loadChunk(import('./browser-destroy.ts'))).list();
+  if (checkPlace('list', options) !== undefined)
+    return (await loadChunk(import('./browser-indexeddb.ts'))).list(options);
+  return (await loadChunk(import('./browser-destroy.ts'))).list(options);
 }
 
 /**

@@ -7,6 +7,7 @@ import type { Key } from '../codec/keys.ts';
 import { abortable, ignore } from '../base/async.ts';
 import { Connection } from '../wire/connection.ts';
 import { KvDatabase } from '../api/database.ts';
+import { noBuckets } from '../api/bucket.ts';
 import { checkModule, toSecret, toSecretSync, withKey } from '../api/encryption.ts';
 import { reportBlocked } from '../api/events.ts';
 import { InThreadTransport } from '../engine/in-thread-transport.ts';
@@ -18,9 +19,11 @@ import { syncFaces } from '../api/synchronous.ts';
 import { settle, settleSync } from '../api/versions.ts';
 import type { Transport } from '../wire/transport.ts';
 import type { Tracer } from '../base/tracer.ts';
+import { traceOpen, traceOpenSync } from './node-calls.ts';
 import { ThreadTransport } from '../processes/thread-transport.ts';
 import { NoWorkerError, WorkerTransport } from '../wire/worker-transport.ts';
 import { KvError } from '../base/errors.ts';
+import { placeOf } from '../base/names.ts';
 import { WatchedStorage } from '../storage/custom.ts';
 import { MemoryStorage } from '../storage/memory.ts';
 import { checkFilesOurs, hasDatabase, prepareDirectory, toPath } from '../storage/node-directory.ts';
@@ -85,8 +88,10 @@ export async function openIn<K = Key, V = unknown, I = V>(
   options: OpenOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
   const checked = withTracer(checkOptions(options, undefined, LOCK_TIMEOUT_MS), name);
-  const opening = openChecked(own, name, options, checked);
-  return checked.tracer?.opening(opening) ?? opening;
+  return traceOpen(name, () => {
+    const opening = openChecked(own, name, options, checked);
+    return checked.tracer?.opening(opening) ?? opening;
+  });
 }
 
 async function openChecked<K, V, I>(
@@ -98,6 +103,7 @@ async function openChecked<K, V, I>(
   const { signal, tracer } = checked;
   const { encryption } = options;
   signal?.throwIfAborted();
+  if (options.bucket !== undefined) throw noBuckets();
   // Before the first await, so that the stack of the error leads to the caller.
   if (checked.storage === 'auto' || checked.storage === 'fs') toPath(name);
   if (encryption !== undefined) checked = withKey(checked, await abortable(toSecret(encryption), signal));
@@ -158,7 +164,7 @@ export function openSyncIn<K = Key, V = unknown, I = V>(
 ): SyncDatabase<K, V, I> {
   const checked = withTracer(checkOptions(options, undefined, LOCK_TIMEOUT_MS), name);
   try {
-    const db = openSyncChecked(own, name, options, checked);
+    const db = traceOpenSync(name, () => openSyncChecked(own, name, options, checked));
     checked.tracer?.opened(db);
     return db.sync;
   } catch (error) {
@@ -175,6 +181,7 @@ function openSyncChecked<K, V, I>(
   const { tracer } = checked;
   const { encryption } = options;
   checked.signal?.throwIfAborted();
+  if (options.bucket !== undefined) throw noBuckets();
   if (checked.thread === 'worker')
     throw new KvError('KV_INVALID_ARGUMENT', 'openSync needs the engine in this thread; use open');
   if (encryption !== undefined) checked = withKey(checked, toSecretSync(encryption));
@@ -303,7 +310,7 @@ function isExclusive(place: Place, options: CheckedOptions): boolean {
 }
 
 function reportWaiting({ persistence, path }: Place, { lockTimeoutMs }: CheckedOptions): void {
-  if (lockTimeoutMs > 0) reportBlocked(persistence, path);
+  if (lockTimeoutMs > 0) reportBlocked(placeOf(persistence, path, undefined));
 }
 
 function toEngine(place: Place, { engine }: CheckedOptions): EngineOptions {
@@ -350,6 +357,7 @@ function noIndexedDb(): KvError {
  */
 export async function destroy(name: string | URL, options: DestroyOptions = {}): Promise<boolean> {
   if (checkDestroy(options) !== undefined) throw noIndexedDb();
+  if (options.bucket !== undefined) throw noBuckets();
   const force = checkForce(options);
   const path = toPath(name);
   if (!hasDatabase(path)) return false;
@@ -386,6 +394,7 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
  */
 export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
   if (checkPlace('list', options) !== undefined) throw noIndexedDb();
+  if (options.bucket !== undefined) throw noBuckets();
   const found: { name: string; size: number }[] = [];
   for (const entry of attemptTo('list the working directory', () => fs.readdirSync('.', { withFileTypes: true }))) {
     const size = entry.isDirectory() ? databaseSize(entry.name) : undefined;

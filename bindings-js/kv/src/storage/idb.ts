@@ -1,6 +1,7 @@
 // The parts of IndexedDB that store files, as promises. Each Mangrove database is one IndexedDB
 // database.
 import { KvError } from '../base/errors.ts';
+import { openBucket } from './bucket.ts';
 import { directoryName, toKvError } from './opfs.ts';
 
 const PREFIX = 'mangrove-kv:';
@@ -10,7 +11,9 @@ export const BLOCKS = 'blocks';
 /** Object store of file sizes, by file name. */
 export const SIZES = 'sizes';
 
-function factory(): IDBFactory {
+/** `undefined` if the bucket is missing and `create` is false. */
+async function factory(bucket: string | undefined, create = false): Promise<IDBFactory | undefined> {
+  if (bucket !== undefined) return (await openBucket(bucket, create))?.indexedDB;
   const found = globalThis.indexedDB as IDBFactory | undefined;
   if (found === undefined) throw new KvError('KV_UNSUPPORTED', 'there is no IndexedDB here');
   return found;
@@ -35,10 +38,12 @@ function isForeign(name: string, cause?: unknown): KvError {
 }
 
 /** Opens the IndexedDB database; `undefined` if it is missing and `create` is false. */
-export async function openIdb(name: string, create: boolean): Promise<IDBDatabase | undefined> {
+export async function openIdb(name: string, create: boolean, bucket?: string): Promise<IDBDatabase | undefined> {
   let isMissing = false;
   try {
-    const request = factory().open(idbName(name), VERSION);
+    const databases = await factory(bucket, create);
+    if (databases === undefined) return undefined;
+    const request = databases.open(idbName(name), VERSION);
     request.onupgradeneeded = () => {
       isMissing = true;
       // Aborting the upgrade removes the database that it was creating.
@@ -65,17 +70,18 @@ export function finished(transaction: IDBTransaction): Promise<void> {
   });
 }
 
-export async function deleteIdb(name: string): Promise<void> {
+export async function deleteIdb(name: string, bucket?: string): Promise<void> {
   try {
-    await result(factory().deleteDatabase(idbName(name)));
+    const databases = await factory(bucket);
+    if (databases !== undefined) await result(databases.deleteDatabase(idbName(name)));
   } catch (error) {
     throw toKvError(error, `remove ${name} from IndexedDB`);
   }
 }
 
-export async function listIdb(): Promise<string[]> {
+export async function listIdb(bucket?: string): Promise<string[]> {
   try {
-    const found = await factory().databases();
+    const found = (await (await factory(bucket))?.databases()) ?? [];
     const names = found.map(({ name = '' }) => name).filter((name) => name.startsWith(PREFIX));
     return names.map((name) => decodeURIComponent(name.slice(PREFIX.length)));
   } catch (error) {

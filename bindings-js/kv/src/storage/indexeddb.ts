@@ -49,11 +49,16 @@ export class IndexedDbStorage implements CustomStorage {
   /**
    * Locks and loads a database's files; waits up to `timeoutMs` while somebody else holds the lock.
    */
-  static async open(name: string, create: boolean, timeoutMs: number, signal?: AbortSignal): Promise<IndexedDbStorage> {
-    const release = await lockByName(name, timeoutMs, signal);
+  static async open(
+    name: string,
+    create: boolean,
+    timeoutMs: number,
+    { signal, bucket }: { readonly signal?: AbortSignal | undefined; readonly bucket?: string | undefined } = {},
+  ): Promise<IndexedDbStorage> {
+    const release = await lockByName(name, timeoutMs, signal, bucket);
     let db: IDBDatabase | undefined;
     try {
-      db = await openIdb(name, create);
+      db = await openIdb(name, create, bucket);
       if (db === undefined) throw new KvError('KV_NOT_FOUND', `the database ${name} does not exist`);
       const storage = new IndexedDbStorage(db, release);
       await storage.#load();

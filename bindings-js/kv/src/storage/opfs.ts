@@ -3,6 +3,7 @@
 // Nothing here removes or truncates a file on its own account.
 import { KvError } from '../base/errors.ts';
 import { crypto, performance } from '../base/platform.ts';
+import { openBucket } from './bucket.ts';
 import { BROWSER_MS, isOpaque, within } from './support.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
 
@@ -76,18 +77,20 @@ export function directoryName(name: string): string {
 }
 
 /**
- * The directory of all databases of this origin; `undefined` if it is missing and `create` is
- * false.
+ * The directory of all databases of this origin, or of one of its buckets; `undefined` if it is
+ * missing and `create` is false.
  */
-export async function rootDirectory(create: boolean): Promise<FileSystemDirectoryHandle | undefined> {
+export async function rootDirectory(create: boolean, bucket?: string): Promise<FileSystemDirectoryHandle | undefined> {
   // Checked at run time: outside browsers, `navigator` is not what the types say.
   if (typeof globalThis.navigator?.storage?.getDirectory !== 'function') {
     throw new KvError('KV_UNSUPPORTED', 'there is no origin private file system here (no-opfs)');
   }
+  const place = bucket === undefined ? navigator.storage : await openBucket(bucket, create).catch(refuseBucket);
+  if (place === undefined) return undefined;
   for (let waitMs = FIRST_WAIT_MS; ; waitMs *= 2) {
     let root: FileSystemDirectoryHandle;
     try {
-      root = await within(navigator.storage.getDirectory(), BROWSER_MS, 'opening the origin private file system');
+      root = await within(place.getDirectory(), BROWSER_MS, 'opening the origin private file system');
     } catch (error) {
       if (error instanceof KvError) throw error;
       // Each browser names this error differently.
@@ -111,6 +114,10 @@ export async function rootDirectory(create: boolean): Promise<FileSystemDirector
     }
     await new Promise((resolve) => setTimeout(resolve, waitMs));
   }
+}
+
+function refuseBucket(error: unknown): never {
+  throw toKvError(error, 'open the storage bucket');
 }
 
 let checkedAt = -Infinity;
@@ -333,13 +340,13 @@ export class OpfsStorage implements CustomStorage {
   }
 
   /** Opens the files; waits up to `timeoutMs` while somebody else holds them. */
-  static async open(name: string, create: boolean, timeoutMs: number): Promise<OpfsStorage> {
+  static async open(name: string, create: boolean, timeoutMs: number, bucket?: string): Promise<OpfsStorage> {
     const missing = (): KvError => new KvError('KV_NOT_FOUND', `the database ${name} does not exist`);
     const directory = directoryName(name);
     const handles: AccessHandle[] = [];
     const soon = <T>(promise: Promise<T>): Promise<T> => within(promise, BROWSER_MS, `finding the files of ${name}`);
     try {
-      const root = await rootDirectory(create);
+      const root = await rootDirectory(create, bucket);
       if (root === undefined) throw missing();
       const parent = await soon(root.getDirectoryHandle(directory, { create }));
       const dataHandle = await acquireData(name, parent, create, timeoutMs);

@@ -1,5 +1,6 @@
 // Web Locks: shared by all tabs and workers of an origin, and released when their holder is gone.
 import { KvError } from '../base/errors.ts';
+import { placeOf } from '../base/names.ts';
 import { AbortController } from '../base/platform.ts';
 
 /** Maximum delay of a timer; a longer one would wrap around. */
@@ -14,9 +15,14 @@ function isLocked(name: string, cause?: unknown): KvError {
 
 /**
  * Takes a lock; waits up to `timeoutMs`, or until the signal is aborted. Returns a function that
- * releases it.
+ * releases it. Locks are of the whole origin, so those of a bucket have names of their own.
  */
-export async function lockByName(name: string, timeoutMs: number, signal?: AbortSignal): Promise<() => void> {
+export async function lockByName(
+  name: string,
+  timeoutMs: number,
+  signal?: AbortSignal,
+  bucket?: string,
+): Promise<() => void> {
   const locks = globalThis.navigator?.locks;
   if (locks === undefined)
     throw new KvError('KV_UNSUPPORTED', 'this browser has no Web Locks, or the page is not served over HTTPS');
@@ -37,7 +43,7 @@ export async function lockByName(name: string, timeoutMs: number, signal?: Abort
       // Chromium drops an abort that precedes the registration of a page's first request, and may
       // grant that lock later.
       controller.signal.addEventListener('abort', () => reject(controller.signal.reason));
-      locks.request(`mangrove-kv:${name}`, options, held).catch(reject);
+      locks.request(placeOf('mangrove-kv', name, bucket), options, held).catch(reject);
     });
   } catch (error) {
     signal?.throwIfAborted();

@@ -2,6 +2,7 @@
 import type { OpenRequest } from '../wire/worker-protocol.ts';
 import { EngineHost } from '../engine/engine-host.ts';
 import { KvError } from '../base/errors.ts';
+import { placeOf } from '../base/names.ts';
 import { lazyOf, traceOf } from '../engine/worker-server.ts';
 import type { Scope, WorkerStorage } from '../engine/worker-server.ts';
 import { BrowserEnvironment, isSupported } from './browser.ts';
@@ -23,10 +24,10 @@ export function serveTabs(
   openStorage: (request: OpenRequest, signal: AbortSignal) => Promise<WorkerStorage>,
   scope: Scope,
 ): boolean {
-  const { tabs, storage, name, lockTimeoutMs } = request;
+  const { tabs, storage, name, bucket, lockTimeoutMs } = request;
   let { engine } = request;
   if (tabs === undefined || !isSupported()) return false;
-  const database = `${storage}:${name}`;
+  const database = placeOf(storage, name, bucket);
   let wasOpened = false;
   /** The storage that this worker opened last. */
   let storageOf: WorkerStorage | undefined;

@@ -5,6 +5,7 @@ import { ignore } from '../base/async.ts';
 import { fromPlain } from '../base/plain-error.ts';
 import type { Trace } from '../base/trace.ts';
 import { KvError } from '../base/errors.ts';
+import { placeOf } from '../base/names.ts';
 import { AbortController, crypto, performance } from '../base/platform.ts';
 import { names } from './messages.ts';
 import { Asker } from '../wire/spin.ts';
@@ -113,7 +114,7 @@ export class SharedTransport extends WorkerTransport {
     const client = crypto.getRandomValues(new Uint32Array(4)).join('-');
     const tabs = { client, isAgain, isVisible: globalThis.document?.visibilityState !== 'hidden' };
     this.#request = request;
-    this.#lock = names.client(`${request.storage}:${request.name}`, client);
+    this.#lock = names.client(placeOf(request.storage, request.name, request.bucket), client);
     super.ask({ ...request, tabs } satisfies OpenRequest);
   }
 

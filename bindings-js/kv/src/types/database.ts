@@ -54,6 +54,8 @@ export interface Database<K = Key, V = unknown, I = V> extends Collection<K, V, 
   readonly status: 'open' | 'closing' | 'closed';
   /** Where the data is kept. */
   readonly persistence: 'opfs' | 'indexeddb' | 'fs' | 'memory' | 'custom';
+  /** Name of the storage bucket that it is in; `undefined` in the default storage. */
+  readonly bucket: string | undefined;
   /**
    * Returns a handle for the named collection, which its first write creates. `""` is the default
    * collection, here with the options given instead of those of `open`.

@@ -1,5 +1,6 @@
 // The public interfaces, a file for each part.
 export { DELETE, KEEP } from './collection.ts';
+export type * from './calls.ts';
 export type * from './collection.ts';
 export type * from './database.ts';
 export type * from './feed.ts';

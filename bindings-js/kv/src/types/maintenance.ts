@@ -63,6 +63,8 @@ export interface RecoverOptions extends MaintenanceOptions {
    * `"indexeddb"`: databases opened with that storage; if left out, those of the default storage.
    */
   storage?: 'indexeddb' | undefined;
+  /** The storage bucket of the databases: see `open`. Default: the default storage of the origin. */
+  bucket?: string | undefined;
   /**
    * Milliseconds to wait for a database that is open, before KV_LOCKED. In browsers its tabs get the
    * event `blocked` meanwhile, and let this call in by closing it. May be `Infinity`. Default: 10 000

@@ -18,6 +18,20 @@ export interface AdvancedOptions {
   nodeBytes?: number | undefined;
 }
 
+/** A storage bucket. All but the name and `expires` only matter to the call that creates it. */
+export interface BucketOptions {
+  /** Up to 64 of the characters a-z, 0-9, "_" and "-", of which the first is a letter or digit. */
+  readonly name: string;
+  /** Ask the browser not to evict the bucket when space runs short. It may refuse. Default: false. */
+  readonly persisted?: boolean | undefined;
+  /** Passed to the browser; commits are durable as `open` says in either case. Default: the browser's, "relaxed". */
+  readonly durability?: 'strict' | 'relaxed' | undefined;
+  /** Bytes that the bucket may use, at least 1. Default: what the origin may use. */
+  readonly quota?: number | undefined;
+  /** Unix time in milliseconds, in the future, from which the browser removes the bucket. Default: never. */
+  readonly expires?: number | undefined;
+}
+
 /** Options of `open`. */
 export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOptions<K, V, I> {
   /**
@@ -26,6 +40,14 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
    * OPFS: the whole database is held in memory.
    */
   storage?: 'auto' | 'opfs' | 'indexeddb' | 'fs' | 'memory' | CustomStorage | undefined;
+  /**
+   * The storage bucket in which the browser keeps the database, by its name or with what it is
+   * created with. The browser evicts, expires and counts a bucket by itself, so that drafts can go
+   * while the rest stays. Databases of one name in two buckets are two databases. Browsers without
+   * storage buckets fail with KV_UNSUPPORTED, as do Node, Deno and Bun; there is no fallback to
+   * other storage. Default: the default storage of the origin.
+   */
+  bucket?: string | BucketOptions | undefined;
   /**
    * The schema version that this program is written for, a whole number from 1 on. A database of an
    * older version is upgraded by `upgrade`, once, whichever tab opens it first: `open` waits for
@@ -173,6 +195,8 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
 export interface PlaceOptions {
   /** Databases opened with `storage: "indexeddb"`; if left out, those of the default storage. */
   storage?: 'indexeddb' | undefined;
+  /** The storage bucket that they are in: see `open`. Default: the default storage of the origin. */
+  bucket?: string | undefined;
 }
 
 /** Options of `destroy`. */

@@ -13,6 +13,8 @@ export interface OpenRequest {
   readonly storage: 'opfs' | 'indexeddb' | 'fs' | 'memory';
   /** Name of the database; with "fs" the path of its directory. */
   readonly name: string;
+  /** The storage bucket that it is in; absent for the origin's default storage. */
+  readonly bucket?: string | undefined;
   readonly lockTimeoutMs: number;
   readonly engine: EngineOptions;
   /** Whether the page wants traces. */
