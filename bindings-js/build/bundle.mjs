@@ -87,6 +87,9 @@ const lazyStaysApart = (isInlined) => ({
   },
 });
 
+/** Their maps, as those of the inlined entries, would be nearly the same as others': these are other bundles of the same sources. */
+const WITHOUT_MAPS = ['worker-indexeddb', 'indexeddb', 'worker-maintenance', 'local'];
+
 /** Bundlers leave mirrors out where they are not used: they are a file that live queries only export from. */
 const mirrorsStayApart = {
   name: 'mirrors-stay-apart',
@@ -136,8 +139,7 @@ function optionsOf({ name, source = name, platform, external = [], isInlined = f
     platform,
     external,
     minify: !isDevelopment,
-    // Those of the inlined entries, of the second worker and of the engine in the page's thread would be nearly the same as the others'.
-    sourcemap: !isInlined && name !== 'worker-indexeddb' && name !== 'local',
+    sourcemap: !isInlined && !WITHOUT_MAPS.includes(name),
     plugins: [
       ...(platform === 'browser' ? [platformOfPages] : []),
       ...(isDevelopment ? [glueOfDevelopment] : []),
