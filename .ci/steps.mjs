@@ -16,6 +16,13 @@ const MATRIX = join(ROOT, 'tests-e2e', 'matrix');
 /** Tests that take half of Bun's time and need nothing of the runtime; Node and Deno run them. */
 const NOT_IN_BUN = ['level', 'yjs-model', 'rxdb-queries', 'converge'];
 
+/** Tests of the cases of other libraries, without IndexedDB: in Bun, whose tests share a process, in one of their own. */
+const TWINS = ['idb-keyval', 'localforage'];
+/** Their tests that share IndexedDB with the libraries themselves need a process each; Node and Deno run them. */
+const TWINS_NOT_IN_BUN = TWINS.flatMap((name) =>
+  ['suite', 'original', 'model', 'move'].map((kind) => `${name}-${kind}`),
+);
+
 /** Specifications in Chromium that `npm test` has: reading and writing, tabs, indexes, an encrypted database, the demo. */
 const SMOKE = ['blobs', 'encryption', 'kill', 'path-files', 'tabs', 'demo'];
 
@@ -369,8 +376,14 @@ export const STEPS = [
       '--timeout',
       '600000',
       ...TESTS.map((path) => `./${path}/`),
-      ...NOT_IN_BUN.map((name) => `--path-ignore-patterns=**/${name}.test.ts`),
+      ...[...NOT_IN_BUN, ...TWINS_NOT_IN_BUN].map((name) => `--path-ignore-patterns=**/${name}.test.ts`),
     ],
+  },
+  {
+    name: 'bun twins',
+    suite: 'runtimes',
+    cwd: PACKAGES,
+    command: ['bun', 'test', ...TWINS.map((name) => `./adapters/${name}/test/${name}-suite.test.ts`)],
   },
   // The examples that say that they run there.
   ...['deno', 'bun'].map((runtime) => ({

@@ -6,7 +6,7 @@ import type { Case } from '../../../../migrate/test/support/show.ts';
 
 export type Api = typeof idbKeyval;
 
-/** All cases of test/index.ts of idb-keyval. Those called "types" are in `types.test.ts`. */
+/** All cases of test/index.ts of idb-keyval. Those called "types" are in `idb-keyval-types.test.ts`. */
 export const UPSTREAM = [
   'The basics: get & set',
   'The basics: del',

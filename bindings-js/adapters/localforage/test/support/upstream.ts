@@ -147,7 +147,7 @@ export const LEFT_OUT: Record<string, string> = {
   'check for Blob': 'looks at transactions of IndexedDB',
   'check for Blob once': 'looks at transactions of IndexedDB',
   'recover (reconnect) from IDBDatabase InvalidStateError':
-    'closes the connection of IndexedDB; reopen.test.ts closes the database instead, in its four cases',
+    'closes the connection of IndexedDB; localforage-reopen.test.ts closes the database instead, in its four cases',
   'on QUOTA ERROR: should retry setItem': 'WebSQL',
   'can set already active WebSQL': 'WebSQL',
   "can't use unsupported IndexedDB": 'the twin needs no IndexedDB',

@@ -1,6 +1,5 @@
 // Instances on a database that ended, that cannot be opened, and whose files are on disk.
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,6 +7,7 @@ import { test } from 'node:test';
 import { open } from 'mangrove-kv';
 import localforage, { close } from '@mangrove-kv/localforage';
 import { code } from '../../../kv/test/support/kit.ts';
+import { runIn } from '../../../migrate/test/support/run.ts';
 
 async function inDirectory(use: (directory: string) => Promise<void>): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), 'mangrove-'));
@@ -60,20 +60,12 @@ test('a database that cannot be opened is an error of each call, not an empty lo
 test('a program without IndexedDB keeps its data in files, and ends by itself', () =>
   inDirectory(async (directory) => {
     const program = `
-      import localforage from '@mangrove-kv/localforage';
+      import localforage from ${JSON.stringify(import.meta.resolve('@mangrove-kv/localforage'))};
       const before = await localforage.getItem('visits');
       await localforage.setItem('visits', (before ?? 0) + 1);
-      console.log(before);
+      console.log(before ?? 'none');
     `;
-    const loader = import.meta.resolve('@mangrove-kv/localforage');
-    for (const expected of ['null\n', '1\n', '2\n']) {
-      const text = program.replace("'@mangrove-kv/localforage'", JSON.stringify(loader));
-      const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', text], {
-        cwd: directory,
-        encoding: 'utf8',
-      });
-      assert.deepEqual([stdout, stderr], [expected, '']);
-    }
+    for (const expected of ['none\n', '1\n', '2\n']) assert.equal(runIn(directory, program), expected);
     assert.ok(existsSync(join(directory, 'localforage', 'localforage')));
   }));
 

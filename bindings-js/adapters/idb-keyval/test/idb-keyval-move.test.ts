@@ -1,7 +1,6 @@
 // Entries that idb-keyval stored move to the twin at its first call; and where its files are.
 import 'fake-indexeddb/auto';
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,6 +10,7 @@ import { open } from 'mangrove-kv';
 import * as twin from '@mangrove-kv/idb-keyval';
 import { code } from '../../../kv/test/support/kit.ts';
 import { databaseNames, until } from '../../../migrate/test/support/hooks.ts';
+import { runIn } from '../../../migrate/test/support/run.ts';
 import { same } from '../../../migrate/test/support/show.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'mangrove-'));
@@ -105,10 +105,6 @@ test('a program without IndexedDB keeps its data in files, and ends by itself', 
     await update('visits', (visits = 0) => visits + 1);
     console.log(await get('visits'));
   `;
-  for (const expected of ['1\n', '2\n', '3\n']) {
-    const options = { cwd: directory, encoding: 'utf8' } as const;
-    const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', program], options);
-    assert.deepEqual([stdout, stderr], [expected, '']);
-  }
+  for (const expected of ['1\n', '2\n', '3\n']) assert.equal(runIn(directory, program), expected);
   assert.ok(existsSync(join(directory, 'idb-keyval', 'keyval-store')));
 });
