@@ -77,11 +77,18 @@ interface Window {
   };
   /** Mounts a page on live queries in a framework; the test then drives it through `framework`. */
   mountFramework(name: import('./frameworks/main.ts').Framework): Promise<void>;
-  /** What a page in a framework shows of a range, from its first drawing on, and what its component was drawn with. */
+  /**
+   * What a page in a framework shows of a range, from its first drawing on, and what its component was drawn with, also
+   * for another range then.
+   */
   drawFirst(
     name: import('./frameworks/main.ts').Framework,
     how: 'mirrored' | 'preloaded' | 'read',
-  ): Promise<{ readonly drawn: readonly string[]; readonly rendered: readonly string[] }>;
+  ): Promise<{
+    readonly drawn: readonly string[];
+    readonly rendered: readonly string[];
+    readonly turned: readonly string[];
+  }>;
   /** What a page shows of two mirrors, which transactions write to. */
   drawTwo(name: import('./frameworks/main.ts').Framework, rounds: number): Promise<readonly string[]>;
   framework: {

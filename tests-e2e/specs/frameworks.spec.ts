@@ -98,7 +98,7 @@ for (const name of FRAMEWORKS) {
   for (const how of ['mirrored', 'preloaded'] as const) {
     test(`a component of ${name} has the rows of what is ${how} when it is first drawn`, async ({ profile }) => {
       const { page, errors } = await openPage(profile);
-      const { drawn, rendered } = await page.evaluate(([name, how]) => window.drawFirst(name, how), [
+      const { drawn, rendered, turned } = await page.evaluate(([name, how]) => window.drawFirst(name, how), [
         name,
         how,
       ] as const);
@@ -106,6 +106,8 @@ for (const name of FRAMEWORKS) {
       const both = (text: string) => (name === 'svelte' ? `${text}|${text}` : text);
       expect(drawn).toEqual([both('ready: a1 a2'), both('ready: a1 a2 a3')]);
       expect(rendered.filter((text) => !text.startsWith('ready: a1 a2'))).toEqual([]);
+      // Nor is it drawn for another range with the rows of this one.
+      expect([...new Set(turned)]).toEqual(['loading: ', 'ready: b']);
       expect(errors).toEqual([]);
     });
   }

@@ -144,9 +144,13 @@ export async function drawFirst(
   while (!drawn.some((text) => text.includes('ready: a1 a2'))) await frame();
   await notes.set('a3', { tag: 'x' });
   while (!drawn.at(-1)?.endsWith('ready: a1 a2 a3')) await frame();
+  const first = { drawn: [...drawn], rendered: [...rendered] };
+  rendered.length = 0;
+  mounted.show([{ source: notes, range: { prefix: 'b' } as never }]);
+  while (!drawn.at(-1)?.endsWith('ready: b')) await frame();
   mounted.unmount();
   await db.close();
-  return { drawn, rendered };
+  return { ...first, turned: [...rendered] };
 }
 
 /** Shows two mirrors, and writes to both in one transaction each time. */
