@@ -11,7 +11,7 @@ import { bundleWith, replaceOnce } from '../support/mutations.mjs';
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const SOURCES = fileURLToPath(new URL('../../src/', import.meta.url));
 const PACKAGE = pathToFileURL(fileURLToPath(new URL('../../dist/node.js', import.meta.url))).href;
-const SCHEDULES = process.env.MANGROVE_MIRRORS_SCHEDULES ?? '1500';
+const SCHEDULES = process.env.MANGROVE_MIRRORS_SCHEDULES ?? '600';
 const LIMIT_MS = 300_000;
 
 /** Name, file, then pairs of original and replacement. */
