@@ -53,7 +53,7 @@ test('no frame after a reload lacks the rows', async ({ profile }, info) => {
   expect(Math.min(...scrolled.rows)).toBeGreaterThanOrEqual(visible - 1);
   expect(scrolled.first).toBe(before);
 
-  // What is mirrored is drawn in the frame in which it is scrolled to.
+  // Scrolling to mirrored rows draws them in the same frame.
   await list.focus();
   await page.keyboard.press('Home');
   const blank = await page.evaluate(

@@ -102,8 +102,8 @@ export class MangroveStorageInstance<D>
   }
 
   /**
-   * Stores documents that are all new, by one message. Returns `undefined`, with nothing stored, if some of them are
-   * not: only who reads those can tell what becomes of the write.
+   * Stores new documents by one message. Returns `undefined`, with nothing stored, if a document exists: the outcome of
+   * that write depends on its stored state, which has to be read.
    */
   async #insert(
     rows: BulkWriteRow<D>[],

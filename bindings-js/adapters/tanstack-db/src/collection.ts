@@ -97,7 +97,7 @@ function check({ database, name, indexes, subsetGcTime, keyPath }: Ours, getKey:
 function toStore({ database, name, indexes = [], durability }: Ours): Store {
   const columns = indexes.map(toColumns);
   const rows = Promise.resolve(database).then((db) => new Rows(db, name, columns));
-  // Whoever uses the rows reports it.
+  // Reads of the rows report the failure.
   rows.catch(() => undefined);
   return { rows, durability, follower: undefined };
 }

@@ -142,7 +142,7 @@ export class MangroveCoordinator implements PersistedCollectionCoordinator {
       layout,
       commits: layout.database.changes({ signal: stop.signal }),
     }));
-    // Whoever reads reports why the database cannot be opened.
+    // Reads report why the database cannot be opened.
     this.#following = opened.then(
       () => undefined,
       () => undefined,

@@ -98,7 +98,7 @@ export class Rows {
   /** Declares an index and resolves when it is complete. */
   async ensure(columns: Columns): Promise<void> {
     this.#wanted.add(nameOf(columns));
-    // Whoever declares one index declares all of them, or no other program could write any more.
+    // A handle declares all indexes or none: a partial declaration would lock other programs out of writing.
     await writing([this], async () => {
       await this.refresh();
       await this.#collection.buildIndexes();

@@ -45,7 +45,7 @@ export class MangroveStorageAdapter {
         indexes: { place: { key: ({ place }) => place } },
       }),
     );
-    // Whoever uses it reports it.
+    // Each call awaits it and reports the failure.
     this.#transactions.catch(() => undefined);
   }
 

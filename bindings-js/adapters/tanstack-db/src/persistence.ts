@@ -56,7 +56,7 @@ export function mangrovePersistence(
   if (schemaMismatchPolicy !== undefined && schemaMismatchPolicy !== 'reset' && schemaMismatchPolicy !== 'error')
     throw refused('schemaMismatchPolicy of mangrovePersistence has to be "reset" or "error"');
   const layout = Promise.resolve(database).then((db) => new Layout(db, prefix));
-  // Whoever uses it reports it.
+  // Each call awaits it and reports the failure.
   layout.catch(() => undefined);
 
   const shared: Shared = {

@@ -40,16 +40,12 @@ export function mirroredOf(given: unknown, range: object): Mirrored | undefined 
   }
   const span = store.spanOf(window.range);
   if (!store.covers(span)) return undefined;
-  const { reverse, offset, limit } = window;
   return {
     rows() {
       hub.expire(store);
       const { entries } = store;
-      const from = entries.position(span.lower);
-      const to = Math.max(entries.position(span.upper), from);
-      const held = reverse
-        ? entries.slice(Math.max(to - offset - limit, from), Math.max(to - offset, from)).reverse()
-        : entries.slice(Math.min(from + offset, to), Math.min(from + offset + limit, to));
+      const held = entries.slice(...entries.positionsOf(span, window));
+      if (window.reverse) held.reverse();
       return held.map((each) => rowOf(each, store.itemOf(each)));
     },
     watch: (onChange) => hub.watch({ store, span, bytes: 0, isTouched: false, onChange }),

@@ -183,13 +183,13 @@ export abstract class BaseMirror<K, V, I, R, Item> extends EventTarget {
 
   /** What it holds, as `maxBytes` counts it. O(log n). */
   get bytes(): number {
-    const [from, to] = this.#positions(this.#keeper.span);
+    const [from, to] = this.store.entries.positions(this.#keeper.span);
     return this.#keeper.bytes + (to - from) * ENTRY_BYTES;
   }
 
   /** Number of entries. O(log n). */
   get size(): number {
-    const [from, to] = this.#positions(this.#open().span);
+    const [from, to] = this.store.entries.positions(this.#open().span);
     return to - from;
   }
 
@@ -319,7 +319,7 @@ export abstract class BaseMirror<K, V, I, R, Item> extends EventTarget {
 
   /** @internal The number of entries of a range that are before a name. */
   protected before(name: string, range: ByteRange): number {
-    const [from, to] = this.#positions(this.#within(range));
+    const [from, to] = this.store.entries.positions(this.#within(range));
     return Math.min(Math.max(this.store.entries.position(name) - from, 0), to - from);
   }
 
@@ -344,10 +344,9 @@ export abstract class BaseMirror<K, V, I, R, Item> extends EventTarget {
 
   /** The positions in the store of what is asked for. */
   #window(call: string, options: Range<R> = {}): { from: number; to: number; reverse: boolean } {
-    const { range, reverse, offset, limit } = this.source.window(call, options);
-    const [from, to] = this.#positions(this.#within(range));
-    if (reverse) return { from: Math.max(to - offset - limit, from), to: Math.max(to - offset, from), reverse };
-    return { from: Math.min(from + offset, to), to: Math.min(from + offset + limit, to), reverse };
+    const window = this.source.window(call, options);
+    const [from, to] = this.store.entries.positionsOf(this.#within(window.range), window);
+    return { from, to, reverse: window.reverse };
   }
 
   /** The part of the mirror that is within a range. Throws if the mirror has lost some of that, as it has shrunk. */
@@ -359,12 +358,6 @@ export abstract class BaseMirror<K, V, I, R, Item> extends EventTarget {
     const within = intersection(asked, this.#whole);
     if (contains(span, within)) return within;
     throw outside('the range reaches beyond what the mirror has kept, as its entries came to have more than maxBytes');
-  }
-
-  #positions({ lower, upper }: Span): [from: number, to: number] {
-    const { entries } = this.store;
-    const from = entries.position(lower);
-    return [from, Math.max(entries.position(upper), from)];
   }
 
   /** What is kept. Nothing that has expired is in the store afterwards. */

@@ -19,6 +19,13 @@ export interface Span {
   readonly upper: string | undefined;
 }
 
+/** Which entries of a span, and in which order. */
+export interface Shown {
+  readonly reverse: boolean;
+  readonly offset: number;
+  readonly limit: number;
+}
+
 /** More changes than this at once are merged in one pass; fewer move the entries behind each. */
 const FEW = 24;
 
@@ -54,6 +61,19 @@ export class SortedEntries {
   get(name: string): Held | undefined {
     const found = this.#list[this.position(name)];
     return found?.name === name ? found : undefined;
+  }
+
+  /** The positions of a span: from the first to before the last. O(log n). */
+  positions({ lower, upper }: Span): [from: number, to: number] {
+    const from = this.position(lower);
+    return [from, Math.max(this.position(upper), from)];
+  }
+
+  /** The positions of that part of a span which a window shows, whose offset counts from its end if it is reversed. */
+  positionsOf(span: Span, { reverse, offset, limit }: Shown): [from: number, to: number] {
+    const [from, to] = this.positions(span);
+    if (reverse) return [Math.max(to - offset - limit, from), Math.max(to - offset, from)];
+    return [Math.min(from + offset, to), Math.min(from + offset + limit, to)];
   }
 
   slice(from: number, to: number): Held[] {

@@ -67,8 +67,6 @@ export abstract class Store<K = unknown, V = unknown> {
   abstract namesOf(keyName: string, key: K, value: V): readonly string[];
   /** The name of an entry's key. */
   abstract keyNameOf(name: string): string;
-  /** The entries of a key that are shown. */
-  protected abstract shownOf(keyName: string): readonly Held[];
   /** Notes which entries of a key are shown from now on. */
   protected abstract note(keyName: string, names: readonly string[]): void;
   /** Notes one more entry that is shown. */
@@ -129,7 +127,7 @@ export abstract class Store<K = unknown, V = unknown> {
 
   /** The entry of a key, if it is here. */
   find(keyName: string): Held | undefined {
-    return this.shownOf(keyName)[0];
+    return this.#shownOf(keyName)[0];
   }
 
   /** The same object each time for the same entry. */
@@ -151,10 +149,8 @@ export abstract class Store<K = unknown, V = unknown> {
 
   watch(viewer: Viewer): void {
     const { entries } = this;
-    const { lower, upper } = viewer.span;
     viewer.bytes = 0;
-    for (let at = entries.position(lower), end = entries.position(upper); at < end; at++)
-      viewer.bytes += entries.at(at)!.bytes;
+    for (let [at, end] = entries.positions(viewer.span); at < end; at++) viewer.bytes += entries.at(at)!.bytes;
     this.viewers.add(viewer);
   }
 
@@ -240,6 +236,10 @@ export abstract class Store<K = unknown, V = unknown> {
     );
   }
 
+  #shownOf(keyName: string): readonly Held[] {
+    return this.shownNames(keyName).flatMap((name) => this.entries.get(name) ?? []);
+  }
+
   /** The names of the entries of a key that are shown. */
   protected abstract shownNames(keyName: string): readonly string[];
 
@@ -271,7 +271,7 @@ export abstract class Store<K = unknown, V = unknown> {
   /** Shows what a write that is under way stores, over what commits have left. */
   cover(keyName: string, { key, value, bytes, expiresAt, isDelete }: Written): void {
     const changes = new Map<string, Held | undefined>();
-    if (!this.#hidden.has(keyName)) this.#hidden.set(keyName, this.shownOf(keyName));
+    if (!this.#hidden.has(keyName)) this.#hidden.set(keyName, this.#shownOf(keyName));
     const names = isDelete ? [] : this.namesOf(keyName, key as K, value as V);
     const helds = names
       .filter((name) => this.segments.some((segment) => segment.loadedAt !== undefined && isWithin(segment, name)))
@@ -306,14 +306,18 @@ export abstract class Store<K = unknown, V = unknown> {
         continue;
       }
       changes.set(name, undefined);
-      const keyName = this.keyNameOf(name);
-      this.note(
-        keyName,
-        this.shownNames(keyName).filter((shown) => shown !== name),
-      );
+      this.#noteLess(name);
     }
     this.#update(changes);
     return changes.size > 0;
+  }
+
+  #noteLess(name: string): void {
+    const keyName = this.keyNameOf(name);
+    this.note(
+      keyName,
+      this.shownNames(keyName).filter((shown) => shown !== name),
+    );
   }
 
   /** Forgets the entries of a span, which no segment has any more. */
@@ -328,11 +332,7 @@ export abstract class Store<K = unknown, V = unknown> {
         );
     }
     for (const { name } of this.entries.remove(span)) {
-      const keyName = this.keyNameOf(name);
-      this.note(
-        keyName,
-        this.shownNames(keyName).filter((shown) => shown !== name),
-      );
+      this.#noteLess(name);
     }
   }
 
@@ -340,7 +340,7 @@ export abstract class Store<K = unknown, V = unknown> {
   #baseWithin(span: Span): Held[] {
     const { entries } = this;
     const shown = entries
-      .slice(entries.position(span.lower), Math.max(entries.position(span.upper), entries.position(span.lower)))
+      .slice(...entries.positions(span))
       .filter(({ name }) => !this.#hidden.has(this.keyNameOf(name)));
     const hidden = [...this.#hidden.values()].flat().filter(({ name }) => isWithin(span, name));
     return [...shown, ...hidden];
@@ -378,11 +378,6 @@ export class CollectionStore<K, V> extends Store<K, V> {
 
   protected override shownNames(keyName: string): readonly string[] {
     return [keyName];
-  }
-
-  protected override shownOf(keyName: string): readonly Held[] {
-    const held = this.entries.get(keyName);
-    return held === undefined ? [] : [held];
   }
 
   protected override note(): void {}
@@ -445,10 +440,6 @@ export class IndexStore<K, V> extends Store<K, V> {
 
   protected override shownNames(keyName: string): readonly string[] {
     return this.#names.get(keyName) ?? [];
-  }
-
-  protected override shownOf(keyName: string): readonly Held[] {
-    return this.shownNames(keyName).flatMap((name) => this.entries.get(name) ?? []);
   }
 
   protected override note(keyName: string, names: readonly string[]): void {
