@@ -102,6 +102,8 @@ const PLACES = {
   'pages beside Node': { lib: ['ES2022', 'ESNext.Disposable', 'DOM', 'DOM.Iterable'], types: ['node'] },
   'workers': { lib: ['ES2022', 'ESNext.Disposable', 'WebWorker'], types: [] },
 };
+/** Its types are those of idb-keyval, which name IndexedDB's. */
+const NEEDS_INDEXEDDB = ['@mangrove-kv/idb-keyval'];
 const MODULES = [
   ['node16', 'node16'],
   ['nodenext', 'nodenext'],
@@ -144,12 +146,16 @@ function typedEntries({ name, exports = {} }) {
 
 /** Our declarations, which the compiler checks without `skipLibCheck`, as some programs have it. */
 function checkDeclarations(directory) {
-  const files = { 'entries.mts': [], 'adapters.mts': [] };
-  for (const manifest of MANIFESTS.values())
-    files[foreignPeers(manifest).length === 0 ? 'entries.mts' : 'adapters.mts'].push(...typedEntries(manifest));
+  const files = { 'entries.mts': [], 'adapters.mts': [], 'indexeddb.mts': [] };
+  const fileOf = (manifest) => {
+    if (NEEDS_INDEXEDDB.includes(manifest.name)) return 'indexeddb.mts';
+    return foreignPeers(manifest).length === 0 ? 'entries.mts' : 'adapters.mts';
+  };
+  for (const manifest of MANIFESTS.values()) files[fileOf(manifest)].push(...typedEntries(manifest));
   for (const [file, imported] of Object.entries(files)) {
     writeFileSync(join(directory, file), imported.map((name, at) => `export * as e${at} from '${name}';\n`).join(''));
     for (const [where, place] of Object.entries(PLACES)) {
+      if (file === 'indexeddb.mts' && where.endsWith('servers')) continue;
       for (const [module, moduleResolution] of MODULES) {
         writeFileSync(
           join(directory, 'tsconfig.json'),

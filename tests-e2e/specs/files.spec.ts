@@ -151,23 +151,16 @@ const PROGRAMS: Record<string, () => Promise<void>> = {
     const { open } = await import('mangrove-kv');
     await (await open('a', { version: 1, upgrade: async () => undefined })).close();
   },
-  migrations: async () => {
-    const { open } = await import('mangrove-kv');
-    const { migrations, run } = await import('mangrove-kv/migrations');
-    await (await open('a', { version: 1, upgrade: migrations({ 1: [run((tx) => tx.set(1, 1))] }) })).close();
-  },
   bucket: async () => {
     const { open } = await import('mangrove-kv');
     const db = await open('a', { bucket: 'drafts' });
     await db.set(1, 1);
     await db.close();
   },
-  passkey: async () => {
+  migrations: async () => {
     const { open } = await import('mangrove-kv');
-    const { getPasskey } = await import('mangrove-kv/passkey');
-    await (await open('a')).close();
-    const code = await getPasskey({ ids: [5 as never] }).catch((error: { code: string }) => error.code);
-    if (code !== 'KV_INVALID_ARGUMENT') throw new Error(String(code));
+    const { migrations, run } = await import('mangrove-kv/migrations');
+    await (await open('a', { version: 1, upgrade: migrations({ 1: [run((tx) => tx.set(1, 1))] }) })).close();
   },
   encryption: async () => {
     const { open } = await import('mangrove-kv');
@@ -197,6 +190,13 @@ const PROGRAMS: Record<string, () => Promise<void>> = {
     await db.set(1, 1);
     await db.close();
     await recover('a', 'b', { encryption });
+  },
+  passkey: async () => {
+    const { open } = await import('mangrove-kv');
+    const { getPasskey } = await import('mangrove-kv/passkey');
+    await (await open('a')).close();
+    const code = await getPasskey({ ids: [5 as never] }).catch((error: { code: string }) => error.code);
+    if (code !== 'KV_INVALID_ARGUMENT') throw new Error(String(code));
   },
   live: async () => {
     const { open } = await import('mangrove-kv');

@@ -2,7 +2,7 @@
 import { checkCount, dispose, ignore } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { checkNames } from '../base/names.ts';
-import { Event, EventTarget } from '../base/platform.ts';
+import { Event, EventTarget as Target } from '../base/platform.ts';
 import { decodeAny } from '../codec/key-bytes.ts';
 import type { Key } from '../codec/keys.ts';
 import { decodeKey } from '../wire/codecs.ts';
@@ -83,8 +83,11 @@ const OPTIONS = { maxBytes: 1 } as const;
 /** `toWindow` knows further options, which make no part of a collection that can be kept. */
 const NOT_OF_MIRRORS = ['reverse', 'limit', 'offset', 'signal'] as const;
 
+// Typed by the platform: a declaration that imports ours would need the types of pages.
+const Events: typeof EventTarget = Target;
+
 /** What mirrors of collections and of indexes have in common: `Item` is what is read of an entry, `R` is a bound of ranges. */
-export abstract class BaseMirror<K, V, I, R, Item> extends EventTarget {
+export abstract class BaseMirror<K, V, I, R, Item> extends Events {
   /** @internal */
   protected readonly source: Source;
   /** @internal */
