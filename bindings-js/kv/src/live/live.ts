@@ -292,7 +292,8 @@ class Live<K, V, R> {
     const mirrored = this.#readMirror();
     if (mirrored !== undefined) {
       this.#followMirror(mirrored, stop);
-      if (this.#result !== before) this.#publish(this.#result);
+      // Not at once: a listener may use what `subscribe` has yet to return.
+      if (this.#result !== before) queueMicrotask(() => this.#tell());
       return;
     }
     const fail = (error: unknown): void => {
@@ -417,6 +418,10 @@ class Live<K, V, R> {
 
   #publish(result: LiveResult<K, V>): void {
     this.#result = result;
+    this.#tell();
+  }
+
+  #tell(): void {
     for (const { call } of [...this.#listeners]) {
       try {
         call();

@@ -387,6 +387,22 @@ test('a second live query of a range begins with what the first one shows, and a
     await assert.rejects(preload(liveQuery(db, { gte: Symbol('bad') as never })), code('KV_INVALID_KEY'));
   }));
 
+test('a live query that was made before its mirror tells a new listener later', () =>
+  withMemory<number, string>({}, async (db) => {
+    await db.set(1, 'a');
+    const [preloaded, query] = [liveQuery(db), liveQuery(db)];
+    await mirror(db).ready;
+    assert.deepEqual((await preload(preloaded)).entries, [[1, 'a']]);
+    // The listener ends its subscription when it is called, so `subscribe` has to have returned.
+    await new Promise<void>((resolve) => {
+      const stop = query.subscribe(() => {
+        stop();
+        resolve();
+      });
+    });
+    assert.deepEqual(query.getSnapshot().entries, [[1, 'a']]);
+  }));
+
 test('what is dropped, renamed or closed', () =>
   withMemory({}, async (db) => {
     const [a, b] = [db.collection<string, number>('a'), db.collection<string, number>('b')];
