@@ -422,9 +422,11 @@ class Live<K, V, R> {
   }
 
   #tell(): void {
-    for (const { call } of [...this.#listeners]) {
+    for (const listener of [...this.#listeners]) {
+      // One that was called before may have ended it.
+      if (!this.#listeners.has(listener)) continue;
       try {
-        call();
+        listener.call();
       } catch (error) {
         queueMicrotask(() => {
           throw error;

@@ -382,7 +382,8 @@ export abstract class BaseMirror<K, V, I, R, Item> extends Events {
   }
 
   #changed(): void {
-    for (const { call } of [...this.#listeners]) guarded(call);
+    // One that was called before may have ended it.
+    for (const listener of [...this.#listeners]) if (this.#listeners.has(listener)) guarded(listener.call);
   }
 
   #fail(error: unknown): void {

@@ -403,6 +403,24 @@ test('a live query that was made before its mirror tells a new listener later', 
     assert.deepEqual(query.getSnapshot().entries, [[1, 'a']]);
   }));
 
+test('a listener that another one has ended is not called any more', () =>
+  withMemory<number, string>({}, async (db) => {
+    const held = await mirror(db).ready;
+    const [mirrored, followed] = [liveQuery(db), liveQuery(db.collection('other'))];
+    for (const { subscribe } of [held, mirrored, followed]) {
+      const calls: string[] = [];
+      const stopFirst = subscribe(() => {
+        calls.push('first');
+        stopSecond();
+      });
+      const stopSecond = subscribe(() => calls.push('second'));
+      await Promise.all([db.set(1, String(calls.length)), db.collection('other').set('a', 1)]);
+      await until(() => calls.length > 0);
+      assert.ok(!calls.includes('second'));
+      stopFirst();
+    }
+  }));
+
 test('what is dropped, renamed or closed', () =>
   withMemory({}, async (db) => {
     const [a, b] = [db.collection<string, number>('a'), db.collection<string, number>('b')];
