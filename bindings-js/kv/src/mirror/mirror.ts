@@ -327,7 +327,11 @@ export abstract class BaseMirror<K, V, I, R, Item> extends Events {
   }
 
   #write<T>(write: (writer: MirrorWriter<K, V, I>) => Promise<T>): Promise<T> {
-    if (this.#writer !== undefined) return write(this.#writer);
+    try {
+      if (this.#writer !== undefined) return write(this.#writer);
+    } catch (error) {
+      return Promise.reject(error);
+    }
     const message = 'this mirror of an index has no collection to write to; use mirror(collection, { index, …range })';
     return Promise.reject(new KvError('KV_UNSUPPORTED', message));
   }

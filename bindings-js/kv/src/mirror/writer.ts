@@ -34,32 +34,38 @@ export class MirrorWriter<K, V, I> {
   }
 
   set(key: K, value: I, options: SetOptions | undefined): Promise<void> {
-    return this.#write(this.#collection.set(key, value, options), [[key, value]], options);
+    return this.#write(this.#collection.set(key, value, options), () => [[key, value]], options);
   }
 
   setMany(entries: Iterable<readonly [K, I]>, options: SetOptions | undefined): Promise<void> {
-    const list = Array.isArray(entries) ? (entries as Item[]) : [...entries];
-    return this.#write(this.#collection.setMany(list as unknown as [K, I][], options), list, options);
-  }
-
-  delete(key: K, options: WriteOptions | undefined): Promise<boolean> {
-    return this.#write(this.#collection.delete(key, options), [[key]]);
-  }
-
-  deleteMany(keys: Iterable<K>, options: WriteOptions | undefined): Promise<number> {
-    const list = [...keys];
+    const list = listOf(entries);
     return this.#write(
-      this.#collection.deleteMany(list, options),
-      list.map((key) => [key]),
+      this.#collection.setMany(list, options),
+      // An entry without a value is refused, and not taken for one that is deleted.
+      () => itemsOf(list, ([key, value]) => [key, value]),
+      options,
     );
   }
 
+  delete(key: K, options: WriteOptions | undefined): Promise<boolean> {
+    return this.#write(this.#collection.delete(key, options), () => [[key]]);
+  }
+
+  deleteMany(keys: Iterable<K>, options: WriteOptions | undefined): Promise<number> {
+    const list = listOf(keys);
+    return this.#write(this.#collection.deleteMany(list, options), () => itemsOf(list, (key) => [key]));
+  }
+
   update(key: K, fn: Updater<K, V, I>, options: SetOptions | undefined): Promise<V | undefined> {
+    if (typeof fn !== 'function') return this.#collection.update(key, fn, options);
     let write: Write | undefined;
     const writtenBy = (next: Updated<I>, entry: Entry<K, V> | undefined): Map<string, Written> | undefined => {
       if (next === KEEP) return new Map();
       const item: Item = next === DELETE ? [key] : [key, next];
-      return this.#written([item], () => toNewExpiry(options, this.#target.expireIn, entry));
+      return this.#written(
+        () => [item],
+        () => toNewExpiry(options, this.#target.expireIn, entry),
+      );
     };
     const commit = this.#collection.update(
       key,
@@ -101,10 +107,11 @@ export class MirrorWriter<K, V, I> {
     }
   }
 
-  #write<T>(commit: Promise<T>, items: readonly Item[], options?: SetOptions): Promise<T> {
+  #write<T>(commit: Promise<T>, items: () => readonly Item[], options?: SetOptions): Promise<T> {
     const entries = this.#written(items, () => toExpiry(options, this.#target.expireIn));
-    const keys = items.map(([key]) => key);
-    if (entries !== undefined) this.#show(entries, commit, keys);
+    if (entries === undefined) return commit;
+    const keys = Array.from(entries.values(), ({ key }) => key);
+    this.#show(entries, commit, keys);
     return commit;
   }
 
@@ -118,12 +125,12 @@ export class MirrorWriter<K, V, I> {
    * What is to be shown of a write: what reading it is going to return, and nothing that the caller can still change.
    * Undefined if that is not known yet, or if the write is going to be refused.
    */
-  #written(items: readonly Item[], expiry: () => number): Map<string, Written> | undefined {
+  #written(items: () => readonly Item[], expiry: () => number): Map<string, Written> | undefined {
     const target = this.#target;
     try {
       const expiresAt = expiry();
       const written = new Map<string, Written>();
-      for (const [key, ...given] of items) {
+      for (const [key, ...given] of items()) {
         const keyBytes = encodeKey(target, key);
         const isDelete = given.length === 0;
         let bytes = keyBytes.length;
@@ -149,4 +156,16 @@ export class MirrorWriter<K, V, I> {
       return undefined;
     }
   }
+}
+
+/** What can be gone through twice. */
+function listOf<T>(given: Iterable<T>): Iterable<T> {
+  const isOther = typeof given === 'object' && given !== null && Symbol.iterator in given && !Array.isArray(given);
+  return isOther ? [...given] : given;
+}
+
+/** Throws for what is no list, which the collection refuses. */
+function itemsOf<T>(list: Iterable<T>, itemOf: (each: T) => Item): Item[] {
+  if (Array.isArray(list)) return (list as T[]).map(itemOf);
+  throw new TypeError('no list');
 }

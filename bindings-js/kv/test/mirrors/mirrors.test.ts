@@ -241,6 +241,35 @@ test('writes show at once, with what will be stored; what fails is undone with a
     await assert.rejects(mirror(people.index('email')).set('a' as never, 1 as never), code('KV_UNSUPPORTED'));
   }));
 
+test('what the collection refuses rejects as there, and is not shown', () =>
+  withMemory<number, string>({}, async (db) => {
+    await db.set(1, 'a');
+    const held = await mirror(db).ready;
+    const rollbacks: RollbackEvent[] = [];
+    held.addEventListener('rollback', (event) => rollbacks.push(event));
+    function* failing(): Generator<never> {
+      yield* [];
+      throw new TypeError('no');
+    }
+    const codeOf = (call: () => Promise<unknown>): Promise<unknown> =>
+      call().then(
+        () => 'stored',
+        (error: KvError) => error.code ?? error.message,
+      );
+    for (const wrong of [undefined, null, 5, 'ab', {}, [null], [1], [[1]], [[]], failing] as never[]) {
+      const given = (): never => (typeof wrong === 'function' ? failing() : wrong) as never;
+      const results = [codeOf(() => held.setMany(given()))];
+      if (!Array.isArray(wrong)) results.push(codeOf(() => held.deleteMany(given())));
+      assert.deepEqual(held.range(), [[1, 'a']]);
+      const expected = [await codeOf(async () => db.setMany(given()))];
+      if (!Array.isArray(wrong)) expected.push(await codeOf(async () => db.deleteMany(given())));
+      assert.deepEqual(await Promise.all(results), expected);
+    }
+    assert.deepEqual(rollbacks, []);
+    for (const wrong of [undefined, 5] as never[])
+      await assert.rejects(held.update(1, wrong), code('KV_INVALID_ARGUMENT'));
+  }));
+
 test('a write that fails does not take a later one of the same key with it', () =>
   withMemory({}, async (db) => {
     const people = db.collection<string, { email: string }>('people', {
