@@ -93,7 +93,8 @@ export class MirrorWriter<K, V, I> {
       const held = this.#store.find(nameOf(encodeKey(this.#target, key)));
       const entry = held && {
         key,
-        value: held.value as V,
+        // `fn` may change what it is given, as the collection gives it a copy of its own.
+        value: decodeValue(this.#target.value, encodeValue(this.#target, held.value).slice()) as V,
         version: held.version,
         ...(held.expiresAt > 0 && { expiresAt: held.expiresAt }),
       };

@@ -314,6 +314,32 @@ test('updates count what others have written, and show it', () =>
     assert.equal(held.has('n'), false);
   }));
 
+test('an update whose function changes what it is given changes nothing that is shown before', () =>
+  withMemory({}, async (db) => {
+    const people = db.collection<string, { email: string; visits: number }>('people', {
+      indexes: { email: { key: ({ email }) => email, unique: true } },
+    });
+    await people.setMany([
+      ['ada', { email: 'a', visits: 1 }],
+      ['eve', { email: 'e', visits: 1 }],
+    ]);
+    const held = await mirror(people).ready;
+    const before = held.get('eve');
+    const change = (email: string) => (old: { email: string; visits: number } | undefined) => {
+      old!.email = email;
+      old!.visits++;
+      return old!;
+    };
+    const clash = held.update('eve', change('a'));
+    assert.deepEqual(held.get('eve'), { email: 'a', visits: 2 });
+    await assert.rejects(clash, code('KV_UNIQUE'));
+    assert.equal(held.get('eve'), before);
+    assert.deepEqual(before, { email: 'e', visits: 1 });
+    await held.update('eve', change('e2'));
+    assert.deepEqual(held.get('eve'), { email: 'e2', visits: 2 });
+    assert.deepEqual(before, { email: 'e', visits: 1 });
+  }));
+
 test('a schema gives what is shown', () =>
   withMemory({}, async (db) => {
     const standard = (validate: (value: unknown) => unknown) =>
