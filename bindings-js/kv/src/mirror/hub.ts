@@ -568,7 +568,9 @@ export class MirrorHub implements MirroredStores {
   /** Shows something else for a write that is under way. */
   rewrite(write: Write, entries: Write['entries']): void {
     if (!this.#writes.has(write)) return;
+    const { store, entries: before } = write;
     write.entries = entries;
+    for (const keyName of before.keys()) if (!entries.has(keyName)) this.#showKey(store, keyName, undefined);
     this.#show(write);
     this.#tell();
   }

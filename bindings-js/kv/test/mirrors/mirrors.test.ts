@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { DELETE, keyCodecs, open, valueCodecs } from 'mangrove-kv';
+import { DELETE, KEEP, keyCodecs, open, valueCodecs } from 'mangrove-kv';
 import type { Database, Key, KvError } from 'mangrove-kv';
 import { liveQuery, liveWindow, mirror, preload } from 'mangrove-kv/live';
 import type { RollbackEvent, ShrinkEvent } from 'mangrove-kv/live';
@@ -338,6 +338,18 @@ test('an update whose function changes what it is given changes nothing that is 
     await held.update('eve', change('e2'));
     assert.deepEqual(held.get('eve'), { email: 'e2', visits: 2 });
     assert.deepEqual(before, { email: 'e', visits: 1 });
+  }));
+
+test('an update that keeps the entry of the database shows that one', () =>
+  withMemory<string, number>({}, async (db) => {
+    await db.set('n', 1);
+    const held = await mirror(db).ready;
+    const other = db.set('n', 5);
+    const kept = held.update('n', (old) => (old! > 3 ? KEEP : old! + 1));
+    assert.equal(held.get('n'), 2);
+    await other;
+    assert.equal(await kept, 5);
+    await until(() => held.get('n') === 5);
   }));
 
 test('a schema gives what is shown', () =>
