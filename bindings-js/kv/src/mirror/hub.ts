@@ -160,6 +160,17 @@ export class MirrorHub implements MirroredStores {
     return store;
   }
 
+  /** The entry of a key as it is shown; `undefined` if nothing that is mirrored tells whether there is one. */
+  find(store: Store, keyName: string): { readonly held: Held | undefined } | undefined {
+    for (const each of this.#stores.values()) {
+      if (!isSameCollection(each, store)) continue;
+      this.expire(each);
+      const held = each.find(keyName);
+      if (held !== undefined || each.tells(keyName)) return { held };
+    }
+    return undefined;
+  }
+
   /** Tells a view of changes, until the returned function is called. */
   watch(view: View): () => void {
     view.store.watch(view);

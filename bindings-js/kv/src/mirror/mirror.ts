@@ -284,8 +284,9 @@ export abstract class BaseMirror<K, V, I, R, Item> extends Events {
   }
 
   /**
-   * As `update` of the collection. What `fn` makes of the entry in the mirror is shown at once, unless `fn` is
-   * asynchronous. `fn` runs again on the entry in the database; what it makes of that is stored, and shown from then on.
+   * As `update` of the collection. What `fn` makes of the entry that is mirrored is shown at once, unless `fn` is
+   * asynchronous or no mirror has that entry. `fn` runs again on the entry in the database; what it makes of that is
+   * stored, and shown from then on.
    */
   update(key: K, fn: Updater<K, V, I>, options?: SetOptions): Promise<V | undefined> {
     return this.#write((writer) => writer.update(key, fn, options));

@@ -125,6 +125,9 @@ export abstract class Store<K = unknown, V = unknown> {
     );
   }
 
+  /** Whether a key of which no entry is here has none in the collection. */
+  abstract tells(keyName: string): boolean;
+
   /** The entry of a key, if it is here. */
   find(keyName: string): Held | undefined {
     return this.#shownOf(keyName)[0];
@@ -145,6 +148,11 @@ export abstract class Store<K = unknown, V = unknown> {
       if (span.upper !== undefined && lower >= span.upper) return true;
     }
     return span.upper !== undefined && lower >= span.upper;
+  }
+
+  /** Whether the entry of a name would be here. */
+  protected isLoaded(name: string): boolean {
+    return this.segments.some((segment) => segment.loadedAt !== undefined && isWithin(segment, name));
   }
 
   watch(viewer: Viewer): void {
@@ -274,7 +282,7 @@ export abstract class Store<K = unknown, V = unknown> {
     if (!this.#hidden.has(keyName)) this.#hidden.set(keyName, this.#shownOf(keyName));
     const names = isDelete ? [] : this.namesOf(keyName, key as K, value as V);
     const helds = names
-      .filter((name) => this.segments.some((segment) => segment.loadedAt !== undefined && isWithin(segment, name)))
+      .filter((name) => this.isLoaded(name))
       .map((name) => ({ name, value, version: 0, expiresAt, bytes, item: undefined }));
     this.#show(keyName, helds, changes);
     this.#update(changes);
@@ -372,6 +380,10 @@ export class CollectionStore<K, V> extends Store<K, V> {
     return [keyName];
   }
 
+  override tells(keyName: string): boolean {
+    return this.isLoaded(keyName);
+  }
+
   override keyNameOf(name: string): string {
     return name;
   }
@@ -432,6 +444,11 @@ export class IndexStore<K, V> extends Store<K, V> {
     const names = new Set<string>();
     for (let left = reader.uv(); left > 0; left--) names.add(pairName(nameOf(reader.bytes()), keyName));
     return [...names];
+  }
+
+  /** Its index keys may be in a part of the index that is not mirrored. */
+  override tells(): boolean {
+    return false;
   }
 
   override keyNameOf(name: string): string {

@@ -67,12 +67,15 @@ export class MirrorWriter<K, V, I> {
         () => toNewExpiry(options, this.#target.expireIn, entry),
       );
     };
-    const commit = this.#collection.update(
+    let commit: Promise<V | undefined> | undefined;
+    commit = this.#collection.update(
       key,
       (old, given, entry) => {
         const next = fn(old, given, entry);
         const written = isPromise(next) ? undefined : writtenBy(next, entry);
-        if (write !== undefined && written !== undefined) this.#hub.rewrite(write, written);
+        if (written === undefined || commit === undefined) return next;
+        if (write === undefined) write = this.#show(written, commit, [key]);
+        else this.#hub.rewrite(write, written);
         return next;
       },
       options,
@@ -90,7 +93,9 @@ export class MirrorWriter<K, V, I> {
     writtenBy: (next: Updated<I>, entry: Entry<K, V> | undefined) => Map<string, Written> | undefined,
   ): Map<string, Written> | undefined {
     try {
-      const held = this.#store.find(nameOf(encodeKey(this.#target, key)));
+      const found = this.#hub.find(this.#store, nameOf(encodeKey(this.#target, key)));
+      if (found === undefined) return undefined;
+      const { held } = found;
       const entry = held && {
         key,
         // `fn` may change what it is given, as the collection gives it a copy of its own.

@@ -352,6 +352,36 @@ test('an update that keeps the entry of the database shows that one', () =>
     await until(() => held.get('n') === 5);
   }));
 
+test('an update of an entry that is not mirrored shows nothing before that is read', () =>
+  withMemory({}, async (db) => {
+    const rows = db.collection<number, { n: number; text?: string }>('rows', {
+      indexes: { n: { key: ({ n }) => n } },
+    });
+    await rows.set(50, { n: 1, text: 'stays' });
+    const [low, some, all] = [
+      mirror(rows, { lt: 10 }),
+      mirror(rows, { index: 'n', gte: 5 }),
+      mirror(rows, { index: 'n' }),
+    ];
+    await Promise.all([low.ready, some.ready]);
+    for (const held of [low, some]) {
+      const shown: unknown[] = [];
+      const stop = some.subscribe(() => shown.push(some.values()));
+      const stored = held.update(50, (old) => ({ ...old, n: (old?.n ?? 0) + 6 }));
+      assert.deepEqual(some.size, shown.length === 0 ? 0 : 1);
+      await stored;
+      assert.deepEqual(some.values(), [await rows.get(50)]);
+      assert.ok(shown.flat().every((row) => (row as { text?: string }).text === 'stays'));
+      stop();
+      await rows.set(50, { n: 1, text: 'stays' });
+      await until(() => some.size === 0);
+    }
+    await all.ready;
+    const stored = low.update(50, (old) => ({ ...old, n: 7 }));
+    assert.deepEqual(all.values(), [{ n: 7, text: 'stays' }]);
+    await stored;
+  }));
+
 test('a schema gives what is shown', () =>
   withMemory({}, async (db) => {
     const standard = (validate: (value: unknown) => unknown) =>
