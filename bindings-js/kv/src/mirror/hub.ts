@@ -53,6 +53,8 @@ interface Follower {
   queue: RawCommit[];
   /** Everything up to this version is in the queue, or applied. */
   reached: number;
+  /** The last reply did not have all commits that there were. */
+  isBehind: boolean;
 }
 
 interface FollowedSegment extends Segment {
@@ -236,6 +238,7 @@ export class MirrorHub implements MirroredStores {
       segments: new Set<FollowedSegment>(),
       queue: [],
       reached: 0,
+      isBehind: false,
     };
     this.#followers.add(follower);
     const segment = { ...span, store, follower, keepers: new Set<Keeper>(), loadedAt: undefined };
@@ -351,21 +354,34 @@ export class MirrorHub implements MirroredStores {
     // What is the first of all need not wait for others.
     const isFirst = ![...this.#followers].some(isFollowing);
     const followers = isFirst ? [] : [...this.#followers].filter(({ id }) => id !== undefined);
-    const pulled = await Promise.allSettled(followers.map((follower) => this.#pull(follower)));
-    for (const [at, result] of pulled.entries()) {
-      if (result.status === 'fulfilled') continue;
-      if (this.#isPassing(result.reason)) {
-        this.#break(result.reason);
-        return false;
+    for (let behind = followers; behind.length > 0; ) {
+      const pulled = await Promise.allSettled(behind.map((follower) => this.#pull(follower)));
+      for (const [at, result] of pulled.entries()) {
+        if (result.status === 'fulfilled') continue;
+        if (this.#isPassing(result.reason)) {
+          this.#break(result.reason);
+          return false;
+        }
+        this.#failStore(behind[at]!.store, result.reason);
       }
-      this.#failStore(followers[at]!.store, result.reason);
+      behind = behind.filter((follower) => follower.isBehind && this.#followers.has(follower));
+      // More than one reply holds. What was loaded, and what is known of writes, is shown once all of that is.
+      if (behind.length > 0)
+        this.#step(Math.min(this.#reachedBy(followers), loaded?.version ?? Infinity), 0, undefined);
+      if (this.#isBroken) return false;
     }
-    const left = followers.filter((follower) => this.#followers.has(follower));
-    if (left.length > 0) this.#step(Math.min(...left.map(({ reached }) => reached)), read, loaded);
+    const reached = this.#reachedBy(followers);
+    if (reached < Infinity) this.#step(reached, read, loaded);
     else if (loaded !== undefined) this.#step(loaded.version, read, loaded);
     // The engine wakes only those that have read everything before.
     if (isFirst && loaded !== undefined) this.#mustRun = true;
     return true;
+  }
+
+  /** The version that all of them have reached which are still followed. */
+  #reachedBy(followers: readonly Follower[]): number {
+    const left = followers.filter((follower) => this.#followers.has(follower));
+    return Math.min(...left.map(({ reached }) => reached));
   }
 
   #finish(request: Request): void {
@@ -471,10 +487,11 @@ export class MirrorHub implements MirroredStores {
       (writer) => writer.u8(Op.changesNext).uv(id!).uv(REPLY_BYTES),
       (reader) => ({ isAll: reader.u8() !== 0, version: reader.uv(), bytes: reader.bytes() }),
     );
+    follower.isBehind = false;
     if (follower.id !== id) return;
     follower.queue.push(...rawCommits(bytes));
     follower.reached = version;
-    if (!isAll) this.#mustRun = true;
+    follower.isBehind = !isAll;
   }
 
   /** Reads a segment in as few messages as there can be; from the bound on, no further. */

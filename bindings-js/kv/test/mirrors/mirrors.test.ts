@@ -144,6 +144,32 @@ test('a mirror is loaded in one message and follows each commit in one step', ()
     stop();
   }));
 
+test('more commits than one reply holds: mirrors stay at one commit, and writes stay shown', () =>
+  withMemory<string, { n: number; text?: string }>({}, async (db) => {
+    await db.batch().set('a', { n: 0 }).set('z', { n: 0 }).commit();
+    const first = await mirror(db, { lt: 'b' }).ready;
+    let torn = 0;
+    let isWritten = false;
+    const text = 'x'.repeat(1 << 20);
+    const writeMany = (from: number): void => {
+      for (let n = from; n < from + 12; n++) void db.batch().set('a', { n, text }).set('z', { n }).commit();
+    };
+    writeMany(1);
+    const last = await mirror(db, { gte: 'b' }).ready;
+    const look = (): void => {
+      if (first.get('a')!.n !== last.get('z')!.n) torn++;
+      if (isWritten && !last.has('own')) torn++;
+    };
+    look();
+    first.subscribe(look);
+    last.subscribe(look);
+    writeMany(13);
+    isWritten = true;
+    await last.set('own', { n: 1 });
+    await until(() => first.get('a')!.n === 24 && last.get('z')!.n === 24);
+    assert.equal(torn, 0);
+  }));
+
 test('mirrors that overlap hold entries once, and one that is covered is ready at once', () =>
   withMemory<number, object>({}, async (db) => {
     await db.setMany(Array.from({ length: 100 }, (_, n) => [n, { n }]));
