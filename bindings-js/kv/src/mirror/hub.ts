@@ -8,14 +8,13 @@ import { Content } from '../wire/chunk.ts';
 import type { Connection } from '../wire/connection.ts';
 import { Op, ScanFlag } from '../wire/opcodes.ts';
 import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
-import { gaps, overlaps, rangeOf } from './names.ts';
+import { gaps, overlaps, rangeOf, union } from './names.ts';
 import { rawCommits } from './raw-commits.ts';
 import type { RawCommit } from './raw-commits.ts';
 import { hubOf, setHub } from './registry.ts';
 import type { MirroredStores, View } from './registry.ts';
 import { isWithin } from './sorted-entries.ts';
 import type { Held, Span } from './sorted-entries.ts';
-import { hull } from './store.ts';
 import type { Segment, Store, Written } from './store.ts';
 
 /** What the engine sends at most in one reply. */
@@ -77,8 +76,14 @@ export interface Write {
 interface Part {
   readonly segment: FollowedSegment;
   readonly entries: readonly Held[];
-  /** Where reading ended, if there is more than the bound allows. */
-  readonly cutAt: string | undefined;
+  /** Where reading ended, if it did before the end. */
+  readonly cut: Cut | undefined;
+}
+
+/** An entry that nobody may hold: all keepers whose spans have it have more than their bounds allow. */
+interface Cut {
+  readonly at: string;
+  readonly keepers: readonly Keeper[];
 }
 
 interface Loaded {
@@ -247,17 +252,22 @@ export class MirrorHub implements MirroredStores {
     return segment;
   }
 
-  /** Narrows a segment to what its keepers ask for. */
+  /** Narrows a segment to what its keepers ask for: to several, where there is something between them. */
   #trim(segment: FollowedSegment): void {
-    const { store, follower } = segment;
-    const left = hull(
-      segment,
-      [...segment.keepers].map(({ span }) => span),
-    );
-    for (const span of gaps(segment, left === undefined ? [] : [left])) store.forget(span);
-    if (left !== undefined) {
-      segment.lower = left.lower;
-      segment.upper = left.upper;
+    const { store, follower, keepers } = segment;
+    const spans = [...keepers].map(({ span }) => span);
+    const [first, ...others] = union(segment, spans);
+    for (const span of gaps(segment, first === undefined ? [] : [first, ...others])) store.forget(span);
+    for (const part of others) {
+      const own = [...keepers].filter(({ span }) => overlaps(part, span));
+      const split = { ...segment, ...part, keepers: new Set(own) };
+      follower.segments.add(split);
+      store.segments.push(split);
+    }
+    if (first !== undefined) {
+      segment.lower = first.lower;
+      segment.upper = first.upper;
+      for (const keeper of keepers) if (!overlaps(first, keeper.span)) keepers.delete(keeper);
       return;
     }
     store.segments.splice(store.segments.indexOf(segment), 1);
@@ -314,12 +324,11 @@ export class MirrorHub implements MirroredStores {
       ({ keepers, loadedAt }) => loadedAt === undefined && keepers.has(keeper),
     );
     try {
-      const loaded = await this.#read(segments, mostBytes);
-      const cut = loaded.parts.find(({ cutAt }) => cutAt !== undefined);
-      if (cut === undefined) return loaded;
-      // Without those that reach beyond, less has to be read.
-      for (const each of [...this.#requests, request])
-        if (cut.segment.keepers.has(each.keeper) && reachesBeyond(each.keeper, cut.cutAt!)) this.#refuse(each);
+      const loaded = await this.#read(segments);
+      const tooLarge = loaded.parts.flatMap(({ cut }) => cut?.keepers ?? []);
+      if (loaded.parts.every(({ cut }) => cut === undefined)) return loaded;
+      // Without them, less has to be read.
+      for (const each of [...this.#requests, request]) if (tooLarge.includes(each.keeper)) this.#refuse(each);
       this.#again(request);
     } catch (failure) {
       const error = reasonOf(failure);
@@ -409,11 +418,15 @@ export class MirrorHub implements MirroredStores {
     const segments = [...this.#followers].flatMap((follower) => [...follower.segments]);
     const loadedOnes = segments.filter(({ loadedAt }) => loadedAt !== undefined);
     try {
-      const loaded = await this.#read(loadedOnes, mostBytes);
+      const loaded = await this.#read(loadedOnes);
+      this.#failures = 0;
+      for (const { cut } of loaded.parts) if (cut !== undefined) this.#cut(cut);
+      if (!this.#isWhole(loaded)) {
+        this.#tell();
+        return this.#run();
+      }
       this.#isBroken = false;
       this.#error = undefined;
-      this.#failures = 0;
-      for (const { segment, cutAt } of loaded.parts) if (cutAt !== undefined) this.#cut(segment, cutAt);
       this.#touchAll();
       this.#step(loaded.version, read, loaded);
       this.#run();
@@ -435,8 +448,18 @@ export class MirrorHub implements MirroredStores {
     }
   }
 
+  /** Whether everything that is loaded was read again: also what was split meanwhile, and what is behind a cut. */
+  #isWhole({ parts }: Loaded): boolean {
+    const all = [...this.#followers].flatMap((follower) => [...follower.segments]);
+    return all.every((segment) => {
+      const part = parts.find((each) => each.segment === segment);
+      if (part === undefined) return segment.loadedAt === undefined;
+      return part.cut === undefined || !isWithin(segment, part.cut.at);
+    });
+  }
+
   /** Reads segments, all in one state, and follows them from that state or an earlier one on. */
-  async #read(segments: readonly FollowedSegment[], maxBytes: (segment: FollowedSegment) => number): Promise<Loaded> {
+  async #read(segments: readonly FollowedSegment[]): Promise<Loaded> {
     const connection = this.#connection;
     const followers = [...new Set(segments.map(({ follower }) => follower))];
     // The state to be read has to have the indexes.
@@ -448,9 +471,7 @@ export class MirrorHub implements MirroredStores {
       (writer) => writer.u8(Op.snapshotOpen).uv(snapshot),
       (reader) => reader.uv(),
     );
-    const parts = Promise.all(
-      segments.map((segment) => failing(segment.store, this.#scan(segment, snapshot, maxBytes(segment)))),
-    );
+    const parts = Promise.all(segments.map((segment) => failing(segment.store, this.#scan(segment, snapshot))));
     for (const each of [opened, version, parts]) each.catch(ignore);
     try {
       await opened;
@@ -494,8 +515,10 @@ export class MirrorHub implements MirroredStores {
     follower.isBehind = !isAll;
   }
 
-  /** Reads a segment in as few messages as there can be; from the bound on, no further. */
-  async #scan(segment: FollowedSegment, snapshot: number, maxBytes: number): Promise<Part> {
+  /** Reads a segment in as few messages as there can be; no further than its keepers may hold. */
+  async #scan(segment: FollowedSegment, snapshot: number): Promise<Part> {
+    const counted = new CountedEntries(segment);
+    const { maxBytes } = counted;
     const connection = this.#connection;
     const { store } = segment;
     const { isIndex } = store;
@@ -507,8 +530,6 @@ export class MirrorHub implements MirroredStores {
           .uv(Math.min(REPLY_BYTES, maxBytes + ENTRY_BYTES));
       return isIndex ? connection.requestLoading(whole, readChunk) : connection.request(whole, readChunk);
     };
-    const entries: Held[] = [];
-    let bytes = 0;
     let sliceEnd = performance.now() + SLICE_MS;
     let chunk = await ask((writer) =>
       store
@@ -532,14 +553,12 @@ export class MirrorHub implements MirroredStores {
         }
         const entry = store.readEntry(reader);
         if (!isWithin(segment, entry.name)) continue;
-        bytes += entry.bytes + ENTRY_BYTES;
-        if (bytes > maxBytes) {
-          if (!chunk.isLast) connection.postLater((writer) => writer.u8(Op.scanClose).uv(id));
-          return { segment, entries, cutAt: entry.name };
-        }
-        entries.push(entry);
+        const keepers = counted.add(entry);
+        if (keepers === undefined) continue;
+        if (!chunk.isLast) connection.postLater((writer) => writer.u8(Op.scanClose).uv(id));
+        return { segment, entries: counted.entries, cut: { at: entry.name, keepers } };
       }
-      if (chunk.isLast) return { segment, entries, cutAt: undefined };
+      if (chunk.isLast) return { segment, entries: counted.entries, cut: undefined };
       chunk = await ask((writer) => writer.u8(Op.scanNext).uv(id));
     }
   }
@@ -558,7 +577,8 @@ export class MirrorHub implements MirroredStores {
       try {
         for (const segment of segments) {
           const part = loaded?.parts.find((each) => each.segment === segment);
-          if (part !== undefined) store.install(segment, loaded!.version, part.entries);
+          // Keepers may have gone since it was read.
+          if (part !== undefined) store.install(segment, loaded!.version, within(segment, part.entries));
           const { loadedAt } = segment;
           if (loadedAt === undefined) continue;
           for (const commit of commits) if (commit.version > loadedAt) store.apply(commit, segment);
@@ -636,21 +656,16 @@ export class MirrorHub implements MirroredStores {
     }
   }
 
-  /** Of what begins with `upper`, no keeper of the segment has anything any more. */
-  #cut(segment: FollowedSegment, upper: string): void {
-    for (const keeper of [...segment.keepers]) {
-      const { span } = keeper;
-      if (span.lower < upper && (span.upper === undefined || span.upper > upper)) this.#cutKeeper(keeper, upper);
-    }
+  #cut({ at, keepers }: Cut): void {
+    for (const keeper of keepers)
+      if (!this.#released.has(keeper) && isWithin(keeper.span, at)) this.#cutKeeper(keeper, at);
   }
 
   #cutKeeper(keeper: Keeper, upper: string): void {
     const { store } = keeper;
     keeper.span = { lower: keeper.span.lower, upper };
     for (const segment of [...store.segments] as FollowedSegment[]) {
-      if (!segment.keepers.has(keeper)) continue;
-      if (!overlaps(segment, keeper.span)) segment.keepers.delete(keeper);
-      this.#trim(segment);
+      if (segment.keepers.has(keeper)) this.#trim(segment);
     }
     store.watch(keeper);
     for (const view of this.#views) if (view.store === store) view.isTouched = true;
@@ -705,6 +720,41 @@ export class MirrorHub implements MirroredStores {
   }
 }
 
+/** Entries of a segment as they are read, up to the first one that none of its keepers may hold. */
+class CountedEntries {
+  readonly entries: Held[] = [];
+  /** The largest bound. Up to there, there is nothing to look at but the sum. */
+  readonly maxBytes: number;
+  readonly #keepers: ReadonlySet<Keeper>;
+  #bytes = 0;
+  /** What keepers have of the entries, once all together are more than that. */
+  readonly #bytesOf = new Map<Keeper, number>();
+
+  constructor({ keepers }: FollowedSegment) {
+    this.#keepers = keepers;
+    this.maxBytes = Math.max(0, ...[...keepers].map(({ maxBytes }) => maxBytes));
+  }
+
+  /** Adds an entry, or returns the keepers that have too much with it. */
+  add(entry: Held): readonly Keeper[] | undefined {
+    const bytes = entry.bytes + ENTRY_BYTES;
+    this.#bytes += bytes;
+    if (this.#bytes > this.maxBytes) {
+      const having = [...this.#keepers].filter(({ span }) => isWithin(span, entry.name));
+      for (const keeper of having) this.#bytesOf.set(keeper, this.#sum(keeper) + bytes);
+      if (having.every((keeper) => this.#bytesOf.get(keeper)! > keeper.maxBytes)) return having;
+    }
+    this.entries.push(entry);
+    return undefined;
+  }
+
+  #sum(keeper: Keeper): number {
+    const counted = this.#bytesOf.get(keeper);
+    if (counted !== undefined) return counted;
+    return within(keeper.span, this.entries).reduce((sum, { bytes }) => sum + bytes + ENTRY_BYTES, 0);
+  }
+}
+
 /** Why something of a store could not be read. */
 class ReadFailure extends Error {
   readonly store: Store;
@@ -733,12 +783,11 @@ function isFollowing({ id, segments }: Follower): boolean {
   return id !== undefined && [...segments].some(({ loadedAt }) => loadedAt !== undefined);
 }
 
-function mostBytes({ keepers }: FollowedSegment): number {
-  return Math.max(...[...keepers].map(({ maxBytes }) => maxBytes));
-}
-
-function reachesBeyond({ span: { lower, upper } }: Keeper, name: string): boolean {
-  return lower <= name && (upper === undefined || upper > name);
+/** Of entries in order, those of a span. */
+function within(span: Span, entries: readonly Held[]): readonly Held[] {
+  const [first, last] = [entries[0], entries.at(-1)];
+  if (first === undefined || (isWithin(span, first.name) && isWithin(span, last!.name))) return entries;
+  return entries.filter(({ name }) => isWithin(span, name));
 }
 
 function isKeeper(view: View): view is Keeper {

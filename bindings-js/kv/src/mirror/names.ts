@@ -115,7 +115,7 @@ export function overlaps(a: Span, b: Span): boolean {
   return (a.upper === undefined || b.lower < a.upper) && (b.upper === undefined || a.lower < b.upper);
 }
 
-/** What both spans have in common, which overlap. */
+/** What both spans have in common: if they do not overlap, nothing, and `upper` is not behind `lower`. */
 export function intersection(a: Span, b: Span): Span {
   const lower = a.lower > b.lower ? a.lower : b.lower;
   const upper = a.upper === undefined || (b.upper !== undefined && b.upper < a.upper) ? b.upper : a.upper;
@@ -133,5 +133,20 @@ export function gaps(span: Span, others: readonly Span[]): Span[] {
     lower = other.upper;
   }
   if (span.upper === undefined || lower < span.upper) found.push({ lower, upper: span.upper });
+  return found;
+}
+
+/** What spans have of another one, in order; those that meet are one. */
+export function union(whole: Span, spans: readonly Span[]): Span[] {
+  const found: { lower: string; upper: string | undefined }[] = [];
+  const parts = spans
+    .map((span) => intersection(whole, span))
+    .filter(({ lower, upper }) => upper === undefined || lower < upper)
+    .sort((a, b) => (a.lower < b.lower ? -1 : 1));
+  for (const { lower, upper } of parts) {
+    const last = found.at(-1);
+    if (last === undefined || (last.upper !== undefined && last.upper < lower)) found.push({ lower, upper });
+    else if (last.upper !== undefined && (upper === undefined || upper > last.upper)) last.upper = upper;
+  }
   return found;
 }

@@ -7,18 +7,7 @@ import { decodeAny } from '../codec/key-bytes.ts';
 import { ReplyReader } from '../wire/protocol.ts';
 import type { ByteRange, RequestWriter } from '../wire/protocol.ts';
 import type { Target } from '../wire/collection-target.ts';
-import {
-  bytesOf,
-  intersection,
-  nameOf,
-  overlaps,
-  pairName,
-  pairRangeOf,
-  pairSpanOf,
-  partsOf,
-  rangeOf,
-  spanOf,
-} from './names.ts';
+import { bytesOf, nameOf, pairName, pairRangeOf, pairSpanOf, partsOf, rangeOf, spanOf } from './names.ts';
 import type { RawChange, RawCommit } from './raw-commits.ts';
 import { SortedEntries, isWithin } from './sorted-entries.ts';
 import type { Held, Span } from './sorted-entries.ts';
@@ -491,14 +480,4 @@ export class IndexStore<K, V> extends Store<K, V> {
     const [indexKey, key] = [reader.bytes(), reader.bytes()];
     return { name: pairName(nameOf(indexKey), nameOf(key)), bytes: key.length };
   }
-}
-
-/** The part of a segment that viewers still look at: from the first name to the last that any of them may ask for. */
-export function hull(segment: Span, spans: readonly Span[]): Span | undefined {
-  const parts = spans.filter((span) => overlaps(segment, span)).map((span) => intersection(segment, span));
-  if (parts.length === 0) return undefined;
-  return {
-    lower: parts.map(({ lower }) => lower).reduce((a, b) => (a < b ? a : b)),
-    upper: parts.map(({ upper }) => upper).reduce((a, b) => (a === undefined || (b !== undefined && a > b) ? a : b)),
-  };
 }

@@ -5,11 +5,12 @@ import fc from 'fast-check';
 import { DELETE, KEEP, keyCodecs, open, valueCodecs } from 'mangrove-kv';
 import type { Database, Key, KvError } from 'mangrove-kv';
 import { liveQuery, liveWindow, mirror, preload } from 'mangrove-kv/live';
-import type { RollbackEvent, ShrinkEvent } from 'mangrove-kv/live';
+import type { Mirror, RollbackEvent, ShrinkEvent } from 'mangrove-kv/live';
 import type { Held } from '../../src/mirror/sorted-entries.ts';
 import { CollectionStore } from '../../src/mirror/store.ts';
 import { ReplyReader, RequestWriter } from '../../src/wire/protocol.ts';
 import { withMemory } from '../support/kit.ts';
+import { Random } from '../tabs/random.ts';
 
 const code = (expected: string) => (error: unknown) => (error as KvError).code === expected;
 
@@ -161,12 +162,12 @@ test('more commits than one reply holds: mirrors stay at one commit, and writes 
       if (isWritten && !last.has('own')) torn++;
     };
     look();
-    first.subscribe(look);
-    last.subscribe(look);
+    const stops = [first.subscribe(look), last.subscribe(look)];
     writeMany(13);
     isWritten = true;
     await last.set('own', { n: 1 });
     await until(() => first.get('a')!.n === 24 && last.get('z')!.n === 24);
+    stops.forEach((stop) => stop());
     assert.equal(torn, 0);
   }));
 
@@ -216,6 +217,92 @@ test('more than maxBytes: refused at first, and afterwards an event and a shorte
     await db.set(0, 'new');
     await db.set(end, 'not here');
     await until(() => held.get(0) === 'new');
+  }));
+
+test('a mirror is refused for its own entries only', () =>
+  withMemory<number, string>({}, async (db) => {
+    await db.setMany(Array.from({ length: 10 }, (_, n) => [n, 'x'.repeat(n < 5 ? 900 : 40)]));
+    // The others wait for this one, so they are read together.
+    const before = mirror(db, { gte: 100 });
+    const refused = mirror(db, { lt: 10 }, { maxBytes: 1000 });
+    const larger = mirror(db, { gte: 5 }, { maxBytes: 5000 });
+    await before.ready;
+    await assert.rejects(refused.ready, code('KV_RANGE_TOO_LARGE'));
+    await larger.ready;
+    assert.equal(larger.size, 5);
+  }));
+
+test('what lies between mirrors is let go, and they are read again without it', () =>
+  withMemory<number, string>({}, async (db) => {
+    await db.setMany(Array.from({ length: 300 }, (_, n) => [n, 'x'.repeat(100)]));
+    const renamed = db.collection<string, number>('renamed');
+    await renamed.set('x', 1);
+    const [other, whole] = [mirror(renamed), mirror(db)];
+    await Promise.all([other.ready, whole.ready]);
+    const low = mirror(db, { lt: 10 }, { maxBytes: 3000 });
+    const high = mirror(db, { gte: 290 }, { maxBytes: 3000 });
+    const wide = mirror(db, { gte: 140, lt: 160 }, { maxBytes: 4000 });
+    const [middle, late] = [
+      { gte: 145, lt: 150 },
+      { gte: 155, lt: 158 },
+    ].map((range) => mirror(db, range, { maxBytes: 1000 })) as [Mirror<number, string>, Mirror<number, string>];
+    whole.close();
+    assert.equal(liveQuery(db, { gte: 100, lt: 110 }).getSnapshot().status, 'loading');
+    assert.equal(liveQuery(db, { gte: 290, lt: 300 }).getSnapshot().status, 'ready');
+    const shrunk: unknown[] = [];
+    wide.addEventListener('shrink', ({ end }) => shrunk.push(end));
+    // Everything is read again, as after a change of leader, and the last of these is written before that.
+    const stop = low.subscribe(() => {
+      stop();
+      void db.batch().set(141, 'y'.repeat(3000)).set(156, 'new').commit();
+    });
+    await Promise.all([db.set(1, 'new'), db.renameCollection('renamed', 'new name')]);
+    await until(() => other.size === 0 && !other.isStale);
+    await until(() => shrunk.length > 0);
+    for (const [held, bounds] of [
+      [low, { lt: 10 }],
+      [high, { gte: 290 }],
+      [middle, { gte: 145, lt: 150 }],
+      [late, { gte: 155, lt: 158 }],
+      [wide, { gte: 140, lt: shrunk.at(-1) as number }],
+    ] as const)
+      assert.deepEqual(held.range(), await db.entries(bounds).toArray());
+    assert.ok(wide.bytes <= 4000);
+    assert.deepEqual([middle.size, late.size], [5, 3]);
+    await db.set(299, 'new');
+    await until(() => high.get(299) === 'new');
+  }));
+
+test('mirrors of random ranges that come and go have their entries, and no more, however often they are read again', () =>
+  withMemory<number, string>({}, async (db) => {
+    const random = new Random(7);
+    const KEYS = 60;
+    await db.setMany(Array.from({ length: KEYS }, (_, n) => [n, 'x'.repeat(random.below(200))]));
+    await db.collection('name 0').set('x', 0);
+    const others = [mirror(db.collection('name 0')), mirror(db.collection('name 1'))] as const;
+    await Promise.all(others.map(({ ready }) => ready));
+    const held: { readonly from: number; readonly to: number; readonly mirror: Mirror<number, string> }[] = [];
+    for (let step = 0; step < 200; step++) {
+      const from = random.below(KEYS);
+      const to = from + random.below(KEYS / 2);
+      const probe = await mirror(db, { gte: from, lt: to }).ready;
+      const { bytes } = probe;
+      probe.close();
+      held.push({ from, to, mirror: await mirror(db, { gte: from, lt: to }, { maxBytes: bytes }).ready });
+      while (held.length > 4) held.splice(random.below(held.length), 1)[0]!.mirror.close();
+      if (step % 3 === 0) {
+        const name = (step / 3) % 2;
+        await db.renameCollection(`name ${name}`, `name ${1 - name}`);
+        await until(() => others[1 - name]!.size === 1 && others[name]!.size === 0 && !others[0].isStale);
+      }
+      for (const { from, to, mirror: each } of held)
+        assert.equal(each.size, Math.max(Math.min(to, KEYS) - from, 0), `step ${step}: ${from} to ${to}`);
+      for (let key = 0; key < KEYS; key++) {
+        const isHeld = held.some(({ from, to }) => key >= from && key < to);
+        const { status } = liveQuery(db, { gte: key, lte: key }).getSnapshot();
+        assert.equal(status, isHeld ? 'ready' : 'loading', `step ${step}: ${key}`);
+      }
+    }
   }));
 
 test('a key or a range outside of the mirror is not taken for missing', () =>
@@ -397,8 +484,8 @@ test('an update of an entry that is not mirrored shows nothing before that is re
       assert.deepEqual(some.size, shown.length === 0 ? 0 : 1);
       await stored;
       assert.deepEqual(some.values(), [await rows.get(50)]);
-      assert.ok(shown.flat().every((row) => (row as { text?: string }).text === 'stays'));
       stop();
+      assert.ok(shown.flat().every((row) => (row as { text?: string }).text === 'stays'));
       await rows.set(50, { n: 1, text: 'stays' });
       await until(() => some.size === 0);
     }

@@ -95,7 +95,30 @@ const MUTATIONS = [
     'this.#cutKeeper(view, entries.at(at)!.name);',
     'this.#cutKeeper(view, entries.at(at + 1)?.name ?? entries.at(at)!.name + "\\0");',
   ],
-  ['a segment that others need is forgotten', 'hub.ts', '[...segment.keepers].map(({ span }) => span),', '[],'],
+  [
+    'a segment that others need is forgotten',
+    'hub.ts',
+    'const spans = [...keepers].map(({ span }) => span);',
+    'const spans: Span[] = [];',
+  ],
+  [
+    'a segment keeps what is between its keepers',
+    'names.ts',
+    'if (last === undefined || (last.upper !== undefined && last.upper < lower)) found.push',
+    'if (last === undefined) found.push',
+  ],
+  [
+    'the entries of others count',
+    'hub.ts',
+    'if (having.every((keeper) => this.#bytesOf.get(keeper)! > keeper.maxBytes)) return having;',
+    'return having;',
+  ],
+  [
+    'what is behind a cut is not read again',
+    'hub.ts',
+    'if (!this.#isWhole(loaded)) {',
+    'if (this.#stores.size === 0) {',
+  ],
   [
     'the feed begins after the state that was read',
     'hub.ts',
