@@ -219,12 +219,12 @@ export class MirrorHub implements MirroredStores {
     throw keeper.store.tooLarge(keeper.maxBytes);
   }
 
-  /** Lets go of what only this keeper has kept. */
-  release(keeper: Keeper): void {
+  /** Lets go of what only this keeper has kept. If it still waits, that fails with `reason`. */
+  release(keeper: Keeper, reason: unknown = closedError()): void {
     const { store } = keeper;
     this.#released.add(keeper);
     const waiting = this.#requests.findIndex((request) => request.keeper === keeper);
-    if (waiting >= 0) this.#requests.splice(waiting, 1)[0]!.reject(closedError());
+    if (waiting >= 0) this.#requests.splice(waiting, 1)[0]!.reject(reason);
     for (const segment of [...store.segments] as FollowedSegment[])
       if (segment.keepers.delete(keeper)) this.#trim(segment);
     this.#forget(keeper);
@@ -676,10 +676,9 @@ export class MirrorHub implements MirroredStores {
 
   #failStore(store: Store, error: unknown): void {
     const keepers = new Set((store.segments as FollowedSegment[]).flatMap((segment) => [...segment.keepers]));
-    for (const keeper of keepers) {
-      this.release(keeper);
-      keeper.onFailure(error);
-    }
+    // Those that are told of another one's failure still have their entries.
+    for (const keeper of keepers) keeper.onFailure(error);
+    for (const keeper of keepers) this.release(keeper, error);
   }
 
   #touchAll(): void {

@@ -654,6 +654,25 @@ test('what is dropped, renamed or closed', () =>
     heldB.close();
   }));
 
+test('as mirrors fail, none that is still ready has lost its entries', () =>
+  withMemory<number, string>({}, async (db) => {
+    await db.setMany([
+      [1, 'a'],
+      [2, 'b'],
+    ]);
+    const held = [await mirror(db, { lt: 2 }).ready, await mirror(db, { gte: 2 }).ready];
+    const seen: unknown[] = [];
+    const look = (): void => held.forEach((each) => seen.push(each.status === 'ready' ? each.size : each.status));
+    for (const each of held) {
+      each.subscribe(look);
+      each.addEventListener('error', look);
+    }
+    await db.close();
+    await until(() => held.every(({ status }) => status === 'failed'));
+    assert.ok(seen.length > 0);
+    assert.deepEqual(new Set(seen), new Set(['failed', 1]));
+  }));
+
 test('an entry that is read again is the same object only if its bytes are the same', () => {
   // The version of a commit that died with a leader is given again.
   const target = { name: '', key: keyCodecs.string, value: valueCodecs.json<unknown>() } as never;
