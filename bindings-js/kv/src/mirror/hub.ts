@@ -228,8 +228,7 @@ export class MirrorHub implements MirroredStores {
     for (const segment of [...store.segments] as FollowedSegment[])
       if (segment.keepers.delete(keeper)) this.#trim(segment);
     this.#forget(keeper);
-    // Live queries of what is gone read by themselves from now on.
-    for (const view of this.#views) if (view.store === store) view.isTouched = true;
+    this.#touchQueries(store);
     this.#tell();
   }
 
@@ -668,7 +667,8 @@ export class MirrorHub implements MirroredStores {
       if (segment.keepers.has(keeper)) this.#trim(segment);
     }
     store.watch(keeper);
-    for (const view of this.#views) if (view.store === store) view.isTouched = true;
+    keeper.isTouched = true;
+    this.#touchQueries(store);
     this.#shrunk.add(keeper);
   }
 
@@ -679,6 +679,11 @@ export class MirrorHub implements MirroredStores {
     // Those that are told of another one's failure still have their entries.
     for (const keeper of keepers) keeper.onFailure(error);
     for (const keeper of keepers) this.release(keeper, error);
+  }
+
+  /** Live queries of what is gone read by themselves from now on. Mirrors show what they did. */
+  #touchQueries(store: Store): void {
+    for (const view of this.#views) if (view.store === store && !isKeeper(view)) view.isTouched = true;
   }
 
   #touchAll(): void {

@@ -613,6 +613,27 @@ test('a live query that was made before its mirror tells a new listener later', 
     assert.deepEqual(query.getSnapshot().entries, [[1, 'a']]);
   }));
 
+test('a mirror does not tell of others that are closed, refused or shrink', () =>
+  withMemory<number, string>({}, async (db) => {
+    await db.setMany(Array.from({ length: 20 }, (_, n) => [n, 'x'.repeat(100)]));
+    const [held, small] = [mirror(db, { lt: 10 }), mirror(db, { gte: 10 }, { maxBytes: 2000 })];
+    await Promise.all([held.ready, small.ready]);
+    await db.set(0, 'new');
+    await until(() => held.get(0) === 'new');
+    const told: string[] = [];
+    held.subscribe(() => told.push('held'));
+    const stop = small.subscribe(() => told.push('small'));
+    await db.set(15, 'y'.repeat(1000));
+    await until(() => !small.covers({ gte: 10 }));
+    await assert.rejects(mirror(db, { lt: 30 }, { maxBytes: 100 }).ready);
+    small.close();
+    stop();
+    mirror(db, { gte: 2 }).close();
+    assert.deepEqual([...new Set(told)], ['small']);
+    held.close();
+    assert.equal(told.at(-1), 'held');
+  }));
+
 test('a listener that another one has ended is not called any more', () =>
   withMemory<number, string>({}, async (db) => {
     const held = await mirror(db).ready;
