@@ -204,6 +204,8 @@ class Live<K, V, R> {
   #rows = new Map<string, Row<K, V>>();
   /** Reads the range again; defined while a subscription follows the source. */
   #refresh: (() => void) | undefined;
+  /** Of the entries of the result, if that is what mirrors had. */
+  #mirroredVersions: readonly number[] | undefined;
   #stop: AbortController | undefined;
   /** Reads that failed since the last one that succeeded. */
   #failures = 0;
@@ -255,7 +257,8 @@ class Live<K, V, R> {
     if (mirrored === undefined) return undefined;
     const range = this.#range;
     const { status, entries: shown, range: shownRange, ...rest } = this.#result;
-    const entries = mirrored.rows() as (readonly [K, V])[];
+    const { rows, versions } = mirrored.rows();
+    const entries = rows as (readonly [K, V])[];
     const { isStale, error } = mirrored;
     const isSame =
       status === 'ready' &&
@@ -265,6 +268,7 @@ class Live<K, V, R> {
       entries.length === shown.length &&
       entries.every((row, at) => row === shown[at]);
     this.#wasRead = true;
+    this.#mirroredVersions = versions;
     if (!isSame) this.#result = { status: 'ready', entries, range: range as LiveRange, isStale, error };
     return mirrored;
   }
@@ -347,7 +351,20 @@ class Live<K, V, R> {
     stop.signal.addEventListener('abort', () => clearTimeout(timer), { once: true });
   }
 
+  /** Goes on from what mirrors had: entries that have not changed stay the same objects. */
+  #leaveMirrors(): void {
+    const versions = this.#mirroredVersions;
+    if (versions === undefined) return;
+    this.#mirroredVersions = undefined;
+    this.#rows = new Map();
+    for (const [at, row] of this.#result.entries.entries()) {
+      const name = nameOf(row[0]);
+      if (name !== undefined) this.#rows.set(name, { version: versions[at]!, row });
+    }
+  }
+
   async #follow(signal: AbortSignal, fail: (error: unknown) => void): Promise<void> {
+    this.#leaveMirrors();
     let isStale = false;
     let isReading = false;
     let timer: ReturnType<typeof setTimeout> | undefined;

@@ -5,8 +5,8 @@ import type { Held } from './sorted-entries.ts';
 
 /** All entries of a range, as mirrors have them. */
 export interface Mirrored {
-  /** Key and value of each: the same objects until an entry changes. */
-  rows(): (readonly [key: unknown, value: unknown])[];
+  /** Key and value of each, the same objects until an entry changes; and the versions of those entries. */
+  rows(): { readonly rows: (readonly [key: unknown, value: unknown])[]; readonly versions: readonly number[] };
   /** Calls `onChange` after a step that changed them, or that took some of the range out of the mirrors. */
   watch(onChange: () => void): () => void;
   readonly isStale: boolean;
@@ -46,7 +46,10 @@ export function mirroredOf(given: unknown, range: object): Mirrored | undefined 
       const { entries } = store;
       const held = entries.slice(...entries.positionsOf(span, window));
       if (window.reverse) held.reverse();
-      return held.map((each) => rowOf(each, store.itemOf(each)));
+      return {
+        rows: held.map((each) => rowOf(each, store.itemOf(each))),
+        versions: held.map(({ version }) => version),
+      };
     },
     watch: (onChange) => hub.watch({ store, span, bytes: 0, isTouched: false, onChange }),
     get isStale() {

@@ -576,6 +576,29 @@ test('live queries of what is mirrored are ready at once, follow it, and go on w
     assert.equal(liveQuery(rows, { gte: 40 }).getSnapshot().status, 'loading');
   }));
 
+test('a live query has the same entries after its mirror is closed', () =>
+  withMemory({}, async (db) => {
+    const rows = db.collection<string, { n: number }>('rows', { indexes: { n: { key: ({ n }) => n } } });
+    await rows.setMany([
+      ['a', { n: 1 }],
+      ['b', { n: 2 }],
+    ]);
+    const [held, byN] = [await mirror(rows).ready, await mirror(rows, { index: 'n' }).ready];
+    const [query, indexed, later] = [liveQuery(rows), liveQuery(rows.index('n')), liveQuery(rows)];
+    const stops = [query, indexed].map(({ subscribe }) => subscribe(() => undefined));
+    const [before, indexedBefore] = [query.getSnapshot().entries, indexed.getSnapshot().entries];
+    assert.equal(later.getSnapshot().entries[0], before[0]);
+    held.close();
+    byN.close();
+    stops.push(later.subscribe(() => undefined));
+    await rows.set('b', { n: 3 });
+    const all = [query, indexed, later];
+    await until(() => all.every(({ getSnapshot }) => getSnapshot().entries[1]?.[1].n === 3));
+    for (const each of [query, later]) assert.equal(each.getSnapshot().entries[0], before[0]);
+    assert.equal(indexed.getSnapshot().entries[0], indexedBefore[0]);
+    stops.forEach((stop) => stop());
+  }));
+
 test('a second live query of a range begins with what the first one shows, and a preloaded one is ready', () =>
   withMemory<number, string>({}, async (db) => {
     await db.setMany([
