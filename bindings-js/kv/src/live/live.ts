@@ -9,6 +9,9 @@ import { checkNames } from '../base/names.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController, queueMicrotask } from '../base/platform.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
+import { isSame as isSameBytes } from '../codec/bytes.ts';
+import { encodeValue } from '../wire/codecs.ts';
+import type { Target } from '../wire/collection-target.ts';
 import { mirroredOf } from '../mirror/lookup.ts';
 import type { Mirrored } from '../mirror/lookup.ts';
 import { sourceOf } from '../mirror/source.ts';
@@ -196,7 +199,9 @@ const following = new WeakMap<object, Set<Live<unknown, unknown, unknown>>>();
 class Live<K, V, R> {
   readonly #source: Source<K, V, R>;
   /** Where and under which name others find it; `undefined` if the source is not of this package. */
-  readonly #place: { readonly connection: object; readonly name: string } | undefined;
+  readonly #place:
+    | { readonly connection: object; readonly name: string; readonly target: Target<unknown, unknown> }
+    | undefined;
   #range: Range<R>;
   readonly #listeners = new Set<{ readonly call: () => void }>();
   #result: LiveResult<K, V>;
@@ -211,13 +216,15 @@ class Live<K, V, R> {
   #failures = 0;
   /** Whether any read has succeeded. */
   #wasRead = false;
+  /** Another tab may have taken over since the last read. Versions that died with the one before are given again. */
+  #isDoubtful = false;
 
   constructor(source: Source<K, V, R>, range: Range<R>) {
     this.#source = source;
     this.#range = range;
     this.#result = { status: 'loading', entries: [], range: range as LiveRange, isStale: false, error: undefined };
     const found = sourceOf(source);
-    this.#place = found && { connection: found.target.connection, name: found.name };
+    this.#place = found && { connection: found.target.connection, name: found.name, target: found.target };
     if (this.#readMirror() === undefined) this.#beginAsOthers();
   }
 
@@ -304,6 +311,7 @@ class Live<K, V, R> {
       if (stop.signal.aborted) return;
       stop.abort();
       this.#stop = this.#refresh = undefined;
+      this.#isDoubtful = true;
       if (!isPassing(error)) return this.#publish({ ...this.#result, status: 'failed', isStale: true, error });
       const failures = this.#failures++;
       if (failures === 0 && isInterrupted(error)) return this.#start();
@@ -410,11 +418,13 @@ class Live<K, V, R> {
     const rows = entries.map(({ key, value, version }) => {
       const name = nameOf(key);
       const last = name === undefined ? undefined : this.#rows.get(name);
-      const row = last?.version === version ? last.row : ([key, value] as const);
+      const isSame = last?.version === version && (!this.#isDoubtful || this.#isSameValue(last.row[1], value));
+      const row = isSame ? last.row : ([key, value] as const);
       if (name !== undefined) known.set(name, { version, row });
       return row;
     });
     this.#rows = known;
+    this.#isDoubtful = false;
     const { status, isStale, entries: shown, range: shownRange } = this.#result;
     if (
       status === 'ready' &&
@@ -431,6 +441,18 @@ class Live<K, V, R> {
       isStale: range !== this.#range,
       error: undefined,
     });
+  }
+
+  #isSameValue(a: V, b: V): boolean {
+    if (Object.is(a, b)) return true;
+    const target = this.#place?.target;
+    if (target === undefined) return false;
+    try {
+      // Codecs may encode into a buffer that they use again.
+      return isSameBytes(encodeValue(target, a).slice(), encodeValue(target, b));
+    } catch {
+      return false;
+    }
   }
 
   #publish(result: LiveResult<K, V>): void {

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { DELETE, KEEP, keyCodecs, open, valueCodecs } from 'mangrove-kv';
-import type { Database, Key, KvError } from 'mangrove-kv';
+import { DELETE, KEEP, KvError, keyCodecs, open, valueCodecs } from 'mangrove-kv';
+import type { Database, Key } from 'mangrove-kv';
 import { liveQuery, liveWindow, mirror, preload } from 'mangrove-kv/live';
 import type { Mirror, RollbackEvent, ShrinkEvent } from 'mangrove-kv/live';
 import type { Held } from '../../src/mirror/sorted-entries.ts';
@@ -715,6 +715,40 @@ test('as mirrors fail, none that is still ready has lost its entries', () =>
     await until(() => held.every(({ status }) => status === 'failed'));
     assert.ok(seen.length > 0);
     assert.deepEqual(new Set(seen), new Set(['failed', 1]));
+  }));
+
+test('a live query does not take an entry for the same as one whose version died with a leader', () =>
+  withMemory<string, { n: number }>({}, async (db) => {
+    const rows = db.collection<string, { n: number }>('rows');
+    await rows.setMany([
+      ['changes', { n: 1 }],
+      ['stays', { n: 1 }],
+    ]);
+    // Both entries are of version 7 before and after the change of leader, which the feed tells.
+    const followed = db.collection<string, { n: number }>('rows');
+    const [entries, watch] = [followed.entries.bind(followed), followed.watch.bind(followed)];
+    let takeOver = (_: unknown): void => undefined;
+    Object.assign(followed, {
+      entries: (range: object) => ({
+        toArray: async () =>
+          (await entries({ ...range, meta: true }).toArray()).map((each) => ({ ...each, version: 7 })),
+      }),
+      watch: (options: object) => {
+        const commits = watch(options);
+        const lost = new Promise<never>((_, reject) => {
+          takeOver = reject;
+        });
+        return { [Symbol.asyncIterator]: () => ({ next: () => Promise.race([lost, commits.next()]) }) };
+      },
+    });
+    const query = liveQuery(followed);
+    const stop = query.subscribe(() => undefined);
+    const before = await until(() => query.getSnapshot().entries[1]);
+    await rows.set('changes', { n: 2 });
+    takeOver(new KvError('KV_TRUNCATED_FEED', 'the leader is gone'));
+    await until(() => query.getSnapshot().entries[0]?.[1].n === 2);
+    assert.equal(query.getSnapshot().entries[1], before);
+    stop();
   }));
 
 test('an entry that is read again is the same object only if its bytes are the same', () => {
