@@ -73,6 +73,18 @@ function waitedFor(asked: Asked): Waited | undefined {
   return undefined;
 }
 
+/** Reads a query that has failed again. */
+function nextOf<K, V>(query: LiveQuery<K, V>): Promise<unknown> {
+  return new Promise((resolve) => {
+    const failed = query.getSnapshot();
+    const stop = query.subscribe(() => {
+      if (query.getSnapshot() === failed) return;
+      resolve(preload(query));
+      stop();
+    });
+  });
+}
+
 /** Waits for the first result: throws a promise, as React wants it, or what reading has failed with. */
 function suspend<K, V>({ asked, query }: Held<LiveQuery<K, V>>): void {
   const { source } = asked;
@@ -85,13 +97,14 @@ function suspend<K, V>({ asked, query }: Held<LiveQuery<K, V>>): void {
     const timer = setTimeout(() => all.delete(own!), milliseconds);
     (timer as { unref?: () => void }).unref?.();
   };
-  if (status === 'failed') {
+  // A query that was made for the source fails at once if that is invalid; one that was given reads again.
+  if (status === 'failed' && (own !== undefined || source !== query)) {
     // React draws once more before it believes an error. A later attempt reads again.
     if (own !== undefined) forgetAfter(0);
     throw error;
   }
   if (own === undefined) {
-    const reading = preload(query).then(
+    const reading = (status === 'failed' ? nextOf(query) : preload(query)).then(
       () => forgetAfter(KEPT_MS),
       () => forgetAfter(KEPT_MS),
     );

@@ -104,6 +104,32 @@ test('a stream of a server waits for the rows, and has their failure once, also 
     }
   }));
 
+test('a query that was made before reads again after its failure', () =>
+  withMemory<Key, number>({}, async (db) => {
+    await db.set('a', 1);
+    let failures = 2;
+    const source: LiveSource<Key, number> = {
+      watch: (options) => db.watch(options),
+      entries: (range) => {
+        if (failures-- > 0) throw new Error('not yet');
+        return db.entries(range);
+      },
+    };
+    const query = liveQuery(source);
+    const Rows = (): ReturnType<typeof createElement> =>
+      createElement('p', null, useLiveQuery(query, { suspense: true }).entries.map(String).join());
+    const draw = (): ReturnType<typeof stream> =>
+      stream(createElement('div', null, createElement(Suspense, { fallback: 'waiting' }, createElement(Rows))));
+    const seen: unknown[] = [];
+    for (let attempt = 0; attempt < 3; attempt++) {
+      const { html, errors } = await draw();
+      seen.push(errors.map(String).concat(/<p>(.*)<\/p>/.exec(html)?.[1] ?? []));
+      // An error is remembered for the drawing that React does once more.
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    assert.deepEqual(seen, [['Error: not yet'], ['Error: not yet'], ['a,1']]);
+  }));
+
 test('React refuses a component that makes its source each time, instead of reading without end', () =>
   withMemory<Key, number>({}, async (db) => {
     const Careless = (): ReturnType<typeof createElement> => {
