@@ -538,6 +538,10 @@ export function mirror(given: unknown, range: object = {}, options: MirrorOption
       ? new Mirror(source, collection, range, options)
       : new IndexMirror(source, undefined, range, options);
   }
-  checkedSource('mirror', given);
+  if (checkedSource('mirror', given).place !== undefined)
+    throw new KvError(
+      'KV_INVALID_ARGUMENT',
+      'mirror: a range with the name of an index needs a collection or a database',
+    );
   return new IndexMirror(checkedSource('mirror', collection.index(name)), collection, bounds, options);
 }

@@ -782,6 +782,8 @@ test('arguments that are invalid', () =>
     refuses(db, {}, { maxBytes: -1 });
     refuses(db, {}, { max: 1 });
     refuses(db, { index: 'none' });
+    const rows = db.collection('rows', { indexes: { n: { key: (row: { n: number }) => row.n } } });
+    refuses(rows.index('n'), { index: 'n' });
     const held = await mirror(db as Database<Key, unknown>).ready;
     for (const wrong of [{ lmit: 1 }, { gte: undefined }])
       assert.throws(() => held.range(wrong as never), code('KV_INVALID_ARGUMENT'));
