@@ -268,8 +268,14 @@ export abstract class Store<K = unknown, V = unknown> {
   /** Shows what a write that is under way stores, over what commits have left. */
   cover(keyName: string, { key, value, bytes, expiresAt, isDelete }: Written): void {
     const changes = new Map<string, Held | undefined>();
+    let names: readonly string[];
+    try {
+      names = isDelete ? [] : this.namesOf(keyName, key as K, value as V);
+    } catch {
+      // The handle that it is written through has other indexes, or none. It is going to be refused.
+      return this.uncover(keyName);
+    }
     if (!this.#hidden.has(keyName)) this.#hidden.set(keyName, this.#shownOf(keyName));
-    const names = isDelete ? [] : this.namesOf(keyName, key as K, value as V);
     const helds = names
       .filter((name) => this.isLoaded(name))
       .map((name) => ({ name, value, version: 0, expiresAt, bytes, item: undefined }));

@@ -427,6 +427,26 @@ test('updates count what others have written, and show it', () =>
     assert.equal(held.has('n'), false);
   }));
 
+test('a write through a handle without the indexes that others mirror is undone', () =>
+  withMemory({}, async (db) => {
+    const rows = db.collection<number, object>('rows', {
+      indexes: { n: { key: (row) => (row as { in: { n: number } }).in.n } },
+    });
+    await rows.set(1, { in: { n: 1 } });
+    const plain = await mirror(db.collection<number, object>('rows')).ready;
+    const indexed = await mirror(rows, { index: 'n' }).ready;
+    const errors: unknown[] = [];
+    plain.addEventListener('rollback', ({ error }) => errors.push((error as KvError).code));
+    // The index function throws for the first one.
+    for (const row of [{ flat: true }, { in: { n: 2 } }]) {
+      const refused = plain.set(2, row);
+      assert.deepEqual(plain.get(2), row);
+      await assert.rejects(refused, code('KV_INDEX_MISMATCH'));
+      assert.deepEqual([plain.size, indexed.size], [1, 1]);
+    }
+    assert.deepEqual(errors, ['KV_INDEX_MISMATCH', 'KV_INDEX_MISMATCH']);
+  }));
+
 test('an update whose function changes what it is given changes nothing that is shown before', () =>
   withMemory({}, async (db) => {
     const people = db.collection<string, { email: string; visits: number }>('people', {
