@@ -646,7 +646,7 @@ export class MirrorHub implements MirroredStores {
 
   #shrink(): void {
     for (const view of this.#views) {
-      if (!isKeeper(view) || !isTooLarge(view)) continue;
+      if (!view.isTouched || !isKeeper(view) || !isTooLarge(view)) continue;
       const { entries } = view.store;
       let at = entries.position(view.span.upper);
       let bytes = view.bytes + (at - entries.position(view.span.lower)) * ENTRY_BYTES;
