@@ -89,6 +89,20 @@ const MUTATIONS = [
     '      this.#again(request);\n    } catch',
     '    } catch',
   ],
+  ['what more than one reply holds is taken for all', 'hub.ts', 'follower.isBehind = !isAll;', ''],
+  [
+    'an update that keeps shows what it guessed',
+    'hub.ts',
+    'for (const keyName of before.keys()) if (!entries.has(keyName)) this.#showKey(store, keyName, undefined);',
+    '',
+  ],
+  [
+    'an update changes what is shown before',
+    'writer.ts',
+    'value: decodeValue(this.#target.value, encodeValue(this.#target, held.value).slice()) as V,',
+    'value: held.value as V,',
+  ],
+  ['an update takes what is not mirrored for missing', 'store.ts', 'return this.isLoaded(keyName);', 'return true;'],
   [
     'a mirror shrinks to less than it shows',
     'hub.ts',
