@@ -464,13 +464,19 @@ export class MirrorHub implements MirroredStores {
     // The state to be read has to have the indexes.
     for (const { store } of followers)
       if (store.isIndex) await failing(store, Promise.resolve(store.target.indexes!.ready(store.target, false)));
-    const opened = Promise.all(followers.map((follower) => failing(follower.store, this.#open(follower))));
+    // One that was let go of meanwhile would never be closed.
+    const left = followers.filter((follower) => this.#followers.has(follower));
+    const opened = Promise.all(left.map((follower) => failing(follower.store, this.#open(follower))));
     const snapshot = connection.newId();
     const version = connection.request(
       (writer) => writer.u8(Op.snapshotOpen).uv(snapshot),
       (reader) => reader.uv(),
     );
-    const parts = Promise.all(segments.map((segment) => failing(segment.store, this.#scan(segment, snapshot))));
+    const parts = Promise.all(
+      segments
+        .filter(({ follower }) => left.includes(follower))
+        .map((segment) => failing(segment.store, this.#scan(segment, snapshot))),
+    );
     for (const each of [opened, version, parts]) each.catch(ignore);
     try {
       await opened;

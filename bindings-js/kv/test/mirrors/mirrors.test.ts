@@ -8,6 +8,7 @@ import { liveQuery, liveWindow, mirror, preload } from 'mangrove-kv/live';
 import type { Mirror, RollbackEvent, ShrinkEvent } from 'mangrove-kv/live';
 import type { Held } from '../../src/mirror/sorted-entries.ts';
 import { CollectionStore } from '../../src/mirror/store.ts';
+import type { Connection } from '../../src/wire/connection.ts';
 import { ReplyReader, RequestWriter } from '../../src/wire/protocol.ts';
 import { withMemory } from '../support/kit.ts';
 import { Random } from '../tabs/random.ts';
@@ -675,6 +676,19 @@ test('a mirror does not tell of others that are closed, refused or shrink', () =
     assert.deepEqual([...new Set(told)], ['small']);
     held.close();
     assert.equal(told.at(-1), 'held');
+  }));
+
+test('a mirror of an index that is closed at once leaves nothing open', () =>
+  withMemory({}, async (db) => {
+    const rows = db.collection<number, { n: number }>('rows', { indexes: { n: { key: ({ n }) => n } } });
+    const { connection } = (db as unknown as { verbs: { target: { connection: Connection } } }).verbs.target;
+    for (let entries = 0; entries < 2; entries++) {
+      const closed = mirror(rows, { index: 'n' });
+      closed.close();
+      await assert.rejects(closed.ready, code('KV_CLOSED'));
+      await rows.set(entries, { n: entries });
+      assert.equal(connection.waiting.size, 0);
+    }
   }));
 
 test('a listener that another one has ended is not called any more', () =>
