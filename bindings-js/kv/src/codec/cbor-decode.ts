@@ -1,6 +1,6 @@
 import { TextDecoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
-import { readAscii } from './bytes.ts';
+import { readUtf8 } from './bytes.ts';
 import {
   ERROR_NAMES,
   FALSE,
@@ -253,10 +253,10 @@ class CborDecoder {
   private string(info: number): string {
     const length = info < 24 && info <= this.end - this.at ? info : this.count(info, 1);
     const { at } = this;
-    const ascii = readAscii(this.bytes, at, at + length);
-    if (ascii !== undefined) {
+    const short = readUtf8(this.bytes, at, at + length);
+    if (short !== undefined) {
       this.at = at + length;
-      return ascii;
+      return short;
     }
     try {
       return textDecoder.decode(this.take(length));
