@@ -1,6 +1,6 @@
 // Packs the packages as npm would publish them. They must be built.
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ON_TOP, PACKAGES } from '../bindings-js/build/packages.mjs';
 import { ROOT, toolEnv } from './tools.mjs';
@@ -33,4 +33,11 @@ export function pack(directory, names = ['mangrove-kv']) {
   return new Map(
     packed.map(({ name, filename, unpackedSize }) => [name, { tarball: join(directory, filename), unpackedSize }]),
   );
+}
+
+/** Installs tarballs into a directory, without what they are used with. */
+export function install(directory, tarballs) {
+  writeFileSync(join(directory, 'package.json'), '{ "private": true }');
+  const args = ['install', '--offline', '--legacy-peer-deps', '--no-audit', '--no-fund', ...tarballs];
+  execFileSync('npm', args, { cwd: directory, env: toolEnv(), stdio: 'pipe' });
 }

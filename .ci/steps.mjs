@@ -250,6 +250,8 @@ export const STEPS = [
   { name: 'test runners', suite: 'runtimes', cwd: RUNNERS, command: ['npm', 'run', '--silent', 'test'] },
   // Node's permission model, in the supported versions, which setup installs.
   { name: 'node permissions', suite: 'runtimes', cwd: NODES, command: ['npm', 'run', '--silent', 'test'] },
+  // The suites of the adapters and frameworks on their tarballs.
+  { name: 'pack suites', suite: 'runtimes', command: ['node', '.ci/test-pack-suites.mjs'] },
   { name: 'pack', suite: 'full', command: ['node', '.ci/test-pack.mjs'] },
   // A few of what the next step has.
   {

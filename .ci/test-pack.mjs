@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, wr
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import process from 'node:process';
-import { MANIFESTS, pack } from './pack.mjs';
+import { MANIFESTS, install, pack } from './pack.mjs';
 import { ROOT, output, toolEnv } from './tools.mjs';
 
 const PROGRAM = `
@@ -283,16 +283,7 @@ try {
   checkLinks(packed.get('mangrove-kv').tarball);
   checkPrepack(join(directory, 'again'));
   checkPeers(directory, tarballs);
-  writeFileSync(join(directory, 'package.json'), '{ "private": true }');
-  check('npm install', directory, [
-    'npm',
-    'install',
-    '--offline',
-    '--legacy-peer-deps',
-    '--no-audit',
-    '--no-fund',
-    ...tarballs,
-  ]);
+  install(directory, tarballs);
   linkPeers(directory);
   writeFileSync(join(directory, 'program.mjs'), PROGRAM);
   writeFileSync(join(directory, 'program.mts'), TYPED_PROGRAM);

@@ -5,8 +5,10 @@ export interface PeerInfo {
   readonly title: string;
   readonly package?: string;
   readonly ours?: boolean;
-  /** Whether it is measured with indexes: beside the other workloads, or in none of them. */
-  readonly indexes?: 'too' | 'only';
+  /** Whether it is measured with indexes too. */
+  readonly hasIndexes?: boolean;
+  /** The only stages that it takes part in. */
+  readonly only?: readonly string[];
   /** Whether it stores nothing; then nobody is compared with it. */
   readonly isVolatile?: boolean;
   /** Whether it runs only if it is chosen. */
@@ -22,18 +24,21 @@ const env = (import.meta.env as Readonly<Record<string, string | undefined>> | u
 /** The `dist` of another build of ours, to compare with. The run serves it beside the page. */
 export const BEFORE = env?.['VITE_MANGROVE_BEFORE'];
 
+/** RxDB's own harness, for its storages. */
+export const RXDB_STAGE = 'rxdb';
+
 const STORES: Readonly<Record<string, PeerInfo>> = {
   mangrove: {
     title: 'Mangrove',
     package: 'mangrove-kv',
     ours: true,
-    indexes: 'too',
+    hasIndexes: true,
     load: () => import('./mangrove.ts'),
     use: '`open(name)` as it comes; `setMany`, `getMany`, `nextMany`, `prefix`.',
   },
   indexeddb: {
     title: 'IndexedDB',
-    indexes: 'too',
+    hasIndexes: true,
     load: () => import('./indexeddb.ts'),
     use: 'no library; one transaction for many gets or puts, scans by `getAllRecords` where the browser has it, else `getAll` with `getAllKeys` and a cursor backwards.',
   },
@@ -46,7 +51,7 @@ const STORES: Readonly<Record<string, PeerInfo>> = {
   dexie: {
     title: 'Dexie',
     package: 'dexie',
-    indexes: 'too',
+    hasIndexes: true,
     load: () => import('./dexie.ts'),
     use: 'the key is a property of the object; `bulkPut`, `bulkGet`, `toArray` of ranges.',
   },
@@ -59,7 +64,7 @@ const STORES: Readonly<Record<string, PeerInfo>> = {
   'sqlite-wasm': {
     title: 'SQLite (opfs-sahpool)',
     package: '@sqlite.org/sqlite-wasm',
-    indexes: 'too',
+    hasIndexes: true,
     load: () => import('./sqlite-wasm.ts'),
     use: 'in a worker spoken to by messages; a table without row ids, values as JSON text, prepared statements, write-ahead log with an exclusive lock.',
   },
@@ -72,17 +77,26 @@ const STORES: Readonly<Record<string, PeerInfo>> = {
   rxdb: {
     title: 'RxDB (Dexie)',
     package: 'rxdb',
-    indexes: 'only',
+    // Its tabs cannot go on with an old schema while another builds an index.
+    only: ['indexes', RXDB_STAGE],
     load: () => import('./rxdb.ts'),
     use: 'its free storage on IndexedDB, whose transactions ask for the durability, in one tab without an own channel to others; `bulkInsert`, `find`, `count`, `incrementalPatch`; a new index is a schema version with a migration.',
   },
   'rxdb-memory': {
     title: 'RxDB (memory, not durable)',
     package: 'rxdb',
-    indexes: 'only',
+    only: ['indexes', RXDB_STAGE],
     isVolatile: true,
     load: () => import('./rxdb-memory.ts'),
     use: 'the same in memory: nothing is stored.',
+  },
+  'rxdb-mangrove': {
+    title: 'RxDB (Mangrove)',
+    package: 'rxdb',
+    ours: true,
+    only: [RXDB_STAGE],
+    load: () => import('./rxdb-mangrove.ts'),
+    use: 'RxDB with `getRxStorageMangrove({ durability })`.',
   },
   pglite: {
     title: 'PGlite (opfs-ahp)',
@@ -107,7 +121,7 @@ export const PEERS: Readonly<Record<string, PeerInfo>> =
         ...STORES,
         'mangrove-before': {
           title: 'Mangrove before',
-          indexes: 'too',
+          hasIndexes: true,
           use: 'an earlier build, used as Mangrove is.',
           load: async () => {
             const { peerOf } = await import('./mangrove.ts');
@@ -124,8 +138,7 @@ export const INDEX_STAGES: readonly string[] = ['indexes', 'indexBuild'];
 
 /** Whether a stage is for this store. */
 export function takesPart(peer: string, stage: string): boolean {
-  const indexes = PEERS[peer]?.indexes;
-  // RxDB's tabs cannot go on with an old schema, nor share what is in memory.
-  if (stage === 'indexBuild') return indexes === 'too';
-  return INDEX_STAGES.includes(stage) ? indexes !== undefined : indexes !== 'only';
+  const { hasIndexes = false, only } = PEERS[peer] ?? {};
+  if (only !== undefined) return only.includes(stage);
+  return INDEX_STAGES.includes(stage) ? hasIndexes : stage !== RXDB_STAGE;
 }

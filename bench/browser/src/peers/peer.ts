@@ -1,4 +1,5 @@
 // What a store has to do for the benchmark, in the terms of its users: keys are strings, values are plain objects.
+import type { RxStorage } from 'rxdb/plugins/core';
 import type { IndexedStore } from './indexed.ts';
 
 export interface Row {
@@ -35,6 +36,8 @@ export interface Peer {
   open(name: string, durability: Durability): Promise<Store>;
   /** Where it has indexes: opens a durable store of rows with three of them. */
   openIndexed?(name: string): Promise<IndexedStore>;
+  /** Where RxDB can store by it. */
+  rxStorage?(durability: Durability): RxStorage<unknown, unknown>;
   /** Removes a closed store; nothing happens if there is none. */
   destroy(name: string): Promise<void>;
 }

@@ -1,4 +1,7 @@
 import { getRxStorageDexie } from 'rxdb/plugins/storage-dexie';
+import type { Durability, Peer } from './peer.ts';
 import { peerOf } from './rxdb-store.ts';
 
-export const peer = peerOf(getRxStorageDexie({ chromeTransactionDurability: 'strict' }), true);
+const rxStorage = (durability: Durability) => getRxStorageDexie({ chromeTransactionDurability: durability });
+
+export const peer: Peer = { ...peerOf(rxStorage('strict'), true), rxStorage };

@@ -1,4 +1,6 @@
 // What Mangrove aims at in each row, and whether it is there.
+import { RXDB_STAGE } from '../peers/index.ts';
+import { HARNESS as ROWS } from '../stages/rxdb.ts';
 import { best, isTaskRow, LONG_TASK, short, times } from './numbers.ts';
 import { isOurs, titleOf } from './report.ts';
 import type { Report, Row } from './report.ts';
@@ -34,16 +36,31 @@ const INDEXED: readonly { readonly start: string; readonly indexeddb: number; re
   { start: 'building an index', indexeddb: 5, 'sqlite-wasm': 1 },
 ];
 
+/**
+ * How many times RxDB's storage on Dexie, by the beginning of a row of RxDB's harness: what RxDB publishes of its paid
+ * storage on OPFS, in a worker.
+ */
+const HARNESS: readonly (readonly [start: string, factor: number])[] = [
+  [ROWS['time-to-first-insert'], 0.21],
+  [ROWS['insert-documents-500'], 7.2],
+  [ROWS['find-by-ids-3000'], 3.1],
+  [ROWS['serial-inserts-50'], 5.4],
+  [ROWS['serial-find-by-id-50'], 1.7],
+  [ROWS['find-by-query'], 5.3],
+  [ROWS['find-by-query-parallel-4'], 1.7],
+  [ROWS['4x-count'], 8.1],
+];
+
 function overlap(some: readonly number[], others: readonly number[]): boolean {
   return Math.max(...some) >= Math.min(...others) && Math.min(...some) <= Math.max(...others);
 }
 
 export function verdicts(report: Report): Verdict[] {
   const { peers } = report;
-  const ours = peers.findIndex(isOurs);
   const idb = peers.indexOf('indexeddb');
   return report.rows.flatMap((row) => {
     const { name, unit, values, rounds } = row;
+    const ours = row.stage === RXDB_STAGE ? peers.indexOf('rxdb-mangrove') : peers.findIndex(isOurs);
     const own = values[ours];
     const list: Verdict[] = [];
     const add = (goal: string, met: boolean, found: string): void => {
@@ -52,6 +69,14 @@ export function verdicts(report: Report): Verdict[] {
     if (isTaskRow(name)) {
       if (own !== undefined)
         add(`at most ${LONG_TASK} ms`, own <= LONG_TASK, own === 0 ? `< ${LONG_TASK} ms` : `${short(own)} ms`);
+      return list;
+    }
+    const published = HARNESS.find(([start]) => name.startsWith(start));
+    if (published !== undefined) {
+      const other = values[peers.indexOf('rxdb')];
+      if (own === undefined || other === undefined) return list;
+      const ratio = times(unit, own, other);
+      add(`${published[1]} times RxDB (Dexie)`, ratio >= published[1], `${short(ratio)} times`);
       return list;
     }
     if (isBuildWait(name)) {

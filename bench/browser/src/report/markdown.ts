@@ -6,9 +6,15 @@ import { best, cell, isTaskRow } from './numbers.ts';
 import { isOurs, isVolatile, titleOf } from './report.ts';
 import type { Report, Row } from './report.ts';
 
+/** The peers that have a part in a stage. */
+function columns({ settings, runs, failures }: Report, stage: string): string[] {
+  return settings.peers.filter((peer) => [...runs, ...failures].some((of) => of.peer === peer && of.stage === stage));
+}
+
 function cells(report: Report, row: Row): string[] {
-  const { name, unit, values } = row;
-  const { peers } = report;
+  const { name, unit } = row;
+  const peers = columns(report, row.stage);
+  const values = peers.map((peer) => row.values[report.peers.indexOf(peer)]);
   const durable = values.map((value, at) => (isVolatile(peers[at] as string) ? undefined : value));
   const bestPeer = best(
     unit,
@@ -54,8 +60,8 @@ export function markdown(report: Report): string {
       '',
       `### ${WORKLOADS[stage] ?? stage}`,
       '',
-      `| | ${peers.map(titleOf).join(' | ')} |`,
-      `|---|${'--:|'.repeat(peers.length)}`,
+      `| | ${columns(report, stage).map(titleOf).join(' | ')} |`,
+      `|---|${'--:|'.repeat(columns(report, stage).length)}`,
     );
     for (const row of own) lines.push(`| ${row.name} | ${cells(report, row).join(' | ')} |`);
   }

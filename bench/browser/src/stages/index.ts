@@ -1,10 +1,11 @@
 // What is measured, each with one store after the other.
 import { ALL_ROWS, Meter, messageOf } from '../meter.ts';
 import type { Figure } from '../meter.ts';
-import { PEERS } from '../peers/index.ts';
+import { PEERS, RXDB_STAGE } from '../peers/index.ts';
 import { indexes } from './indexes.ts';
 import { limits } from './limits.ts';
 import { gets, memory, mixes, opening, pages, scans } from './reads.ts';
+import { rxdb } from './rxdb.ts';
 import { sizes } from './stage.ts';
 import type { Stage } from './stage.ts';
 import { durablePuts, load, relaxedPuts } from './writes.ts';
@@ -20,6 +21,7 @@ export const STAGES: Readonly<Record<string, Stage>> = {
   mixes,
   memory,
   indexes,
+  [RXDB_STAGE]: rxdb,
 };
 
 /** Not of a store: what the browser allows. */
@@ -43,6 +45,7 @@ export const WORKLOADS: Readonly<Record<string, string>> = {
   takeOver: 'Take-over',
   indexes: 'Indexes',
   indexBuild: 'An index built beside another tab',
+  [RXDB_STAGE]: "RxDB's performance harness",
 };
 
 export interface StageRequest {

@@ -10,8 +10,12 @@ let at = 0;
 
 const BYTES = new Uint8Array(200);
 
-function flush(): void {
+function write(): void {
   at += file?.write(BYTES, { at }) ?? 0;
+}
+
+function flush(): void {
+  write();
   file?.flush();
 }
 
@@ -31,8 +35,9 @@ addEventListener('message', ({ data }: MessageEvent<string | number | Uint8Array
     for (let done = 0; done < data; done++) flush();
     postMessage(performance.now() - start);
   } else {
-    // The first byte tells whether to flush.
+    // The first byte tells what to do.
     if (data[0] === 1) flush();
+    else if (data[0] === 2) write();
     postMessage(data, { transfer: [data.buffer] });
   }
 });

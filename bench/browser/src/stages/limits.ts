@@ -38,6 +38,9 @@ export async function limits(scale: number): Promise<Figure[]> {
       '/s',
       async () => puts / ((await ask<number>(puts)) / 1000),
     );
+    await meter.figure(`${BYTES} bytes to a worker, written and back, one by one`, '/s', () =>
+      meter.rate(puts, () => trips(puts, 2)),
+    );
     await meter.figure(`${BYTES} bytes to a worker, written, flushed and back, one by one`, '/s', () =>
       meter.rate(puts, () => trips(puts, 1)),
     );

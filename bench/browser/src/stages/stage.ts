@@ -15,6 +15,8 @@ export interface Sizes {
   readonly queries: number;
   /** Fewer: IndexedDB visits every entry that it counts. */
   readonly counts: number;
+  /** Times that RxDB's harness is run through. */
+  readonly passes: number;
   /** Milliseconds that each tab writes for. */
   readonly writing: number;
 }
@@ -39,6 +41,7 @@ export function sizes(scale: number, indexRows?: number): Sizes {
     updates: count(500),
     queries: count(2000),
     counts: count(200),
+    passes: Math.max(1, Math.round(10 * part)),
     writing: Math.max(500, Math.round(3000 * part)),
   };
 }

@@ -7,8 +7,8 @@ import { after, test } from 'node:test';
 import { createCollection, createLiveQueryCollection, createTransaction, eq, gt } from '@tanstack/db';
 import { open } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
-import { mangroveCollectionOptions, persistTransaction } from '../src/index.ts';
-import type { MangroveCollectionConfig } from '../src/index.ts';
+import { mangroveCollectionOptions, persistTransaction } from '@mangrove-kv/tanstack-db';
+import type { MangroveCollectionConfig } from '@mangrove-kv/tanstack-db';
 import { until } from './support/until.ts';
 
 interface Todo {

@@ -6,7 +6,7 @@ import { createCollection, createLiveQueryCollection, eq, gte } from '@tanstack/
 import fc from 'fast-check';
 import { open } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
-import { mangroveCollectionOptions } from '../src/index.ts';
+import { mangroveCollectionOptions } from '@mangrove-kv/tanstack-db';
 import { until } from './support/until.ts';
 
 interface Item {

@@ -5,7 +5,7 @@ import { OutboxManager, startOfflineExecutor } from '@tanstack/offline-transacti
 import type { StorageAdapter } from '@tanstack/offline-transactions';
 import { open } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
-import { MangroveStorageAdapter } from '../src/offline.ts';
+import { MangroveStorageAdapter } from '@mangrove-kv/tanstack-db/offline';
 import { until } from './support/until.ts';
 import { tanStackOf } from './support/versions.ts';
 

@@ -15,7 +15,7 @@ import type {
 import fc from 'fast-check';
 import { open } from 'mangrove-kv';
 import type { Database, Key } from 'mangrove-kv';
-import { mangrovePersistence } from '../src/persistence.ts';
+import { mangrovePersistence } from '@mangrove-kv/tanstack-db/persistence';
 import { expected, key, query, row } from './support/queries.ts';
 import type { Row } from './support/queries.ts';
 import { until } from './support/until.ts';

@@ -1,6 +1,6 @@
 import { TextDecoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
-import { readAscii } from './bytes.ts';
+import { readUtf8 } from './bytes.ts';
 import {
   ERROR_NAMES,
   FALSE,
@@ -87,7 +87,7 @@ interface Name {
 }
 
 /**
- * Property names seen before, indexed by length and two of their characters: records of one kind
+ * Property names seen before, indexed by length and three of their characters: records of one kind
  * have the same names, so each string is created once.
  */
 const names: (Name | undefined)[] = new Array<undefined>(256).fill(undefined);
@@ -253,10 +253,10 @@ class CborDecoder {
   private string(info: number): string {
     const length = info < 24 && info <= this.end - this.at ? info : this.count(info, 1);
     const { at } = this;
-    const ascii = readAscii(this.bytes, at, at + length);
-    if (ascii !== undefined) {
+    const short = readUtf8(this.bytes, at, at + length);
+    if (short !== undefined) {
       this.at = at + length;
-      return ascii;
+      return short;
     }
     try {
       return textDecoder.decode(this.take(length));
@@ -294,20 +294,24 @@ class CborDecoder {
       this.isInherited = text in prototype;
       return text;
     }
-    const place = (length * 31 + bytes[from]! * 7 + bytes[from + length - 1]!) & (names.length - 1);
-    const known = names[place];
-    if (known !== undefined && known.bytes.length === length) {
+    const middle = bytes[from + (length >> 1)]!;
+    const hash = length * 31 + bytes[from]! * 7 + bytes[from + length - 1]! * 17 + middle * 3;
+    const place = hash & (names.length - 1);
+    // Two names that share a place do not drive each other out.
+    for (let probe = 0; probe < 2; probe++) {
+      const known = names[place ^ probe];
+      if (known === undefined || known.bytes.length !== length) continue;
       let same = 0;
       while (same < length && known.bytes[same] === bytes[from + same]) same++;
-      if (same === length) {
-        this.at = from + length;
-        this.isInherited = known.run !== run && known.text in prototype;
-        if (!this.isInherited) known.run = run;
-        return known.text;
-      }
+      if (same < length) continue;
+      this.at = from + length;
+      this.isInherited = known.run !== run && known.text in prototype;
+      if (!this.isInherited) known.run = run;
+      return known.text;
     }
     const text = internalized(this.text());
     this.isInherited = text in prototype;
+    names[place ^ 1] = names[place];
     names[place] = { bytes: bytes.slice(from, from + length), text, run: 0 };
     return text;
   }

@@ -1,6 +1,6 @@
 import { TextEncoder } from '../base/platform.ts';
 import { KvError } from '../base/errors.ts';
-import { ByteWriter, putAscii } from './bytes.ts';
+import { ByteWriter, putAscii, putUtf8, utf8Length } from './bytes.ts';
 import {
   ERROR_NAMES,
   FALSE,
@@ -212,6 +212,13 @@ class CborEncoder {
         return;
       }
       out.length = start;
+      const size = utf8Length(text);
+      if (size >= 0) {
+        out.reserve(size + 2);
+        this.head(3, size);
+        out.length = putUtf8(text, out.bytes, out.length);
+        return;
+      }
     }
     this.longString(text);
   }

@@ -5,7 +5,7 @@ import { KvError } from '../base/errors.ts';
 export { MAX_KEY } from './key-bytes.ts';
 export type { Bound, Key, KeyPrefix } from './key-bytes.ts';
 import { bytesFast, withFast } from './fast.ts';
-import { isBytes, putAscii, readAscii } from './bytes.ts';
+import { isBytes, putAscii, readUtf8 } from './bytes.ts';
 import type { FastCodec } from './fast.ts';
 import {
   MAX_KEY,
@@ -145,7 +145,7 @@ export const keyCodecs = {
     },
     {
       put: putText,
-      read: (bytes, from, to) => readAscii(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
+      read: (bytes, from, to) => readUtf8(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
     },
   ),
 

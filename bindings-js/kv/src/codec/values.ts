@@ -4,7 +4,7 @@ import { KvError } from '../base/errors.ts';
 import { decodeStructured, readStructured } from './cbor-decode.ts';
 import { encodeStrict, encodeStructured, putStructured } from './cbor-encode.ts';
 import { bytesFast, withFast } from './fast.ts';
-import { putAscii, readAscii } from './bytes.ts';
+import { putAscii, readUtf8 } from './bytes.ts';
 import { toBytes } from './key-bytes.ts';
 
 /** Turns values into bytes and back. */
@@ -88,7 +88,7 @@ export const valueCodecs = {
         if (short >= 0 || value.length * 3 > end - at) return short;
         return at + utf8Encoder.encodeInto(value, out.subarray(at, end)).written;
       },
-      read: (bytes, from, to) => readAscii(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
+      read: (bytes, from, to) => readUtf8(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
     },
   ),
 

@@ -14,6 +14,8 @@ const ESCAPED_ZERO = '\0\xff';
 const MAX_ARGUMENTS = 8192;
 
 export function nameOf(bytes: Uint8Array): string {
+  // Not by `+=`, which makes strings of two parts: they take more memory and are slower to compare.
+  if (bytes.length <= MAX_ARGUMENTS) return String.fromCharCode.apply(undefined, bytes as unknown as number[]);
   let name = '';
   for (let at = 0; at < bytes.length; at += MAX_ARGUMENTS)
     name += String.fromCharCode.apply(undefined, bytes.subarray(at, at + MAX_ARGUMENTS) as unknown as number[]);

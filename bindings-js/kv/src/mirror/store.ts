@@ -175,7 +175,14 @@ export abstract class Store<K = unknown, V = unknown> {
     this.entries.insert(loaded);
     for (const held of loaded) {
       this.noteMore(held.name);
-      this.#changed(undefined, held);
+      this.#noteExpiry(held);
+    }
+    for (const viewer of this.viewers) {
+      for (const { name, bytes } of loaded) {
+        if (!isWithin(viewer.span, name)) continue;
+        viewer.bytes += bytes;
+        viewer.isTouched = true;
+      }
     }
   }
 
@@ -255,8 +262,7 @@ export abstract class Store<K = unknown, V = unknown> {
 
   #changed(before: Held | undefined, after: Held | undefined): void {
     if (before === after) return;
-    if (after !== undefined && after.expiresAt > 0 && after.expiresAt < this.nextExpiry)
-      this.nextExpiry = after.expiresAt;
+    if (after !== undefined) this.#noteExpiry(after);
     const { name } = (before ?? after)!;
     for (const viewer of this.viewers) {
       if (!isWithin(viewer.span, name)) continue;
@@ -292,7 +298,11 @@ export abstract class Store<K = unknown, V = unknown> {
     this.#show(keyName, hidden, changes);
     this.#update(changes);
     // An entry may have expired while it was hidden.
-    for (const { expiresAt } of hidden) if (expiresAt > 0 && expiresAt < this.nextExpiry) this.nextExpiry = expiresAt;
+    for (const held of hidden) this.#noteExpiry(held);
+  }
+
+  #noteExpiry({ expiresAt }: Held): void {
+    if (expiresAt > 0 && expiresAt < this.nextExpiry) this.nextExpiry = expiresAt;
   }
 
   /** Removes the entries that have expired. Returns whether there were any. */
