@@ -47,12 +47,13 @@ impl Changes {
             oldest: 0,
         };
         loop {
-            let horizon = match changes.check_horizon(&snapshot) {
-                Err(Error::TruncatedFeed { horizon }) if since.is_none() => *horizon,
+            match changes.check_horizon(&snapshot) {
+                Err(Error::TruncatedFeed { .. }) if since.is_none() => {}
                 checked => return checked.map(|()| changes),
-            };
-            // Commits that were begun while nobody listened, and are invisible until their flush ends.
-            shared.make_durable(horizon)?;
+            }
+            // Commits that were begun while nobody listened, and are invisible until a flush ends. The
+            // newest of them may not be in the log, and be invisible only for those before it.
+            shared.make_log_durable()?;
             snapshot = Snapshot::new(shared);
             changes.begin_at(snapshot.version());
         }

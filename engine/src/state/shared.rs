@@ -197,6 +197,13 @@ impl Shared {
         Ok(())
     }
 
+    /// Makes the commits in the log durable, and them and those behind them that need no flush visible.
+    pub(crate) fn make_log_durable(&self) -> Result<()> {
+        self.flush.flush_appended(self.pager.blocks.file())?;
+        self.publish_durable();
+        Ok(())
+    }
+
     /// Makes durable versions visible.
     pub(crate) fn publish_durable(&self) {
         let durable = self.flush.durable_version();
