@@ -16,7 +16,7 @@ fn main() {
     let call = std::env::args().nth(1);
     let database = Database::open(Arc::new(SimStorage::new()), Options::default()).expect("the database is new");
     let mut session = Session::new(database);
-    session.begin_inheritance();
+    session.begin_inheritance(1);
     let client = session.attach("client", false, None).expect("there is room");
     let mut seq = 0;
     let mut ask = |request: Request| {

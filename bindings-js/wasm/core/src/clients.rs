@@ -12,9 +12,13 @@ use crate::state::State;
 
 impl Session {
     /// Lets clients resume from the current state of the database until
-    /// [`end_inheritance`](Self::end_inheritance), or until the space that it holds is needed.
-    pub fn begin_inheritance(&mut self) {
-        self.clients.kept.inherited = self.database.as_ref().map(Database::snapshot);
+    /// [`end_inheritance`](Self::end_inheritance), or until the space that it holds is needed. `opening`
+    /// is random: it tells this opening of the database from others.
+    pub fn begin_inheritance(&mut self, opening: u64) {
+        let kept = &mut self.clients.kept;
+        kept.inherited = self.database.as_ref().map(Database::snapshot);
+        kept.opening = opening;
+        kept.opened_at = self.database.as_ref().map_or(0, Database::version);
     }
 
     /// Begins to serve a client and selects it; returns its number. `state` is what
@@ -25,10 +29,14 @@ impl Session {
     /// malformed state.
     pub fn attach(&mut self, name: &str, read_only: bool, state: Option<&[u8]>) -> Result<u64> {
         let database = self.database.as_ref().ok_or(Error::Closed)?;
-        let inherited = self.clients.kept.inherited.as_ref();
         let client = Client::load(name, read_only, &database.snapshot())?;
         let state = match state {
-            Some(state) => State::import(database, inherited, self.lazy.is_loaded(), &mut Reader::new(state))?,
+            Some(state) => State::import(
+                database,
+                &self.clients.kept,
+                self.lazy.is_loaded(),
+                &mut Reader::new(state),
+            )?,
             None => State::portable(),
         };
         let version = database.version();
@@ -109,7 +117,7 @@ impl Session {
             self.settle();
         }
         let database = self.database.as_ref()?;
-        self.state.export(database, last)
+        self.state.export(database, self.clients.kept.opening, last)
     }
 
     /// Returns the number of a client whose followers have commits to read; each is returned once.

@@ -148,7 +148,7 @@ extern "C" fn engine_keep_open(keeps_open: bool) {
 /// resume from the current state of the database.
 #[unsafe(no_mangle)]
 extern "C" fn engine_begin_inheritance() {
-    with(|engine| engine.session.begin_inheritance());
+    with(|engine| engine.session.begin_inheritance(engine.opening));
 }
 
 /// Ends inheritance: clients attached from now on have lost what they had open.

@@ -53,9 +53,20 @@ impl Follower {
         })
     }
 
-    /// Continues a follower of an earlier session. If commits are missing, reading from it fails.
-    pub(crate) fn resume(database: &Database, since: u64, filter: Option<Rc<Filter>>, pending: &[u8]) -> Self {
-        let (position, failed) = match database.changes(Some(since)) {
+    /// Continues a follower of an earlier session. If commits are missing, or if it has read beyond
+    /// the version `known`, reading from it fails.
+    pub(crate) fn resume(
+        database: &Database,
+        since: u64,
+        known: Option<u64>,
+        filter: Option<Rc<Filter>>,
+        pending: &[u8],
+    ) -> Self {
+        let resumed = match known {
+            Some(known) if since > known => Err(Error::TruncatedFeed { horizon: known.into() }),
+            _ => database.changes(Some(since)),
+        };
+        let (position, failed) = match resumed {
             Ok(changes) => (Position::Reading(changes), None),
             Err(error) => (Position::Waiting(since), Some(error)),
         };

@@ -93,8 +93,9 @@ impl Followers {
         }
     }
 
-    /// Adds the followers that [`export`](Self::export) wrote.
-    pub(crate) fn import(&mut self, database: &Database, reader: &mut Reader<'_>) -> Result<()> {
+    /// Adds the followers that [`export`](Self::export) wrote. Those that have read beyond the version
+    /// `known` have read what was lost.
+    pub(crate) fn import(&mut self, database: &Database, known: Option<u64>, reader: &mut Reader<'_>) -> Result<()> {
         for _ in 0..reader.count()? {
             let (id, version, pending) = (reader.uv()?, reader.uv()?, reader.bytes()?);
             let filter = if reader.flag()? {
@@ -108,7 +109,7 @@ impl Followers {
             } else {
                 None
             };
-            let follower = Follower::resume(database, version, filter.clone(), pending);
+            let follower = Follower::resume(database, version, known, filter.clone(), pending);
             match filter {
                 Some(filter) => self.ranges.insert(id, filter),
                 None => self.whole.push(id),

@@ -87,13 +87,15 @@ struct Engine {
     state: Vec<u8>,
     wakes: Vec<u32>,
     client: u64,
+    /// A random number of this opening of the database.
+    opening: u64,
     /// Key of a lookup without a message.
     key: Box<[u8; KEY_BYTES]>,
     value: Vec<u8>,
 }
 
 impl Engine {
-    fn new(database: Database) -> Self {
+    fn new(database: Database, opening: u64) -> Self {
         Self {
             session: Session::new(database),
             frame: Box::default(),
@@ -102,6 +104,7 @@ impl Engine {
             state: Vec::new(),
             wakes: Vec::new(),
             client: 0,
+            opening,
             key: Box::new([0; KEY_BYTES]),
             value: Vec::new(),
         }
@@ -302,7 +305,7 @@ pub fn open(
     };
     let storage = JsStorage::new(storage, flags & BESIDE_WRITER != 0);
     let database = Database::open(Arc::new(storage), options).map_err(|error| to_js(&error))?;
-    ENGINE.set(ManuallyDrop::new(Some(Engine::new(database))));
+    ENGINE.set(ManuallyDrop::new(Some(Engine::new(database, id as u64))));
     Ok(())
 }
 

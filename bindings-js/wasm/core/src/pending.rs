@@ -14,6 +14,11 @@ use crate::protocol::Writer;
 pub(crate) struct Kept {
     /// State of the database when inheritance began, while clients may resume from it.
     pub(crate) inherited: Option<Snapshot>,
+    /// A random number of this opening of the database, 0 where no client resumes.
+    pub(crate) opening: u64,
+    /// Version of the database when inheritance began. Later versions that clients have seen in another
+    /// opening are of commits that were lost with it, and are given again here.
+    pub(crate) opened_at: u64,
     /// Clients that are gone; the next commit removes what is stored for them.
     pub(crate) to_forget: Vec<Vec<u8>>,
 }

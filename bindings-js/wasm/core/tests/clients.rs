@@ -6,6 +6,7 @@ pub(crate) mod common;
 mod schema;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Reply, Request, declare, keys, message, op, put, set, use_index};
 use mangrove_bindings::protocol::{REPLY_BYTES, Writer};
@@ -27,10 +28,13 @@ fn options() -> Options {
     }
 }
 
+/// Numbers of openings, which have to differ.
+static OPENINGS: AtomicU64 = AtomicU64::new(1);
+
 fn open(storage: &SimStorage) -> Session {
     let database = Database::open(Arc::new(storage.clone()), options()).expect("every image opens");
     let mut session = Session::new(database);
-    session.begin_inheritance();
+    session.begin_inheritance(OPENINGS.fetch_add(1, Ordering::Relaxed));
     session
 }
 

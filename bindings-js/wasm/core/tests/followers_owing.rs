@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Reply, Request, message, op};
 use mangrove_bindings::protocol::Writer;
@@ -17,12 +18,19 @@ const CLIENTS: usize = 3;
 const NAMES: [&str; 2] = ["", "other"];
 /// What a follower follows: one of the collections, or both.
 const BOTH: usize = 2;
+/// Durabilities of commits: the last one is lost with its leader, unless a later commit is kept.
+const STRICT: u8 = 0;
+const NONE: u8 = 2;
 
 fn pick(random: &mut SimRng, limit: usize) -> usize {
     usize::try_from(random.below(limit as u64)).expect("it is small")
 }
 
-fn open(storage: &SimStorage) -> Session {
+/// Numbers of openings, which have to differ.
+static OPENINGS: AtomicU64 = AtomicU64::new(1);
+
+/// A session, and the version at which it has opened the database.
+fn open(storage: &SimStorage) -> (Session, u64) {
     let options = Options {
         advanced: AdvancedOptions {
             database_id: Some(1),
@@ -32,14 +40,15 @@ fn open(storage: &SimStorage) -> Session {
         ..Options::default()
     };
     let database = Database::open(Arc::new(storage.clone()), options).expect("every image opens");
+    let version = database.version();
     let mut session = Session::new(database);
-    session.begin_inheritance();
-    session
+    session.begin_inheritance(OPENINGS.fetch_add(1, Ordering::Relaxed));
+    (session, version)
 }
 
-fn set(collection: usize, value: u64) -> Request {
+fn set(collection: usize, value: u64, durability: u8) -> Request {
     Request::new(op("Set"))
-        .u8(0)
+        .u8(durability)
         .uv(collection as u64)
         .str("key")
         .str(&value.to_string())
@@ -68,7 +77,7 @@ fn next() -> Request {
 /// A request and how its reply is read.
 #[derive(Clone, Copy)]
 enum Ask {
-    Set(usize),
+    Set(usize, u8),
     Follow(usize),
     Next,
 }
@@ -86,6 +95,8 @@ struct Client {
     flight: Option<Sent>,
     /// What its follower follows, and the version up to which it has seen all of that.
     follower: Option<(usize, u64)>,
+    /// It has seen commits that were lost.
+    is_misled: bool,
 }
 
 struct World {
@@ -94,6 +105,8 @@ struct World {
     clients: Vec<Client>,
     /// Version and collection of each commit.
     commits: Vec<(u64, usize)>,
+    /// Versions of those that may be lost with the leader.
+    doubtful: Vec<u64>,
     /// Replies that wait.
     held: VecDeque<Held>,
     is_flushing: bool,
@@ -102,17 +115,20 @@ struct World {
     truncated: u64,
     handed_over: u64,
     ignored: u64,
+    lost: u64,
+    misled: u64,
 }
 
 impl World {
     fn new() -> Self {
         let storage = SimStorage::new();
-        let session = open(&storage);
+        let (session, _) = open(&storage);
         let mut world = Self {
             storage,
             session,
             clients: Vec::new(),
             commits: Vec::new(),
+            doubtful: Vec::new(),
             held: VecDeque::new(),
             is_flushing: false,
             value: 0,
@@ -120,6 +136,8 @@ impl World {
             truncated: 0,
             handed_over: 0,
             ignored: 0,
+            lost: 0,
+            misled: 0,
         };
         for index in 0..CLIENTS {
             let id = world.attach(index, None);
@@ -129,11 +147,17 @@ impl World {
                 state: None,
                 flight: None,
                 follower: None,
+                is_misled: false,
             });
             world.session.select(id);
             world.session.begin_message(0);
             let mut out = Writer::default();
-            let first = [use_collection(0), use_collection(1), set(0, 0), set(1, 0)];
+            let first = [
+                use_collection(0),
+                use_collection(1),
+                set(0, 0, STRICT),
+                set(1, 0, STRICT),
+            ];
             assert_eq!(
                 world.session.execute_message(&message(&first), &mut out),
                 Progress::Done
@@ -172,10 +196,10 @@ impl World {
         let mut asks = Vec::new();
         for _ in 0..=random.below(3) {
             asks.push(match random.below(5) {
-                0 | 1 => Ask::Set(pick(random, 2)),
+                0 | 1 => Ask::Set(pick(random, 2), if random.below(3) == 0 { NONE } else { STRICT }),
                 2 if self.clients[index].follower.is_none() => Ask::Follow(pick(random, 3)),
                 _ if self.clients[index].follower.is_some() => Ask::Next,
-                _ => Ask::Set(pick(random, 2)),
+                _ => Ask::Set(pick(random, 2), STRICT),
             });
         }
         // A follower is opened once.
@@ -184,9 +208,9 @@ impl World {
         let requests: Vec<Request> = asks
             .iter()
             .map(|ask| match ask {
-                Ask::Set(collection) => {
+                Ask::Set(collection, durability) => {
                     self.value += 1;
-                    set(*collection, self.value)
+                    set(*collection, self.value, *durability)
                 }
                 Ask::Follow(what) => follow(*what),
                 Ask::Next => next(),
@@ -211,12 +235,15 @@ impl World {
         let answers = read(&out, &sent.asks);
         // A commit is known when it is made, whether or not anybody is told.
         for (answer, ask) in answers.iter().zip(&sent.asks) {
-            if let (Answer::Version(version), Ask::Set(collection)) = (answer, ask)
+            if let (Answer::Version(version), Ask::Set(collection, durability)) = (answer, ask)
                 && !self.commits.contains(&(*version, *collection))
             {
                 let newest = self.commits.last().map_or(0, |(newest, _)| *newest);
                 assert!(*version > newest, "{version} after {newest}");
                 self.commits.push((*version, *collection));
+                if *durability == NONE {
+                    self.doubtful.push(*version);
+                }
             }
         }
         let state = self.session.take_state(false);
@@ -242,6 +269,7 @@ impl World {
             match (answer, ask) {
                 (Answer::Version(version), Ask::Follow(what)) => {
                     client.follower = Some((*what, *version));
+                    client.is_misled = false;
                     // What was asked after it comes after it, though another leader has made it already.
                     for later in &answers[at + 1..] {
                         assert!(!matches!(later, Answer::Version(commit) if commit <= version));
@@ -252,6 +280,10 @@ impl World {
                     let Some((what, mut seen)) = client.follower else {
                         continue;
                     };
+                    assert!(
+                        !client.is_misled,
+                        "it has seen up to {seen}, and is not told that some of that was lost"
+                    );
                     for version in commits {
                         let missed = self
                             .commits
@@ -274,6 +306,7 @@ impl World {
                 }
                 (Answer::Truncated, _) => {
                     self.truncated += 1;
+                    self.misled += u64::from(std::mem::take(&mut client.is_misled));
                     client.follower = None;
                 }
                 _ => {}
@@ -349,9 +382,19 @@ impl World {
         }
         self.held.clear();
         self.is_flushing = false;
-        let closed = std::mem::replace(&mut self.session, open(&SimStorage::new()));
+        let closed = std::mem::replace(&mut self.session, open(&SimStorage::new()).0);
         drop(closed);
-        self.session = open(&self.storage);
+        let (session, version) = open(&self.storage);
+        self.session = session;
+        for (lost, _) in self.commits.iter().filter(|(commit, _)| *commit > version) {
+            assert!(self.doubtful.contains(lost), "{lost} is lost, which was to be kept");
+            self.lost += 1;
+        }
+        self.commits.retain(|(commit, _)| *commit <= version);
+        self.doubtful.clear();
+        for client in &mut self.clients {
+            client.is_misled |= client.follower.is_some_and(|(_, seen)| seen > version);
+        }
         let mut turns: Vec<usize> = (0..CLIENTS).collect();
         turns.rotate_left(pick(random, CLIENTS));
         for index in turns {
@@ -437,7 +480,8 @@ fn versions(commits: &[u8]) -> Vec<u64> {
 #[test]
 fn followers_read_each_commit_once_or_are_told_that_they_miss_some() {
     let (mut seen, mut truncated, mut handed_over, mut ignored) = (0, 0, 0, 0);
-    for seed in 1..=600 {
+    let (mut lost, mut misled) = (0, 0);
+    for seed in 1..=3000 {
         let mut random = SimRng::new(seed);
         let mut world = World::new();
         for _ in 0..40 + random.below(80) {
@@ -447,7 +491,11 @@ fn followers_read_each_commit_once_or_are_told_that_they_miss_some() {
         truncated += world.truncated;
         handed_over += world.handed_over;
         ignored += world.ignored;
+        lost += world.lost;
+        misled += world.misled;
     }
     println!("{seen} commits seen, {truncated} followers cut off, {handed_over} states handed over, {ignored} ignored");
+    println!("{lost} commits lost, {misled} followers told of that");
     assert!(seen > 1000 && truncated > 50 && handed_over > 500 && ignored > 100);
+    assert!(lost > 200 && misled > 20);
 }

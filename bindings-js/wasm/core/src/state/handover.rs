@@ -2,10 +2,11 @@
 //! tab, or after the engine was reopened. Snapshots and scans continue if the database is still in
 //! the state that they read. Transactions never do, as what they read could have changed unnoticed.
 
-use mangrove_engine::{ConflictReason, Database, Error, Result, Snapshot};
+use mangrove_engine::{ConflictReason, Database, Error, Result};
 
 use super::indexes::resume_index;
 use super::{Codecs, Losses, Lost, ReadView, Slot, State};
+use crate::pending::Kept;
 use crate::protocol::{Reader, Writer};
 use crate::scan::{Origin, Scan};
 use crate::schema::Joined;
@@ -14,11 +15,12 @@ impl State {
     /// Exports what is open; `None` if that has not changed since the last export. With `last` it
     /// is always exported, with the commits that followers have not read; nothing may be committed
     /// here afterwards.
-    pub(crate) fn export(&mut self, database: &Database, last: bool) -> Option<Vec<u8>> {
+    pub(crate) fn export(&mut self, database: &Database, opening: u64, last: bool) -> Option<Vec<u8>> {
         if !(std::mem::take(&mut self.has_changed) || last) {
             return None;
         }
         let mut out = Writer::default();
+        out.uv(opening);
         self.write_open(database, last, &mut out);
         Some(out.into_bytes())
     }
@@ -87,11 +89,12 @@ impl State {
         lost
     }
 
-    /// Imports what [`export`](Self::export) wrote. Snapshots and scans continue only in the state
-    /// `inherited`, in which the database was taken over, and those of indexes only if `reads_indexes`.
+    /// Imports what [`export`](Self::export) wrote. Snapshots and scans continue only in the state in
+    /// which the database was taken over, and those of indexes only if `reads_indexes`; followers, only if
+    /// that state has all that they have read.
     pub(crate) fn import(
         database: &Database,
-        inherited: Option<&Snapshot>,
+        kept: &Kept,
         reads_indexes: bool,
         reader: &mut Reader<'_>,
     ) -> Result<Self> {
@@ -103,6 +106,7 @@ impl State {
             state.lost.is_all = true;
             return Ok(state);
         }
+        let is_of_other = reader.uv()? != kept.opening;
         for _ in 0..reader.count()? {
             state.add_slot(Slot {
                 name: reader.str()?.to_owned(),
@@ -114,7 +118,7 @@ impl State {
                     .collect::<Result<_>>()?,
             });
         }
-        let in_state = |version: u64| inherited.filter(|snapshot| snapshot.version() == version);
+        let in_state = |version: u64| kept.inherited.as_ref().filter(|snapshot| snapshot.version() == version);
         for _ in 0..reader.count()? {
             let (id, version) = (reader.uv()?, reader.uv()?);
             match in_state(version) {
@@ -153,7 +157,8 @@ impl State {
                 state.lost.table.insert(id, Lost::View);
             }
         }
-        state.followers.import(database, reader)?;
+        let known = is_of_other.then_some(kept.opened_at);
+        state.followers.import(database, known, reader)?;
         if reader.flag()? {
             state.joined = Some(Joined {
                 version: reader.uv()?,
