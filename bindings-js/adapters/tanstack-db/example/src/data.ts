@@ -83,3 +83,18 @@ export function orderOf(id: number, { orders, customers, products }: Sizes): Ord
     day: Math.floor(place / ORDERS_A_DAY),
   };
 }
+
+/** An order that is placed now, newer than all others. */
+export function orderNow({ customers, products }: Sizes): Order {
+  const id = Date.now();
+  const product = scattered(id, 3, products);
+  return {
+    id,
+    customer: scattered(id, 5, customers),
+    product,
+    quantity: 1,
+    amount: productOf(product).price,
+    placedAt: id,
+    day: Math.floor((id - FIRST_DAY) / DAY_MS),
+  };
+}

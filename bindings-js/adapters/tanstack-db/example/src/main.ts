@@ -1,5 +1,5 @@
 // The page: fills the collections once, then shows two live views of them, which every tab can edit.
-import { customerOf, lastDayOf, orderOf, productOf, sizesOf } from './data.ts';
+import { customerOf, lastDayOf, orderNow, orderOf, productOf, sizesOf } from './data.ts';
 import type { Sizes } from './data.ts';
 import { STORAGES } from './storage.ts';
 import type { Storage } from './storage.ts';
@@ -72,7 +72,7 @@ function show<T>(view: View<T>, name: 'newest' | 'countries', toRow: (row: T) =>
   return draw;
 }
 
-function showNewest(collections: Collections): void {
+function showNewest(collections: Collections, sizes: Sizes): void {
   const view = newestOrders(collections);
   let page = 0;
   const turn = async (by: number): Promise<void> => {
@@ -84,6 +84,7 @@ function showNewest(collections: Collections): void {
   };
   element<'button'>('newer').onclick = () => void turn(-1);
   element<'button'>('older').onclick = () => void turn(1);
+  element<'button'>('order').onclick = () => void collections.orders.insert(orderNow(sizes));
   const draw = show(view, 'newest', (row: NewestRow) => {
     const line = document.createElement('tr');
     line.dataset['id'] = String(row.id);
@@ -131,8 +132,9 @@ function showViews(collections: Collections, { rows, milliseconds }: { rows: num
   element('fill').hidden = true;
   document.querySelector('main')!.hidden = false;
   say(`${rows.toLocaleString('en')} rows, stored in ${(milliseconds / 1000).toFixed(1)} s`);
-  showNewest(collections);
-  showCountries(collections, lastDayOf(sizesOf(rows)));
+  const sizes = sizesOf(rows);
+  showNewest(collections, sizes);
+  showCountries(collections, lastDayOf(sizes));
 }
 
 function offerToFill(storage: Storage, collections: Collections): void {
@@ -143,8 +145,13 @@ function offerToFill(storage: Storage, collections: Collections): void {
   button.hidden = false;
   button.onclick = async () => {
     button.hidden = true;
-    await storage.writable();
-    await fill(collections, sizesOf(rows));
+    try {
+      await storage.writable();
+      await fill(collections, sizesOf(rows));
+    } catch (error) {
+      say(`The rows cannot be stored: ${String(error)}`);
+      return;
+    }
     // A new page has none of the rows in its memory.
     location.reload();
   };

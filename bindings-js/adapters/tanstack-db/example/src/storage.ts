@@ -47,6 +47,15 @@ async function mangrove(): Promise<Storage> {
   };
 }
 
+/** What the browser calls this tab in its list of locks. */
+function clientId(): Promise<string | undefined> {
+  const name = crypto.randomUUID();
+  return navigator.locks.request(
+    name,
+    async () => (await navigator.locks.query()).held?.find((lock) => lock.name === name)?.clientId,
+  );
+}
+
 async function waSqlite(): Promise<Storage> {
   const {
     BrowserCollectionCoordinator,
@@ -74,12 +83,14 @@ async function waSqlite(): Promise<Storage> {
       names.push(name);
       return collection;
     },
-    // A tab that writes before it leads asks the leader, who does not answer while there is none.
+    // The leader of a collection writes for all tabs, and is not asked twice: there has to be one.
     writable: async () => {
+      const own = await clientId();
       const isLed = async (): Promise<boolean> => {
-        if (names.every((name) => coordinator.isLeader(name))) return true;
         const { held = [] } = await navigator.locks.query();
-        return names.every((name) => held.some((lock) => lock.name === `tsdb:leader:${NAME}:${name}`));
+        const leads = (name: string): boolean =>
+          held.some((lock) => lock.name === `tsdb:leader:${NAME}:${name}` && lock.clientId !== own);
+        return names.every((name) => coordinator.isLeader(name) || leads(name));
       };
       while (!(await isLed())) await new Promise((resolve) => setTimeout(resolve, 20));
     },
