@@ -56,6 +56,12 @@ async function fill({ orders, customers, products }: Collections, sizes: Sizes):
   localStorage.setItem(FILLED, JSON.stringify({ rows: total, milliseconds: performance.now() - start }));
 }
 
+/** Says how much of the largest collection is in memory. */
+const sayLoaded = ({ orders }: Collections, sizes: Sizes): void => {
+  element('loaded').textContent =
+    `${orders.size.toLocaleString('en')} of ${sizes.orders.toLocaleString('en')} orders are in memory`;
+};
+
 /** Shows a view whenever it changes, and notes how long after the start of the page it was complete. */
 function show<T>(view: View<T>, name: 'newest' | 'countries', toRow: (row: T) => HTMLTableRowElement): () => void {
   const body = element<'tbody'>(name);
@@ -133,6 +139,7 @@ function showViews(collections: Collections, { rows, milliseconds }: { rows: num
   document.querySelector('main')!.hidden = false;
   say(`${rows.toLocaleString('en')} rows, stored in ${(milliseconds / 1000).toFixed(1)} s`);
   const sizes = sizesOf(rows);
+  collections.orders.subscribeChanges(() => sayLoaded(collections, sizes));
   showNewest(collections, sizes);
   showCountries(collections, lastDayOf(sizes));
 }
