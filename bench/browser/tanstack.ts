@@ -57,10 +57,11 @@ const profile =
 const rows = Number(options.rows);
 const storages = options.storages.split(',');
 const placeOf = (storage: string): Place => ({ profile: join(profile, storage), url, storage, rows });
+const shown = (value: number): string => (Number.isNaN(value) ? '—' : short(value));
 const row = (text: string, values: readonly number[]): void => {
   const [own, ...others] = values;
-  const ratios = others.map((value) => (value / own!).toFixed(2).padStart(10));
-  say(`  ${text.padEnd(44)}${values.map((value) => short(value).padStart(12)).join('')}${ratios.join('')}`);
+  const ratios = others.map((value) => shown(value / own!).padStart(10));
+  say(`  ${text.padEnd(44)}${values.map((value) => shown(value).padStart(12)).join('')}${ratios.join('')}`);
 };
 try {
   const expected = expectedOf(rows);
@@ -86,10 +87,19 @@ try {
     `  ${''.padEnd(44)}${storages.map((storage) => storage.padStart(12)).join('')}${storages.length > 1 ? '     times' : ''}`,
   );
   row('fill, s (once)', fills);
-  for (const [name, text] of FIGURES)
+  // Without rounds, the rows are stored for later ones.
+  for (const [name, text] of options.rounds === '0' ? [] : FIGURES)
     row(
       text,
-      storages.map((storage) => median(rounds.get(storage)!.map((each) => each[name]))!),
+      storages.map(
+        (storage) =>
+          median(
+            rounds
+              .get(storage)!
+              .map((each) => each[name])
+              .filter((value) => !Number.isNaN(value)),
+          ) ?? Number.NaN,
+      ),
     );
 } finally {
   await server.close();
