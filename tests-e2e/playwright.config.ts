@@ -34,6 +34,7 @@ const API_ALONE = [
   '**/migrate.spec.ts',
   '**/react.spec.ts',
   '**/suspense.spec.ts',
+  '**/tanstack-example.spec.ts',
 ];
 
 /** replication.config.ts runs it. */

@@ -11,6 +11,14 @@ function parentOf(pid: string): number | undefined {
   }
 }
 
+function peakKib(pid: number): number {
+  try {
+    return Number(/^VmHWM:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0);
+  } catch {
+    return 0;
+  }
+}
+
 function proportionalKib(pid: number): number {
   try {
     return Number(/^Pss:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'))?.[1] ?? 0);
@@ -35,4 +43,9 @@ function descendants(root: number): number[] {
 /** MiB of all browsers that this program has started: shared pages are counted once. */
 export function browserMemory(): number {
   return descendants(process.pid).reduce((sum, pid) => sum + proportionalKib(pid), 0) / 1024;
+}
+
+/** The most MiB that one of the processes of these browsers has had resident since it started. */
+export function peakOfLargestProcess(): number {
+  return Math.max(...descendants(process.pid).map(peakKib)) / 1024;
 }
