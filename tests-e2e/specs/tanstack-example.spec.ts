@@ -132,15 +132,3 @@ test('two tabs show the joins of what is stored, and what either changes', async
   await expectShown(second, orders);
   await context.close();
 });
-
-test('on wa-sqlite the same page shows the same', async ({ profile, browserName }) => {
-  test.skip(browserName !== 'chromium', 'one browser is enough for a page that is compared with');
-  await using server = await serve(directory);
-  const context = await profile.launch();
-  const page = await context.newPage();
-  await fillIn(page, `${server.url}?storage=wa-sqlite&rows=${ROWS}`);
-  await expectShown(page, allOrders());
-  await page.reload();
-  await expectShown(page, allOrders());
-  await context.close();
-});
