@@ -41,7 +41,7 @@ test(
     assert.equal(lines.split('\n').length, 4);
     run(['load', `${path}-copy`], lines).ok();
     assert.equal(run(['dump', `${path}-copy`]).ok(), lines);
-    const db = await open(path);
+    const db = await open(path, { share: false });
     assert.equal(await db.get(-5), -7.5);
     assert.deepEqual(
       await db.collection('other').get([1, new Date('2020-01-01')]),
