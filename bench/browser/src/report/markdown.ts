@@ -56,12 +56,13 @@ export function markdown(report: Report): string {
   for (const stage of settings.stages) {
     const own = rows.filter((row) => row.stage === stage);
     if (own.length === 0) continue;
+    const titles = columns(report, stage).map(titleOf);
     lines.push(
       '',
       `### ${WORKLOADS[stage] ?? stage}`,
       '',
-      `| | ${columns(report, stage).map(titleOf).join(' | ')} |`,
-      `|---|${'--:|'.repeat(columns(report, stage).length)}`,
+      `| | ${titles.join(' | ')} |`,
+      `|---|${'--:|'.repeat(titles.length)}`,
     );
     for (const row of own) lines.push(`| ${row.name} | ${cells(report, row).join(' | ')} |`);
   }

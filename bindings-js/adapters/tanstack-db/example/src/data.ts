@@ -1,4 +1,4 @@
-// The rows of the example. Each is computed from its number alone, so whoever checks a view needs no database.
+// Generates the example's rows. A row depends only on its number, so a test computes the expected views without a database.
 
 export interface Order {
   readonly id: number;
