@@ -67,6 +67,8 @@ interface Window {
     readonly isForeign: boolean;
     readonly begin: 'read' | 'mirrored' | 'preloaded';
     readonly lists: number;
+    /** Whether what is drawn in place of what failed takes long to be drawn. */
+    readonly isSlow?: boolean;
   }): Promise<void>;
   suspense: {
     state(): { readonly seen: readonly string[]; readonly drawings: readonly string[]; readonly reads: number };

@@ -80,32 +80,34 @@ for (const isStrict of [false, true]) {
       expect(errors).toEqual([]);
     });
 
-    test(`what reading${how} fails with reaches the error boundary, and another attempt reads again`, async ({
-      profile,
-    }) => {
-      const { page, errors } = await openPage(profile);
-      await page.evaluate(
-        ([isStrict, isForeign]) => window.mountSuspense({ isStrict, isForeign, begin: 'read', lists: 2 }),
-        [isStrict, isForeign] as const,
-      );
-      await last(page).toBe('ready: a1 a2|ready: a1 a2');
-      // Only the read finds what is wrong with it.
-      await page.evaluate(() => window.suspense.show({ prefix: Number.NaN as never }, false));
-      await last(page).toBe('caught KV_INVALID_ARGUMENT');
-      await settle(page);
-      await last(page).toBe('caught KV_INVALID_ARGUMENT');
-      const before = await state(page);
-      await page.evaluate(() => window.suspense.show({ prefix: Number.NaN as never }, false));
-      await expect.poll(async () => (await state(page)).drawings.length).toBeGreaterThan(before.drawings.length);
-      if (isForeign) await expect.poll(async () => (await state(page)).reads).toBe(before.reads + 1);
-      await last(page).toBe('caught KV_INVALID_ARGUMENT');
-      await page.evaluate(() => window.suspense.show({ prefix: 'b' }, false));
-      await last(page).toBe('ready: b1|ready: b1');
-      await settle(page);
-      expect((await state(page)).drawings.length).toBeLessThanOrEqual(4 * 2 * 2 * DRAWINGS);
-      await page.evaluate(() => window.suspense.close());
-      expect(errors).toEqual([]);
-    });
+    for (const isSlow of [false, true]) {
+      const where = `the ${isSlow ? 'slow ' : ''}error boundary`;
+      test(`what reading${how} fails with reaches ${where}, and another attempt reads again`, async ({ profile }) => {
+        const { page, errors } = await openPage(profile);
+        await page.evaluate(
+          ([isStrict, isForeign, isSlow]) =>
+            window.mountSuspense({ isStrict, isForeign, begin: 'read', lists: 2, isSlow }),
+          [isStrict, isForeign, isSlow] as const,
+        );
+        await last(page).toBe('ready: a1 a2|ready: a1 a2');
+        // Only the read finds what is wrong with it.
+        await page.evaluate(() => window.suspense.show({ prefix: Number.NaN as never }, false));
+        await last(page).toBe('caught KV_INVALID_ARGUMENT');
+        await settle(page);
+        await last(page).toBe('caught KV_INVALID_ARGUMENT');
+        const before = await state(page);
+        await page.evaluate(() => window.suspense.show({ prefix: Number.NaN as never }, false));
+        await expect.poll(async () => (await state(page)).drawings.length).toBeGreaterThan(before.drawings.length);
+        if (isForeign) await expect.poll(async () => (await state(page)).reads).toBe(before.reads + 1);
+        await last(page).toBe('caught KV_INVALID_ARGUMENT');
+        await page.evaluate(() => window.suspense.show({ prefix: 'b' }, false));
+        await last(page).toBe('ready: b1|ready: b1');
+        await settle(page);
+        expect((await state(page)).drawings.length).toBeLessThanOrEqual(4 * 2 * 2 * DRAWINGS);
+        await page.evaluate(() => window.suspense.close());
+        expect(errors).toEqual([]);
+      });
+    }
   }
 
   for (const begin of ['mirrored', 'preloaded'] as const) {

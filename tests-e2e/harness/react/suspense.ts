@@ -26,7 +26,17 @@ function foreign(source: Source, counts: { reads: number }): Source {
   return wrapped as Source;
 }
 
-class Boundary extends Component<{ readonly children?: ReactNode }, { readonly error: unknown }> {
+/** Takes longer to be drawn than React draws without giving way to timers. */
+function Slow(): ReactNode {
+  const end = performance.now() + 8;
+  while (performance.now() < end);
+  return null;
+}
+
+class Boundary extends Component<
+  { readonly children?: ReactNode; readonly isSlow: boolean },
+  { readonly error: unknown }
+> {
   override state = { error: undefined };
 
   static getDerivedStateFromError(error: unknown): { error: unknown } {
@@ -36,7 +46,9 @@ class Boundary extends Component<{ readonly children?: ReactNode }, { readonly e
   override render(): ReactNode {
     const { error } = this.state;
     if (error === undefined) return this.props.children;
-    return createElement('p', null, `caught ${(error as unknown as { code: string }).code}`);
+    const caught = createElement('p', null, `caught ${(error as unknown as { code: string }).code}`);
+    const slow = [1, 2, 3].map((key) => createElement(Slow, { key }));
+    return this.props.isSlow ? createElement('div', null, slow, caught) : caught;
   }
 }
 
@@ -45,6 +57,7 @@ export async function mountSuspense({
   isForeign,
   begin,
   lists,
+  isSlow = false,
 }: Parameters<typeof window.mountSuspense>[0]): Promise<typeof window.suspense> {
   const db = await open('suspense', { storage: 'memory' });
   const notes: Source = db.collection<string, number>('notes');
@@ -78,7 +91,7 @@ export async function mountSuspense({
       'div',
       null,
       isPending ? createElement('i', null, 'pending') : null,
-      createElement(Boundary, { key: attempt }, createElement(Suspense, { fallback: waiting }, ...shown)),
+      createElement(Boundary, { key: attempt, isSlow }, createElement(Suspense, { fallback: waiting }, ...shown)),
     );
   }
 

@@ -17,7 +17,8 @@ export type { InitialEntries, KeepPrevious, LiveIndexed, NamedIndexRange } from 
 export interface QueryOptions<K, V> extends InitialEntries<K, V> {
   /**
    * Whether the component waits, within the nearest `Suspense`, until the entries are read; errors go to the nearest error
-   * boundary. The status is `ready` then. Without a source it does not wait. Default: false.
+   * boundary, and an attempt more than 200 ms after the error reads again. The status is `ready` then. Without a source it
+   * does not wait. Default: false.
    */
   suspense?: boolean | undefined;
 }
@@ -60,6 +61,8 @@ function useHeld<K, V, Q extends LiveQuery<K, V>>(
 interface Waited extends Held<LiveQuery<unknown, unknown>> {
   /** Resolves when there is a first result, a failure included. */
   readonly reading: Promise<void>;
+  /** The timer that forgets the query. */
+  forgetting?: ReturnType<typeof setTimeout>;
 }
 
 /** By their source. React forgets all else of a component that has not been drawn yet, and draws it anew. */
@@ -67,6 +70,12 @@ const waited = new WeakMap<object, Set<Waited>>();
 
 /** For how long a query that has been read is kept for them: shorter than `preload` keeps it up to date. */
 const KEPT_MS = 9000;
+
+/**
+ * For how long a query that has failed is kept after React saw its error. React draws once more before it believes an
+ * error, and lets timers run before that if the page is slow to draw: forgotten at once, the query would be read without end.
+ */
+const FAILED_KEPT_MS = 200;
 
 function waitedFor(asked: Asked): Waited | undefined {
   for (const each of waited.get(asked.source as object) ?? []) if (isSame(each.asked, asked)) return each;
@@ -94,13 +103,14 @@ function suspend<K, V>({ asked, query }: Held<LiveQuery<K, V>>): void {
   waited.set(source, all);
   let own = [...all].find((each) => each.query === query);
   const forgetAfter = (milliseconds: number): void => {
-    const timer = setTimeout(() => all.delete(own!), milliseconds);
-    (timer as { unref?: () => void }).unref?.();
+    clearTimeout(own!.forgetting);
+    own!.forgetting = setTimeout(() => all.delete(own!), milliseconds);
+    (own!.forgetting as { unref?: () => void }).unref?.();
   };
   // A query that was made for the source fails at once if that is invalid; one that was given reads again.
   if (status === 'failed' && (own !== undefined || source !== query)) {
-    // React draws once more before it believes an error. A later attempt reads again.
-    if (own !== undefined) forgetAfter(0);
+    // A later attempt reads again.
+    if (own !== undefined) forgetAfter(FAILED_KEPT_MS);
     throw error;
   }
   if (own === undefined) {
