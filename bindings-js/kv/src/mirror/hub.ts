@@ -6,7 +6,7 @@ import { performance, queueMicrotask } from '../base/platform.ts';
 import { isSnapshotLost } from '../base/superseded.ts';
 import { Content } from '../wire/chunk.ts';
 import type { Connection } from '../wire/connection.ts';
-import { Op, ScanFlag } from '../wire/opcodes.ts';
+import { Op } from '../wire/opcodes.ts';
 import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
 import { gaps, overlaps, rangeOf, union } from './names.ts';
 import { rawCommits } from './raw-commits.ts';
@@ -545,26 +545,28 @@ export class MirrorHub implements MirroredStores {
             .uv(snapshot),
         )
         .range(store.rangeOf(segment))
-        .u8(Content.meta | ScanFlag.keep)
+        .u8(Content.meta)
         .uv(0)
         .uv(0),
     );
-    for (;;) {
-      const { reader } = chunk;
-      for (let left = chunk.count; left > 0; left--) {
-        if (left % LOOK_EVERY === 0 && performance.now() >= sliceEnd) {
-          await turn();
-          sliceEnd = performance.now() + SLICE_MS;
+    try {
+      for (;;) {
+        const { reader } = chunk;
+        for (let left = chunk.count; left > 0; left--) {
+          if (left % LOOK_EVERY === 0 && performance.now() >= sliceEnd) {
+            await turn();
+            sliceEnd = performance.now() + SLICE_MS;
+          }
+          const entry = store.readEntry(reader);
+          if (!isWithin(segment, entry.name)) continue;
+          const keepers = counted.add(entry);
+          if (keepers !== undefined) return { segment, entries: counted.entries, cut: { at: entry.name, keepers } };
         }
-        const entry = store.readEntry(reader);
-        if (!isWithin(segment, entry.name)) continue;
-        const keepers = counted.add(entry);
-        if (keepers === undefined) continue;
-        if (!chunk.isLast) connection.postLater((writer) => writer.u8(Op.scanClose).uv(id));
-        return { segment, entries: counted.entries, cut: { at: entry.name, keepers } };
+        if (chunk.isLast) return { segment, entries: counted.entries, cut: undefined };
+        chunk = await ask((writer) => writer.u8(Op.scanNext).uv(id));
       }
-      if (chunk.isLast) return { segment, entries: counted.entries, cut: undefined };
-      chunk = await ask((writer) => writer.u8(Op.scanNext).uv(id));
+    } finally {
+      if (!chunk.isLast) connection.postLater((writer) => writer.u8(Op.scanClose).uv(id));
     }
   }
 

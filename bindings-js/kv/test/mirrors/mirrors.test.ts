@@ -678,6 +678,38 @@ test('a mirror does not tell of others that are closed, refused or shrink', () =
     assert.equal(told.at(-1), 'held');
   }));
 
+test('what was loaded leaves nothing open in the engine, not even if that failed', () =>
+  withMemory<string, { group: number; text: string }>(
+    { indexes: { group: { key: ({ group }) => group } } },
+    async (db) => {
+      const text = 'x'.repeat(10_000);
+      // More than one reply has.
+      await db.setMany(Array.from({ length: 1500 }, (_, n) => [String(n), { group: n % 7, text }] as const));
+      const isAllClosed = async (): Promise<void> => {
+        for (let tries = 0; (await db.stats()).openSnapshots > 0 && tries < 1000; tries++)
+          await new Promise((resolve) => setTimeout(resolve, 1));
+        assert.equal((await db.stats()).openSnapshots, 0);
+      };
+      const loaded = [mirror(db), mirror(db, { gte: '5' }), mirror(db, { index: 'group' })];
+      for (const each of loaded) await each.ready;
+      await isAllClosed();
+      for (const each of loaded) each.close();
+      for (const maxBytes of [1000, 12_000_000]) {
+        await assert.rejects(mirror(db, {}, { maxBytes }).ready, code('KV_RANGE_TOO_LARGE'));
+        await assert.rejects(mirror(db, { index: 'group' }, { maxBytes }).ready, code('KV_RANGE_TOO_LARGE'));
+      }
+      await isAllClosed();
+      const value = {
+        ...valueCodecs.structured<never>(),
+        decode: () => {
+          throw new RangeError('unreadable');
+        },
+      };
+      await assert.rejects(mirror(db.collection('', { value })).ready, code('KV_CORRUPT'));
+      await isAllClosed();
+    },
+  ));
+
 test('a mirror of an index that is closed at once leaves nothing open', () =>
   withMemory({}, async (db) => {
     const rows = db.collection<number, { n: number }>('rows', { indexes: { n: { key: ({ n }) => n } } });
