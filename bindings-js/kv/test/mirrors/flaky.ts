@@ -27,6 +27,12 @@ function headOf(write: Write): { readonly op: number; readonly numbers: readonly
   return { op: op!, numbers };
 }
 
+/** By what opens a handle, what closes it. */
+const CLOSING = new Map<number, number>([
+  [Op.changesOpen, Op.changesClose],
+  [Op.snapshotOpen, Op.snapshotClose],
+]);
+
 export class Flaky {
   readonly #random: Random;
   readonly #connection: Connection;
@@ -37,6 +43,8 @@ export class Flaky {
   #replying: Promise<unknown> = Promise.resolve();
   readonly connection: unknown;
   takeOvers = 0;
+  /** What is open in the engine, by its id, with the operation that closes it. Scans that end close themselves. */
+  readonly open = new Map<number, number>();
 
   constructor(connection: Connection, random: Random) {
     this.#connection = connection;
@@ -46,7 +54,10 @@ export class Flaky {
       requestLoading: (write: Write, read: never) =>
         this.#request(write, (sent) => connection.requestLoading(sent, read)),
       postLater: (write: Write) => {
-        void this.#sending.then(() => connection.postLater(write));
+        void this.#sending.then(() => {
+          this.open.delete(headOf(write).numbers[0]!);
+          connection.postLater(write);
+        });
       },
       newId: () => connection.newId(),
       closedError: () => connection.closedError(),
@@ -60,6 +71,14 @@ export class Flaky {
   takeOver(): void {
     this.#leader++;
     this.takeOvers++;
+    // What the leader had goes with it.
+    void this.#sending.then(() => {
+      for (const [id, close] of this.open)
+        if (this.#leaders.get(id) !== this.#leader) {
+          this.open.delete(id);
+          this.#connection.postLater((writer) => writer.u8(close).uv(id));
+        }
+    });
     for (const wake of [...this.#connection.waiting.values()]) wake();
   }
 
@@ -92,6 +111,7 @@ export class Flaky {
   #send<T>(write: Write, send: (write: Write) => Promise<T>): Promise<T> {
     const { op, numbers } = headOf(write);
     const [id = 0, view = 0] = numbers;
+    const close = CLOSING.get(op);
     const isLost = (used: number): boolean => used !== 0 && this.#leaders.get(used) !== this.#leader;
     if (op === Op.changesOpen || op === Op.snapshotOpen) this.#leaders.set(id, this.#leader);
     if (op === Op.changesNext && isLost(id))
@@ -103,6 +123,7 @@ export class Flaky {
     }
     if (op === Op.scanNext && isLost(id))
       return Promise.reject(new KvError('KV_SNAPSHOT_LOST', 'the leader is gone', { retryable: true }));
+    if (close !== undefined) this.open.set(id, close);
     return send(write);
   }
 }

@@ -206,6 +206,25 @@ const MUTATIONS = [
     'upper: to === undefined || upperExclusive ? to : after(to),',
     'upper: to,',
   ],
+  ['a scan stays open at its end', 'hub.ts', '.u8(Content.meta)', '.u8(Content.meta | 8)'],
+  [
+    'a scan that ends early stays open',
+    'hub.ts',
+    'if (!chunk.isLast) connection.postLater((writer) => writer.u8(Op.scanClose).uv(id));',
+    '',
+  ],
+  [
+    'the snapshot that was read stays open',
+    'hub.ts',
+    'connection.postLater((writer) => writer.u8(Op.snapshotClose).uv(snapshot));',
+    '',
+  ],
+  [
+    'the commits that were followed stay open',
+    'hub.ts',
+    'this.#connection.postLater((writer) => writer.u8(Op.changesClose).uv(id));',
+    '',
+  ],
   [
     'gaps between segments are not found',
     'names.ts',

@@ -269,6 +269,10 @@ export async function runSchedule(db: Database, seed: number, counts: Counts): P
   for (const each of looks) check(each, history, seed);
   for (const { mirror: each } of held) each.close();
   await db.dropCollection(name);
+  for (let turns = 0; turns < 2000 && (flaky.open.size > 0 || (await db.stats()).openSnapshots > 0); turns++)
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.equal(flaky.open.size, 0, `seed ${seed}: feeds or snapshots are left open`);
+  assert.equal((await db.stats()).openSnapshots, 0, `seed ${seed}: scans are left open`);
 }
 
 function indexOf(collection: Rows, index: string): Rows {
