@@ -286,6 +286,9 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   #release(): void {
     this.#chunk = undefined;
     this.#ahead = undefined;
-    this.#held.close();
+    const close = (): void => this.#held.close();
+    // What is asked for later would stay open after a close that goes ahead of it.
+    if (this.#opening === undefined) close();
+    else this.#opening.then(close, close);
   }
 }

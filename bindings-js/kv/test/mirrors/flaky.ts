@@ -4,28 +4,9 @@ import { KvError } from 'mangrove-kv';
 import type { Collection } from 'mangrove-kv';
 import type { Connection } from '../../src/wire/connection.ts';
 import { Op } from '../../src/wire/opcodes.ts';
-import type { RequestWriter } from '../../src/wire/protocol.ts';
+import { headOf } from '../support/requests.ts';
+import type { Write } from '../support/requests.ts';
 import type { Random } from '../tabs/random.ts';
-
-type Write = (writer: RequestWriter) => unknown;
-
-/** The first byte of a request and its first number, which is the id of what it opens or uses; of a scan, also the view. */
-function headOf(write: Write): { readonly op: number; readonly numbers: readonly number[] } {
-  let op: number | undefined;
-  const numbers: number[] = [];
-  const recorder: unknown = new Proxy(
-    {},
-    {
-      get: (_, name) => (value: unknown) => {
-        if (name === 'u8') op ??= value as number;
-        if (name === 'uv') numbers.push(value as number);
-        return recorder;
-      },
-    },
-  );
-  write(recorder as RequestWriter);
-  return { op: op!, numbers };
-}
 
 /** By what opens a handle, what closes it. */
 const CLOSING = new Map<number, number>([
