@@ -3,12 +3,17 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import process from 'node:process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { KvError } from 'mangrove-kv';
 import type { Commit, KvErrorCode, OpenOptions } from 'mangrove-kv';
+import { withPath as withPathOf } from '../support/kit.ts';
 import { isBun, isDeno, runtimeArgs } from '../support/runtime.ts';
+
+export const needsFiles = { skip: process.platform === 'win32' && 'the address of a pipe is not a file' };
 
 const MAIN = new URL('./member-main.mjs', import.meta.url);
 /** Nothing takes longer, on the slowest machine either. */
@@ -211,4 +216,42 @@ export class Member {
     await this.#end('SIGKILL');
     await this.ended;
   }
+}
+
+/** Also ends what was started, before the directory is removed. */
+export function withPath(use: (path: string) => Promise<void>): Promise<void> {
+  return withPathOf(async (path) => {
+    try {
+      await use(path);
+    } finally {
+      await endMembers();
+    }
+  });
+}
+
+/** Starts a process that has the database open. */
+export async function member(path: string, options = {}, runtime?: Runtime): Promise<Member> {
+  const started = Member.start(runtime);
+  await started.open(path, options);
+  return started;
+}
+
+export function valuesOf(commits: readonly Commit[]): unknown[] {
+  return commits.flatMap(({ changes }) =>
+    changes.map((change) => (change.type === 'set' ? change.value : change.type)),
+  );
+}
+
+/** What a leader publishes about itself. */
+export interface Leader {
+  readonly pid: number;
+  readonly token: string;
+  readonly protocol: number;
+  readonly socket: string;
+}
+
+/** What the leader has published; waits for it. */
+export async function leaderOf(path: string): Promise<Leader> {
+  await until('a leader publishes its address', () => existsSync(join(path, 'leader')));
+  return JSON.parse(readFileSync(join(path, 'leader'), 'utf8')) as Leader;
 }

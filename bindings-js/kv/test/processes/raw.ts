@@ -10,13 +10,7 @@ import { PROTOCOL } from '../../src/tabs/messages.ts';
 import { Connection } from '../../src/wire/connection.ts';
 import type { Transport } from '../../src/wire/transport.ts';
 import { until, within } from './member.ts';
-
-export interface Leader {
-  readonly pid: number;
-  readonly token: string;
-  readonly protocol: number;
-  readonly socket: string;
-}
+import type { Leader } from './member.ts';
 
 interface Received {
   readonly type: string;
