@@ -75,6 +75,12 @@ async function read(of: Readable): Promise<void> {
   await aborted.next();
   stop.abort();
   await fails(() => aborted.toArray());
+  for (const verb of ['count', 'first', 'last'] as const) {
+    const soon = new AbortController();
+    const given = of[verb]({ signal: soon.signal });
+    soon.abort();
+    await given.catch(() => undefined);
+  }
 }
 
 /** Reads another type of the same entries, which fails as nothing can be decoded. */
@@ -291,6 +297,10 @@ const USES: Record<string, (db: Rows, other: Collection<string, Row>) => Promise
     await backup.cancel();
     await fails(() => db.verify({ onProgress: passed }));
     await fails(() => db.verify({ signal: AbortSignal.abort() }));
+    for (const work of ['verify', 'layout', 'compact'] as const) {
+      const given = new AbortController();
+      await db[work]({ signal: given.signal, onProgress: () => given.abort() }).catch(() => undefined);
+    }
     await fails(() => db.layout({ signal: AbortSignal.abort() }));
     const stopped = db.backup({ onProgress: passed });
     await fails(() => new Response(stopped).arrayBuffer());
