@@ -61,8 +61,8 @@ function useHeld<K, V, Q extends LiveQuery<K, V>>(
 interface Waited extends Held<LiveQuery<unknown, unknown>> {
   /** Resolves when there is a first result, a failure included. */
   readonly reading: Promise<void>;
-  /** The timer that forgets the query. */
-  forgetting?: ReturnType<typeof setTimeout>;
+  /** It has failed and will be forgotten. */
+  isOver?: boolean;
 }
 
 /** By their source. React forgets all else of a component that has not been drawn yet, and draws it anew. */
@@ -72,10 +72,11 @@ const waited = new WeakMap<object, Set<Waited>>();
 const KEPT_MS = 9000;
 
 /**
- * For how long a query that has failed is kept after React saw its error. React draws once more before it believes an
- * error, and lets timers run before that if the page is slow to draw: forgotten at once, the query would be read without end.
+ * For how long a query that has failed is kept after React saw its error. In a page React draws once more before it believes
+ * an error, and lets timers run before that if the drawing takes long: forgotten at once, the query would be read without end.
+ * A server draws once, and the next request reads again.
  */
-const FAILED_KEPT_MS = 200;
+const FAILED_KEPT_MS = typeof window === 'undefined' ? 0 : 200;
 
 function waitedFor(asked: Asked): Waited | undefined {
   for (const each of waited.get(asked.source as object) ?? []) if (isSame(each.asked, asked)) return each;
@@ -103,14 +104,16 @@ function suspend<K, V>({ asked, query }: Held<LiveQuery<K, V>>): void {
   waited.set(source, all);
   let own = [...all].find((each) => each.query === query);
   const forgetAfter = (milliseconds: number): void => {
-    clearTimeout(own!.forgetting);
-    own!.forgetting = setTimeout(() => all.delete(own!), milliseconds);
-    (own!.forgetting as { unref?: () => void }).unref?.();
+    const timer = setTimeout(() => all.delete(own!), milliseconds);
+    (timer as { unref?: () => void }).unref?.();
   };
   // A query that was made for the source fails at once if that is invalid; one that was given reads again.
   if (status === 'failed' && (own !== undefined || source !== query)) {
-    // A later attempt reads again.
-    if (own !== undefined) forgetAfter(FAILED_KEPT_MS);
+    // A later attempt reads again, however many there are.
+    if (own !== undefined && own.isOver !== true) {
+      own.isOver = true;
+      forgetAfter(FAILED_KEPT_MS);
+    }
     throw error;
   }
   if (own === undefined) {
