@@ -529,3 +529,47 @@ test('a write that is persisted is there, with all that was committed before it'
   await other.close();
   await one.close();
 });
+
+/** Resolves to what a promise does, or rejects if that takes too long. */
+async function soon<T>(promise: Promise<T>): Promise<T> {
+  const late = new AbortController();
+  const timeout = new Promise<never>((_, reject) => {
+    const timer = setTimeout(() => reject(new Error('it does not settle')), 5000);
+    late.signal.addEventListener('abort', () => clearTimeout(timer));
+  });
+  return Promise.race([promise, timeout]).finally(() => late.abort());
+}
+
+test('a write that changes nothing in a collection is persisted all the same', async () => {
+  for (const make of [todos, onDemand]) {
+    const db = await memory();
+    const [rows, others] = [make(db), make(db, { name: 'others', id: 'others' })];
+    await rows.insert(some(3)).isPersisted.promise;
+    // Others remove the row between the optimistic change and its commit, and write elsewhere.
+    const raw = db.collection('todos');
+    const elsewhere = db.collection('elsewhere');
+    const onDelete = async (): Promise<void> => {
+      await raw.delete(0);
+      await elsewhere.set(1, 1);
+    };
+    const removing = make(db, { onDelete, id: 'removing' });
+    const all = createLiveQueryCollection((q) => q.from({ todo: removing }));
+    await all.preload();
+    await soon(removing.delete(0).isPersisted.promise);
+    assert.equal(removing.has(0), false);
+    await until(() => rows.size === 2);
+    const both = createTransaction({
+      mutationFn: async ({ transaction }) => {
+        await raw.delete(1);
+        await persistTransaction({ transaction });
+      },
+    });
+    both.mutate(() => {
+      removing.delete(1);
+      others.insert({ id: 1, text: 'another' });
+    });
+    await soon(both.isPersisted.promise);
+    await Promise.all([rows, others, all, removing].map((each) => each.cleanup()));
+    await db.close();
+  }
+});
