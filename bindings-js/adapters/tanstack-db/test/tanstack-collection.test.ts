@@ -573,3 +573,44 @@ test('a write that changes nothing in a collection is persisted all the same', a
     await db.close();
   }
 });
+
+test('writes of one row that nobody has awaited are stored one after the other', async () => {
+  for (const make of [todos, onDemand]) {
+    const db = await memory();
+    const rows = make(db);
+    const transactions = [
+      rows.insert({ id: 1, text: 'first' }),
+      rows.update(1, (row) => {
+        row.text = 'changed';
+      }),
+      rows.delete(1),
+      rows.insert({ id: 1, text: 'second' }),
+      rows.insert({ id: 2, text: 'another' }),
+    ];
+    await Promise.all(transactions.map(({ isPersisted }) => isPersisted.promise));
+    const stored = await db.collection<number, Todo>('todos').values().toArray();
+    assert.deepEqual(stored, [
+      { id: 1, text: 'second' },
+      { id: 2, text: 'another' },
+    ]);
+    assert.deepEqual(plain([...rows.values()]), stored);
+    await rows.cleanup();
+    await db.close();
+  }
+});
+
+test('a write is stored after one of the same row that has failed', async () => {
+  const db = await memory();
+  const [rows, other] = [onDemand(db), todos(db, { id: 'other' })];
+  await other.insert({ id: 1, text: 'theirs' }).isPersisted.promise;
+  const failing = rows.insert({ id: 1, text: 'ours' });
+  const update = rows.update(1, (row) => {
+    row.done = true;
+  });
+  await assert.rejects(failing.isPersisted.promise, { code: 'KV_EXISTS' });
+  await soon(update.isPersisted.promise);
+  await until(() => other.get(1)?.done);
+  assert.deepEqual(plain([...other.values()]), [{ id: 1, text: 'theirs', done: true }]);
+  await Promise.all([rows.cleanup(), other.cleanup()]);
+  await db.close();
+});
