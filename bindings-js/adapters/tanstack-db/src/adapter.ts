@@ -109,7 +109,8 @@ export class MangrovePersistenceAdapter implements PersistenceAdapter {
           position = applied.position;
           return applied.isNew;
         },
-        { durability },
+        // Transactions of one collection all conflict; whenever one loses, another has been stored.
+        { durability, maxRetries: Infinity },
       );
       if (!outcome.ok) throw outcome.error;
       // Without changes there is no commit, and the version is the one of another.

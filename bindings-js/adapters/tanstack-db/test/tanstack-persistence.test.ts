@@ -429,6 +429,25 @@ test('a repeated transaction hides no commit of somebody else', async () => {
   await db.close();
 });
 
+test('many transactions at once, of two handles, are all stored', async () => {
+  const path = await place();
+  const handles = [await open(path), await open(path)];
+  const both = handles.map((db) => persisted(mangrovePersistence(db)));
+  await Promise.all(both.map((each) => each.stateWhenReady()));
+  const count = 300;
+  const stored = both.flatMap((each, at) =>
+    Array.from({ length: count }, (_, n) => each.insert(todo(`${at} ${n}`)).isPersisted.promise),
+  );
+  const outcomes = await Promise.allSettled(stored);
+  assert.deepEqual(
+    outcomes.flatMap((each) => (each.status === 'rejected' ? [(each.reason as Error).message] : [])),
+    [],
+  );
+  await until(() => both.every((each) => each.size === 2 * count));
+  await Promise.all(both.map((each) => each.cleanup()));
+  for (const db of handles.reverse()) await db.close();
+});
+
 test('rows of a source are persisted, and are there when the source is not', async () => {
   const path = await place();
   const db = await open(path);
