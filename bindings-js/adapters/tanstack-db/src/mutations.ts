@@ -115,7 +115,8 @@ async function commitNow(used: readonly Part[]): Promise<void> {
           await storeAll(tx.collection(collection), collection, mutations);
         }
       },
-      { durability },
+      // A change that loses a race is not wrong, so that it need not be taken back.
+      { durability, maxRetries: Infinity },
     ),
   );
   if (!outcome.ok) throw outcome.error;

@@ -614,3 +614,27 @@ test('a write is stored after one of the same row that has failed', async () => 
   await Promise.all([rows.cleanup(), other.cleanup()]);
   await db.close();
 });
+
+test('changes of a row that another handle keeps writing are stored', async () => {
+  const path = await place();
+  const [one, other] = [await open(path), await open(path)];
+  const rows = todos(one, { indexes: [] });
+  await rows.preload();
+  await rows.insert({ id: 1, text: '' }).isPersisted.promise;
+  const raw = other.collection<number, Todo>('todos');
+  const late = Date.now() + 6000;
+  const rival = (async (): Promise<void> => {
+    while (Date.now() < late) await raw.set(1, { ...(await raw.get(1))!, list: 'theirs' });
+  })();
+  const changes = Array.from({ length: 30 }, (_, n) =>
+    rows.update(1, (row) => {
+      row.text = `${n}`;
+    }),
+  );
+  await Promise.all(changes.map(({ isPersisted }) => isPersisted.promise));
+  await rival;
+  assert.equal(rows.get(1)?.list, 'theirs');
+  await rows.cleanup();
+  await other.close();
+  await one.close();
+});
