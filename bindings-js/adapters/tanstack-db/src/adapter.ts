@@ -105,12 +105,16 @@ export class MangrovePersistenceAdapter implements PersistenceAdapter {
       const { durability } = this.#shared;
       const outcome = await layout.database.tryTransaction(
         async (transaction) => {
-          position = await this.#apply(layout, id, transaction, make);
+          const applied = await this.#apply(layout, id, transaction, make);
+          position = applied.position;
+          return applied.isNew;
         },
-        { durability },
+        // Transactions of one collection all conflict; whenever one loses, another has been stored.
+        { durability, maxRetries: Infinity },
       );
       if (!outcome.ok) throw outcome.error;
-      return outcome.version;
+      // Without changes there is no commit, and the version is the one of another.
+      return outcome.value ? outcome.version : undefined;
     });
     this.#shared.committing(committed.catch(() => undefined));
     await committed;
@@ -122,14 +126,14 @@ export class MangrovePersistenceAdapter implements PersistenceAdapter {
     id: string,
     transaction: Transaction,
     make: (position: Position) => PersistedTx,
-  ): Promise<Position> {
+  ): Promise<{ readonly position: Position; readonly isNew: boolean }> {
     const state = transaction.collection(layout.state);
     const stored = await state.get(keyOf.schema(id));
     if (stored !== undefined && stored !== this.#expected.schemaVersion) throw changed(id, stored);
     const before = ((await state.get(keyOf.position(id))) as Position | undefined) ?? START;
     const tx = make(before);
     const applied = keyOf.applied(id, tx.term, tx.seq, tx.txId);
-    if (await state.has(applied)) return before;
+    if (await state.has(applied)) return { position: before, isNew: false };
 
     const rows = transaction.collection(layout.rowsOf(id).collection);
     const metadata = transaction.collection(layout.rowMetadataOf(id));
@@ -150,7 +154,7 @@ export class MangrovePersistenceAdapter implements PersistenceAdapter {
     ]);
     const all = { prefix: keyOf.applied(id) };
     if ((await state.count(all)) > REMEMBERED + FORGOTTEN) await state.clear({ ...all, limit: FORGOTTEN });
-    return position;
+    return { position, isNew: true };
   }
 
   async loadCollectionMetadata(id: string): Promise<{ key: string; value: unknown }[]> {

@@ -99,7 +99,7 @@ function toStore({ database, name, indexes = [], durability }: Ours): Store {
   const rows = Promise.resolve(database).then((db) => new Rows(db, name, columns));
   // Reads of the rows report the failure.
   rows.catch(() => undefined);
-  return { rows, durability, follower: undefined };
+  return { rows, durability, follower: undefined, writing: new Map() };
 }
 
 function toSync(

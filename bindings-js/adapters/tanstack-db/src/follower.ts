@@ -3,6 +3,7 @@ import type { LoadSubsetOptions, SyncConfig } from '@tanstack/db';
 import { MAX_KEY, compareKeys } from 'mangrove-kv';
 import type { Bounds, Commit, CommitIterator, Key, KvError } from 'mangrove-kv';
 import { isSnapshotLost, untilWhole } from 'mangrove-kv/internal';
+import type { ReplicationCommits } from 'mangrove-kv/internal';
 import type { Row } from './expressions.ts';
 import type { Rows } from './indexes.ts';
 import { readSubset } from './load.ts';
@@ -15,6 +16,9 @@ export type RowKey = string | number;
 
 /** What TanStack DB gives to a sync. */
 export type SyncParameters = Parameters<SyncConfig<Row, RowKey>['sync']>[0];
+
+/** Commits that are followed, and how to learn which have arrived even if they changed nothing here. */
+type Commits = CommitIterator<Key, Row> & Partial<Pick<ReplicationCommits, 'look'>>;
 
 /** A row that the collection has, and the commit that it is from. */
 interface Present {
@@ -82,6 +86,7 @@ export class Follower {
   #name = '';
   /** Resolves when the commits are being watched. */
   #watching: Promise<void>;
+  #commits: Commits | undefined;
   #failure: { readonly error: unknown } | undefined;
 
   constructor(sync: SyncParameters, rows: Promise<Rows>, options: FollowerOptions) {
@@ -108,7 +113,11 @@ export class Follower {
   /** Resolves when the collection has the rows of a commit, or does not follow them any more. */
   reached(version: number): Promise<void> {
     if (this.#isStopped || this.#failure !== undefined || this.#reached >= version) return Promise.resolve();
-    return new Promise((resolve) => this.#waiting.add({ version, resolve }));
+    return new Promise((resolve) => {
+      this.#waiting.add({ version, resolve });
+      // A commit that has changed none of these rows does not arrive by itself.
+      this.#commits?.look?.();
+    });
   }
 
   /** Notes keys that are about to be written through the collection. */
@@ -167,7 +176,10 @@ export class Follower {
   }
 
   #watch(rows: Rows): CommitIterator<Key, Row> {
-    return rows.collection.watch({ initial: this.#options.isEager, signal: this.#stop.signal });
+    const commits: Commits = rows.collection.watch({ initial: this.#options.isEager, signal: this.#stop.signal });
+    this.#commits = commits;
+    if (this.#waiting.size > 0) commits.look?.();
+    return commits;
   }
 
   async #follow(rows: Rows, first: CommitIterator<Key, Row>): Promise<void> {

@@ -21,6 +21,8 @@ export interface Store {
   readonly durability: Durability | undefined;
   /** Undefined while the collection does not sync. */
   follower: Follower | undefined;
+  /** By keys that are being written, the end of their last write. */
+  readonly writing: Map<unknown, Promise<void>>;
 }
 
 /** Mutations of one collection. */
@@ -70,10 +72,32 @@ async function storeAll(rows: Target, { name }: Collection<Key, Row>, mutations:
   if (deletes.length > 0) await rows.deleteMany(keysOf(deletes));
 }
 
+/** Runs a write after all earlier ones of the same rows: each was made upon what those show. */
+async function inTurn(parts: readonly Part[], write: () => Promise<void>): Promise<void> {
+  const written = parts.flatMap(({ store: { writing: ends }, mutations }) =>
+    mutations.map(({ key }) => ({ ends, key })),
+  );
+  const earlier = new Set(written.flatMap(({ ends, key }) => ends.get(key) ?? []));
+  const result = earlier.size === 0 ? write() : Promise.all(earlier).then(write);
+  const end = result.then(
+    () => undefined,
+    () => undefined,
+  );
+  for (const { ends, key } of written) ends.set(key, end);
+  try {
+    await result;
+  } finally {
+    for (const { ends, key } of written) if (ends.get(key) === end) ends.delete(key);
+  }
+}
+
 /** Stores mutations of several collections of one database in one commit, and waits until their collections have it. */
 export async function commit(parts: readonly Part[]): Promise<void> {
   const used = parts.filter(({ mutations }) => mutations.length > 0);
-  if (used.length === 0) return;
+  if (used.length > 0) await inTurn(used, () => commitNow(used));
+}
+
+async function commitNow(used: readonly Part[]): Promise<void> {
   const all = await Promise.all(used.map(({ store }) => store.rows));
   const database: Database = all[0]!.database;
   if (all.some((rows) => rows.database !== database))
@@ -91,7 +115,8 @@ export async function commit(parts: readonly Part[]): Promise<void> {
           await storeAll(tx.collection(collection), collection, mutations);
         }
       },
-      { durability },
+      // A change that loses a race is not wrong, so that it need not be taken back.
+      { durability, maxRetries: Infinity },
     ),
   );
   if (!outcome.ok) throw outcome.error;

@@ -79,8 +79,12 @@ async function readAll(rows: Reader<Key, Row>, found: Found): Promise<void> {
 }
 
 async function readKeys(rows: Reader<Key, Row>, values: readonly unknown[], found: Found): Promise<void> {
+  // A date is equal to the number of its milliseconds.
+  const operands = values.map((value) => (value instanceof Date ? value.getTime() : value));
   const keys = new Set(
-    values.filter((value) => typeof value === 'string' || (typeof value === 'number' && !Number.isNaN(value))) as Key[],
+    operands.filter(
+      (value) => typeof value === 'string' || (typeof value === 'number' && !Number.isNaN(value)),
+    ) as Key[],
   );
   for (const entry of await Promise.all([...keys].map((key) => rows.getEntry(key))))
     if (entry !== undefined) found.add(entry);

@@ -529,3 +529,112 @@ test('a write that is persisted is there, with all that was committed before it'
   await other.close();
   await one.close();
 });
+
+/** Resolves to what a promise does, or rejects if that takes too long. */
+async function soon<T>(promise: Promise<T>): Promise<T> {
+  const late = new AbortController();
+  const timeout = new Promise<never>((_, reject) => {
+    const timer = setTimeout(() => reject(new Error('it does not settle')), 5000);
+    late.signal.addEventListener('abort', () => clearTimeout(timer));
+  });
+  return Promise.race([promise, timeout]).finally(() => late.abort());
+}
+
+test('a write that changes nothing in a collection is persisted all the same', async () => {
+  for (const make of [todos, onDemand]) {
+    const db = await memory();
+    const [rows, others] = [make(db), make(db, { name: 'others', id: 'others' })];
+    await rows.insert(some(3)).isPersisted.promise;
+    // Others remove the row between the optimistic change and its commit, and write elsewhere.
+    const raw = db.collection('todos');
+    const elsewhere = db.collection('elsewhere');
+    const onDelete = async (): Promise<void> => {
+      await raw.delete(0);
+      await elsewhere.set(1, 1);
+    };
+    const removing = make(db, { onDelete, id: 'removing' });
+    const all = createLiveQueryCollection((q) => q.from({ todo: removing }));
+    await all.preload();
+    await soon(removing.delete(0).isPersisted.promise);
+    assert.equal(removing.has(0), false);
+    await until(() => rows.size === 2);
+    const both = createTransaction({
+      mutationFn: async ({ transaction }) => {
+        await raw.delete(1);
+        await persistTransaction({ transaction });
+      },
+    });
+    both.mutate(() => {
+      removing.delete(1);
+      others.insert({ id: 1, text: 'another' });
+    });
+    await soon(both.isPersisted.promise);
+    await Promise.all([rows, others, all, removing].map((each) => each.cleanup()));
+    await db.close();
+  }
+});
+
+test('writes of one row that nobody has awaited are stored one after the other', async () => {
+  for (const make of [todos, onDemand]) {
+    const db = await memory();
+    const rows = make(db);
+    const transactions = [
+      rows.insert({ id: 1, text: 'first' }),
+      rows.update(1, (row) => {
+        row.text = 'changed';
+      }),
+      rows.delete(1),
+      rows.insert({ id: 1, text: 'second' }),
+      rows.insert({ id: 2, text: 'another' }),
+    ];
+    await Promise.all(transactions.map(({ isPersisted }) => isPersisted.promise));
+    const stored = await db.collection<number, Todo>('todos').values().toArray();
+    assert.deepEqual(stored, [
+      { id: 1, text: 'second' },
+      { id: 2, text: 'another' },
+    ]);
+    assert.deepEqual(plain([...rows.values()]), stored);
+    await rows.cleanup();
+    await db.close();
+  }
+});
+
+test('a write is stored after one of the same row that has failed', async () => {
+  const db = await memory();
+  const [rows, other] = [onDemand(db), todos(db, { id: 'other' })];
+  await other.insert({ id: 1, text: 'theirs' }).isPersisted.promise;
+  const failing = rows.insert({ id: 1, text: 'ours' });
+  const update = rows.update(1, (row) => {
+    row.done = true;
+  });
+  await assert.rejects(failing.isPersisted.promise, { code: 'KV_EXISTS' });
+  await soon(update.isPersisted.promise);
+  await until(() => other.get(1)?.done);
+  assert.deepEqual(plain([...other.values()]), [{ id: 1, text: 'theirs', done: true }]);
+  await Promise.all([rows.cleanup(), other.cleanup()]);
+  await db.close();
+});
+
+test('changes of a row that another handle keeps writing are stored', async () => {
+  const path = await place();
+  const [one, other] = [await open(path), await open(path)];
+  const rows = todos(one, { indexes: [] });
+  await rows.preload();
+  await rows.insert({ id: 1, text: '' }).isPersisted.promise;
+  const raw = other.collection<number, Todo>('todos');
+  const late = Date.now() + 6000;
+  const rival = (async (): Promise<void> => {
+    while (Date.now() < late) await raw.set(1, { ...(await raw.get(1))!, list: 'theirs' });
+  })();
+  const changes = Array.from({ length: 30 }, (_, n) =>
+    rows.update(1, (row) => {
+      row.text = `${n}`;
+    }),
+  );
+  await Promise.all(changes.map(({ isPersisted }) => isPersisted.promise));
+  await rival;
+  assert.equal(rows.get(1)?.list, 'theirs');
+  await rows.cleanup();
+  await other.close();
+  await one.close();
+});

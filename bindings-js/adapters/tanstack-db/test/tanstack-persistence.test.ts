@@ -405,6 +405,49 @@ test('a second handle hydrates at once, and both follow each other', async () =>
   await one.close();
 });
 
+test('a repeated transaction hides no commit of somebody else', async () => {
+  const db = await memory();
+  const persistence = mangrovePersistence(db);
+  const followed = persisted(persistence);
+  await followed.stateWhenReady();
+  await persistence.adapter.applyCommittedTx('todos', transaction(1, [insert(todo('0'))]));
+  const others = mangrovePersistence(db).adapter;
+  await others.applyCommittedTx('todos', transaction(2, []));
+  const count = 100;
+  for (let n = 1; n <= count; n++) {
+    // The repetition sees the commit before it, and makes none.
+    await Promise.all([
+      others.applyCommittedTx('todos', transaction(n + 2, [insert(todo(`${n}`))])),
+      persistence.adapter.applyCommittedTx('todos', transaction(1, [insert(todo('0'))])),
+    ]);
+  }
+  const late = Date.now() + 5000;
+  await until(() => followed.has(`${count}`) || Date.now() > late);
+  const missing = Array.from({ length: count }, (_, n) => `${n + 1}`).filter((id) => !followed.has(id));
+  assert.deepEqual(missing, []);
+  await followed.cleanup();
+  await db.close();
+});
+
+test('many transactions at once, of two handles, are all stored', async () => {
+  const path = await place();
+  const handles = [await open(path), await open(path)];
+  const both = handles.map((db) => persisted(mangrovePersistence(db)));
+  await Promise.all(both.map((each) => each.stateWhenReady()));
+  const count = 300;
+  const stored = both.flatMap((each, at) =>
+    Array.from({ length: count }, (_, n) => each.insert(todo(`${at} ${n}`)).isPersisted.promise),
+  );
+  const outcomes = await Promise.allSettled(stored);
+  assert.deepEqual(
+    outcomes.flatMap((each) => (each.status === 'rejected' ? [(each.reason as Error).message] : [])),
+    [],
+  );
+  await until(() => both.every((each) => each.size === 2 * count));
+  await Promise.all(both.map((each) => each.cleanup()));
+  for (const db of handles.reverse()) await db.close();
+});
+
 test('rows of a source are persisted, and are there when the source is not', async () => {
   const path = await place();
   const db = await open(path);

@@ -107,3 +107,15 @@ test('values that an index key does not tell apart', async () => {
   }
   await db.close();
 });
+
+test('a date finds the row whose key is the number of its milliseconds', async () => {
+  const db = await open('dates', { storage: 'memory' });
+  const rows = new Rows(db, 'rows', []);
+  await rows.collection.set(5, { id: 5 });
+  for (const where of [eq('id', new Date(5)), new IR.Func<boolean>('in', [ref('id'), new IR.Value([new Date(5)])])]) {
+    const all = await readRows({ rows: rows.collection, indexes: rows.indexes }, { where });
+    const byKey = await readRows({ rows: rows.collection, indexes: rows.indexes, keyPath: ['id'] }, { where });
+    assert.deepEqual(byKey, all);
+  }
+  await db.close();
+});
