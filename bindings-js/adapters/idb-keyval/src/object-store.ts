@@ -30,9 +30,12 @@ function boundsOf(query: unknown): Bounds {
 
 /** An event target with the `on…` properties of its events. */
 class Target extends EventTarget {
-  /** Dispatches an event; a handler that throws aborts the transaction, as in IndexedDB. */
-  emit(type: string, property: string, transaction: StoreTransaction): void {
-    const event = new Event(type);
+  /**
+   * Dispatches an event; a handler that throws aborts the transaction, as in IndexedDB. Returns whether the default of
+   * the event was prevented.
+   */
+  emit(type: string, property: string, transaction: StoreTransaction): boolean {
+    const event = new Event(type, { cancelable: type === 'error' });
     this.dispatchEvent(event);
     const handler = (this as unknown as Record<string, Handler>)[property];
     try {
@@ -40,6 +43,7 @@ class Target extends EventTarget {
     } catch (error) {
       transaction.fail(error);
     }
+    return event.defaultPrevented;
   }
 }
 
@@ -78,9 +82,10 @@ class Request extends Target {
     this.emit('success', 'onsuccess', this.transaction);
   }
 
-  fail(error: unknown): void {
+  /** Returns whether a listener prevents that the transaction is aborted. */
+  fail(error: unknown): boolean {
     [this.readyState, this.#error] = ['done', error];
-    this.emit('error', 'onerror', this.transaction);
+    return this.emit('error', 'onerror', this.transaction);
   }
 }
 
@@ -125,13 +130,15 @@ class StoreTransaction extends Target {
     if (this.#isOver) throw refusal('TransactionInactiveError', 'the transaction has ended');
     this.#waiting++;
     this.#last = this.#last.then(async () => {
-      if (this.#isOver) return request.fail(refusal('AbortError', 'the transaction was aborted'));
+      if (this.#isOver) {
+        request.fail(refusal('AbortError', 'the transaction was aborted'));
+        return;
+      }
       try {
         request.succeed(await work());
       } catch (error) {
         const found = asIndexedDB(error);
-        request.fail(found);
-        this.fail(found);
+        if (!request.fail(found)) this.fail(found);
       } finally {
         this.#waiting--;
         this.commitWhenIdle();
