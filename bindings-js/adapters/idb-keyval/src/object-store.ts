@@ -1,5 +1,6 @@
 // The object store that the callback of a `UseStore` receives: IndexedDB's interface on a transaction of the database.
 // What an object store without keys in its values and without indexes has is here.
+import { compareKeys } from 'mangrove-kv';
 import type { Collection, Key, Reader, Transaction, Writer } from 'mangrove-kv';
 import { asIndexedDB, fromStored, keyFrom, keyTo, stored } from '@mangrove-kv/migrate/internal';
 import type { Opened } from '@mangrove-kv/migrate/internal';
@@ -361,8 +362,16 @@ class Cursor {
   }
 
   continue(key?: unknown): void {
-    if (key === undefined) this.#move(this.#beyond(this.#at as Key, false), 0);
-    else this.#move(this.#beyond(keyFrom(key), true), 0);
+    if (key === undefined) {
+      this.#move(this.#beyond(this.#at as Key, false), 0);
+      return;
+    }
+    const to = keyFrom(key);
+    // A cursor that has come to its end is refused by #move, as is one that moves.
+    const steps = compareKeys(to, this.#at as Key);
+    if (!this.#isMoving && (this.#isReverse ? steps >= 0 : steps <= 0))
+      throw refusal('DataError', 'a cursor goes on to keys beyond its own only');
+    this.#move(this.#beyond(to, true), 0);
   }
 
   advance(count: number): void {

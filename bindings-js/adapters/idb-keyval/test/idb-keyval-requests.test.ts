@@ -3,7 +3,7 @@ import 'fake-indexeddb/auto';
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import * as original from 'idb-keyval';
-import { close, createStore, entries, set } from '@mangrove-kv/idb-keyval';
+import { close, clear, createStore, entries, set, setMany } from '@mangrove-kv/idb-keyval';
 
 for (const [name, store] of [
   ['idb-keyval', original.createStore('original', 'kv')],
@@ -33,6 +33,38 @@ for (const [name, store] of [
       ['beside true', 2],
       ['taken', 1],
     ]);
+    await close(store);
+  });
+
+  test(`a cursor does not go back to a key: ${name}`, async () => {
+    await clear(store);
+    await setMany(
+      [...'abcd', 'taken'].map((key) => [key, key]),
+      store,
+    );
+    const visit = (direction: IDBCursorDirection, to: string): Promise<unknown> =>
+      store('readonly', (objects) => {
+        const seen: IDBValidKey[] = [];
+        return new Promise((resolve, reject) => {
+          const request = objects.openCursor(null, direction);
+          request.onsuccess = () => {
+            const cursor = request.result;
+            if (cursor === null) return resolve(seen);
+            seen.push(cursor.key);
+            try {
+              cursor.continue(seen.length === 2 ? to : undefined);
+            } catch (error) {
+              reject(error);
+            }
+          };
+        });
+      });
+    const refused = { name: 'DataError' };
+    for (const to of ['a', 'b', '']) await assert.rejects(visit('next', to), refused);
+    assert.deepEqual(await visit('next', 'bb'), ['a', 'b', 'c', 'd', 'taken']);
+    assert.deepEqual(await visit('next', 'd'), ['a', 'b', 'd', 'taken']);
+    for (const to of ['taken', 'd', 'dd']) await assert.rejects(visit('prev', to), refused);
+    assert.deepEqual(await visit('prev', 'b'), ['taken', 'd', 'b', 'a']);
     await close(store);
   });
 }
