@@ -1,5 +1,6 @@
 // The object store that the callback of a `UseStore` receives: IndexedDB's interface on a transaction of the database.
 // What an object store without keys in its values and without indexes has is here.
+import { compareKeys } from 'mangrove-kv';
 import type { Collection, Key, Reader, Transaction, Writer } from 'mangrove-kv';
 import { asIndexedDB, fromStored, keyFrom, keyTo, stored } from '@mangrove-kv/migrate/internal';
 import type { Opened } from '@mangrove-kv/migrate/internal';
@@ -30,9 +31,12 @@ function boundsOf(query: unknown): Bounds {
 
 /** An event target with the `on…` properties of its events. */
 class Target extends EventTarget {
-  /** Dispatches an event; a handler that throws aborts the transaction, as in IndexedDB. */
-  emit(type: string, property: string, transaction: StoreTransaction): void {
-    const event = new Event(type);
+  /**
+   * Dispatches an event; a handler that throws aborts the transaction, as in IndexedDB. Returns whether the default of
+   * the event was prevented.
+   */
+  emit(type: string, property: string, transaction: StoreTransaction): boolean {
+    const event = new Event(type, { cancelable: type === 'error' });
     this.dispatchEvent(event);
     const handler = (this as unknown as Record<string, Handler>)[property];
     try {
@@ -40,6 +44,7 @@ class Target extends EventTarget {
     } catch (error) {
       transaction.fail(error);
     }
+    return event.defaultPrevented;
   }
 }
 
@@ -78,9 +83,10 @@ class Request extends Target {
     this.emit('success', 'onsuccess', this.transaction);
   }
 
-  fail(error: unknown): void {
+  /** Returns whether a listener prevents that the transaction is aborted. */
+  fail(error: unknown): boolean {
     [this.readyState, this.#error] = ['done', error];
-    this.emit('error', 'onerror', this.transaction);
+    return this.emit('error', 'onerror', this.transaction);
   }
 }
 
@@ -125,13 +131,15 @@ class StoreTransaction extends Target {
     if (this.#isOver) throw refusal('TransactionInactiveError', 'the transaction has ended');
     this.#waiting++;
     this.#last = this.#last.then(async () => {
-      if (this.#isOver) return request.fail(refusal('AbortError', 'the transaction was aborted'));
+      if (this.#isOver) {
+        request.fail(refusal('AbortError', 'the transaction was aborted'));
+        return;
+      }
       try {
         request.succeed(await work());
       } catch (error) {
         const found = asIndexedDB(error);
-        request.fail(found);
-        this.fail(found);
+        if (!request.fail(found)) this.fail(found);
       } finally {
         this.#waiting--;
         this.commitWhenIdle();
@@ -354,8 +362,16 @@ class Cursor {
   }
 
   continue(key?: unknown): void {
-    if (key === undefined) this.#move(this.#beyond(this.#at as Key, false), 0);
-    else this.#move(this.#beyond(keyFrom(key), true), 0);
+    if (key === undefined) {
+      this.#move(this.#beyond(this.#at as Key, false), 0);
+      return;
+    }
+    const to = keyFrom(key);
+    // A cursor that has come to its end is refused by #move, as is one that moves.
+    const steps = compareKeys(to, this.#at as Key);
+    if (!this.#isMoving && (this.#isReverse ? steps >= 0 : steps <= 0))
+      throw refusal('DataError', 'a cursor goes on to keys beyond its own only');
+    this.#move(this.#beyond(to, true), 0);
   }
 
   advance(count: number): void {

@@ -29,7 +29,10 @@ export function dropped(
   callback: Callback<void> | undefined,
 ): { name: string; storeName: string | undefined; callback: Callback<void> | undefined } {
   const given = typeof options === 'function' ? {} : (options ?? {});
-  const { name, storeName } = given.name ? given : { ...host._config, ...given, name: host._config.name };
+  // A name or storeName that is empty or undefined counts as none given, not as all stores.
+  const { name, storeName } = given.name
+    ? given
+    : { name: host._config.name, storeName: given.storeName || host._config.storeName };
   return { name: name ?? '', storeName, callback: typeof options === 'function' ? options : callback };
 }
 

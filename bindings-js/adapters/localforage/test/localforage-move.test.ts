@@ -103,3 +103,14 @@ test('dropInstance drops what was not moved yet', async () => {
     0,
   );
 });
+
+test('dropInstance without a name or storeName in its options drops the own store only', async () => {
+  for (const [index, options] of [{ storeName: undefined }, { storeName: '' }, { name: '' }].entries()) {
+    const base = { name: `own ${index}`, storage: 'memory' } as const;
+    const [one, two] = ['one', 'two'].map((storeName) => localforage.createInstance({ ...base, storeName }));
+    await one?.setItem('a', 1);
+    await two?.setItem('a', 2);
+    await one?.dropInstance(options as LocalForageDbInstanceOptions);
+    assert.deepEqual([await one?.getItem('a'), await two?.getItem('a')], [null, 2]);
+  }
+});

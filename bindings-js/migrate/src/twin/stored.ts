@@ -121,7 +121,7 @@ export function toStored(value: unknown): unknown {
   return value === undefined || isWrapped(value) ? ({ [MARK]: [value, []] } satisfies Wrapper) : value;
 }
 
-/** What to store of a value with Blobs, which are read. Arrays and objects may change after the call. */
+/** What to store of a value with Blobs, which are read. The value may change after the call. */
 export async function toStoredWithBlobs(value: unknown): Promise<unknown> {
   const blobs: [object, Blob][] = [];
   const copy = substitute(value, (object) => {
@@ -130,13 +130,16 @@ export async function toStoredWithBlobs(value: unknown): Promise<unknown> {
     blobs.push([place, object]);
     return place;
   });
+  // Binaries and Dates too may change while the Blobs are read. Cloned together, the places stay shared.
+  const [cloned, places] = structuredClone([copy, blobs.map(([place]) => place)] as const);
   const files = await Promise.all(
-    blobs.map(async ([place, blob]): Promise<StoredFile> => {
+    blobs.map(async ([, blob], index): Promise<StoredFile> => {
+      const place = places[index] as object;
       const part = { type: blob.type, bytes: await blob.arrayBuffer() };
       return [place, isFile(blob) ? { ...part, name: blob.name, lastModified: blob.lastModified } : part];
     }),
   );
-  return { [MARK]: [copy, files] } satisfies Wrapper;
+  return { [MARK]: [cloned, files] } satisfies Wrapper;
 }
 
 /** Any value as it is stored. */
