@@ -19,7 +19,7 @@ import { Layout } from './layout.ts';
 
 /** Options of `mangrovePersistence`. */
 export interface MangrovePersistenceOptions {
-  /** Beginning of the names of the database's collections that are used. Default: `"tanstack"`. */
+  /** Beginning of the names of the database's collections that are used, without a `/`. Default: `"tanstack"`. */
   readonly prefix?: string | undefined;
   /** When a transaction counts as stored. Default: as the database was opened. */
   readonly durability?: Durability | undefined;
@@ -52,7 +52,9 @@ export function mangrovePersistence(
   const wrong = misnamed('mangrovePersistence', options, OPTIONS);
   if (wrong !== undefined) throw refused(wrong);
   const { prefix = 'tanstack', durability, schemaMismatchPolicy } = options;
-  if (typeof prefix !== 'string') throw refused('prefix of mangrovePersistence has to be a string');
+  // With one, `a` and `a/rows` could name the same collection.
+  if (typeof prefix !== 'string' || prefix.includes('/'))
+    throw refused('prefix of mangrovePersistence has to be a string without "/"');
   if (schemaMismatchPolicy !== undefined && schemaMismatchPolicy !== 'reset' && schemaMismatchPolicy !== 'error')
     throw refused('schemaMismatchPolicy of mangrovePersistence has to be "reset" or "error"');
   const layout = Promise.resolve(database).then((db) => new Layout(db, prefix));

@@ -572,7 +572,7 @@ test('on demand, live queries load and follow their rows', async () => {
 
 test('options that are wrong are refused', async () => {
   const db = await memory();
-  for (const options of [{ prefixx: 'a' }, { prefix: 5 }, { schemaMismatchPolicy: 'drop' }])
+  for (const options of [{ prefixx: 'a' }, { prefix: 5 }, { prefix: 'a/rows' }, { schemaMismatchPolicy: 'drop' }])
     assert.throws(() => mangrovePersistence(db, options as never), { code: 'KV_INVALID_ARGUMENT' });
   await db.close();
 });
