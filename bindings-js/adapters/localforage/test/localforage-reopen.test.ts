@@ -57,6 +57,23 @@ test('a database that cannot be opened is an error of each call, not an empty lo
     await close(items);
   }));
 
+test('calls after a drop wait for it, in all stores of the database', () =>
+  inDirectory(async (directory) => {
+    const name = 'dropped';
+    const [used, other, unopened] = ['used', 'other', 'unopened'].map((storeName) =>
+      localforage.createInstance({ name, storeName, directory }),
+    ) as [LocalForage, LocalForage, LocalForage];
+    for (const whole of [true, false]) {
+      for (const items of [used, other]) await items.setItem('old', 1);
+      const drop = used.dropInstance(whole ? { name } : { name, storeName: 'used' });
+      const stores = whole ? [used, other, unopened] : [used];
+      await Promise.all([drop, ...stores.map((items) => items.setItem('new', 2))]);
+      for (const items of stores) assert.deepEqual(await items.keys(), ['new'], `${whole}`);
+    }
+    assert.deepEqual(await other.keys(), ['new', 'old']);
+    await close(used);
+  }));
+
 test('a program without IndexedDB keeps its data in files, and ends by itself', () =>
   inDirectory(async (directory) => {
     const program = `

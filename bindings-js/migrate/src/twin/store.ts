@@ -65,10 +65,14 @@ function returned(value: unknown): unknown {
   return stored(value);
 }
 
+/** Deletions of stores that are under way, by the database; later calls on any store of it wait for them. */
+const drops = new Map<string, Promise<void>>();
+
 /** An object store's stand-in. It opens its database, and moves the entries there, with its first call. */
 export class TwinStore {
   readonly #place: Place;
-  readonly #directory: string;
+  /** Name of the database. */
+  readonly #database: string;
   readonly #options: TwinOptions;
   #opening: Promise<Opened> | undefined;
   /** Calls that later ones wait for: those that read Blobs or run a function of the program first. */
@@ -76,16 +80,12 @@ export class TwinStore {
 
   constructor(place: Place, directory: string, options: TwinOptions) {
     this.#place = place;
-    this.#directory = options.directory ?? directory;
+    this.#database = databaseName(options.directory ?? directory, place.name);
     this.#options = options;
   }
 
-  #database(): Promise<Database> {
-    return sharedDatabase(databaseName(this.#directory, this.#place.name), this.#options);
-  }
-
   async #open(): Promise<Opened> {
-    const db = await this.#database();
+    const db = await sharedDatabase(this.#database, this.#options);
     const { name, store, helpers } = this.#place;
     const { keepSource = false, onUnmovable = 'throw', indexedDB } = this.#options;
     const collection = db.collection<Key, unknown>(store);
@@ -122,12 +122,19 @@ export class TwinStore {
     return work;
   }
 
+  /** What a call has to wait for, `undefined` if nothing. */
+  #before(): Promise<unknown> | undefined {
+    const drop = drops.get(this.#database);
+    return drop === undefined ? this.#tail : Promise.all([this.#tail, drop]);
+  }
+
   /** Makes a call after those before it. */
   async #run<T>(work: (opened: Opened) => Promise<T>): Promise<T> {
     try {
-      return await this.open().then((opened) =>
-        this.#tail === undefined ? work(opened) : this.#after(this.#tail.then(() => work(opened))),
-      );
+      return await this.open().then((opened) => {
+        const before = this.#before();
+        return before === undefined ? work(opened) : this.#after(before.then(() => work(opened)));
+      });
     } catch (error) {
       throw asIndexedDB(error);
     }
@@ -253,7 +260,14 @@ export class TwinStore {
     const { name, helpers } = this.#place;
     const { keepSource = false, indexedDB } = this.#options;
     const drop = { name, stores, helpers, keepSource, indexedDB: indexedDB as IDBFactory | undefined };
-    await this.#after(this.#database().then((db) => dropStores(db, drop)));
+    const work = Promise.resolve(this.#before()).then(async () =>
+      dropStores(await sharedDatabase(this.#database, this.#options), drop),
+    );
+    const ended: Promise<void> = Promise.allSettled([work]).then(() => {
+      if (drops.get(this.#database) === ended) drops.delete(this.#database);
+    });
+    drops.set(this.#database, ended);
+    await work;
   }
 
   /** Closes the database, for all stores in it. The next call opens it again. */

@@ -932,3 +932,12 @@ it('values that JSON does not have', async (library) => {
   await instance.setItem('a', value);
   await same(await instance.getItem('a'), value);
 });
+
+it('what another store sets after the database was dropped is kept', async (library) => {
+  const [name, driver] = ['dropped at once', library.localforage.INDEXEDDB];
+  const dropping = fresh(library, { driver, name, storeName: 'dropping' });
+  const other = fresh(library, { driver, name, storeName: 'other' });
+  for (const store of [dropping, other]) await store.setItem('old', 1);
+  await Promise.all([dropping.dropInstance({ name }), other.setItem('new', 2)]);
+  await same(await other.keys(), ['new']);
+});
