@@ -24,7 +24,7 @@ export interface TwinOptions {
   readonly durability?: Durability | undefined;
   /**
    * Whether the IndexedDB database stays as it is after its entries were moved. By default it is emptied, and deleted
-   * when nothing else is in it. Default: false.
+   * when nothing else is in it. Default: false, but always true in a database with the storage `"memory"`, which ends with the page.
    */
   readonly keepSource?: boolean | undefined;
   /**
@@ -66,6 +66,7 @@ export function checkTwinOptions(call: string, options: TwinOptions): void {
 }
 
 const handles = new Map<string, Promise<Database>>();
+const inMemory = new WeakSet<Database>();
 
 /** A name that file systems take, also those that do not tell upper from lower case. */
 function escaped(name: string): string {
@@ -90,6 +91,14 @@ export function sharedDatabase(name: string, { storage, durability = 'relaxed' }
   const forget = (): void => {
     if (handles.get(name) === handle) handles.delete(name);
   };
-  handle.then((db) => db.addEventListener('close', forget), forget);
+  handle.then((db) => {
+    if (storage === 'memory') inMemory.add(db);
+    db.addEventListener('close', forget);
+  }, forget);
   return handle;
+}
+
+/** Whether what is moved into a shared database ends with the page, so that the source is the only copy that lasts. */
+export function endsWithPage(db: Database): boolean {
+  return inMemory.has(db);
 }

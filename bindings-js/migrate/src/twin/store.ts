@@ -3,7 +3,7 @@ import { KvError } from 'mangrove-kv';
 import type { Collection, Database, Key } from 'mangrove-kv';
 import { isSnapshotLost, untilWhole } from 'mangrove-kv/internal';
 import { toKey } from '../idb-keys.ts';
-import { databaseName, sharedDatabase } from './databases.ts';
+import { databaseName, endsWithPage, sharedDatabase } from './databases.ts';
 import type { TwinOptions } from './databases.ts';
 import { dropStores, moveStore } from './move.ts';
 import { fromStored, holdsBlob, isRefusal, stored, toStored, toStoredWithBlobs } from './stored.ts';
@@ -84,16 +84,20 @@ export class TwinStore {
     this.#options = options;
   }
 
+  #keepsSource(db: Database): boolean {
+    return this.#options.keepSource === true || endsWithPage(db);
+  }
+
   async #open(): Promise<Opened> {
     const db = await sharedDatabase(this.#database, this.#options);
     const { name, store, helpers } = this.#place;
-    const { keepSource = false, onUnmovable = 'throw', indexedDB } = this.#options;
+    const { onUnmovable = 'throw', indexedDB } = this.#options;
     const collection = db.collection<Key, unknown>(store);
     await moveStore(db, {
       name,
       store,
       into: collection,
-      keepSource,
+      keepSource: this.#keepsSource(db),
       onUnmovable,
       helpers,
       indexedDB: indexedDB as IDBFactory | undefined,
@@ -258,11 +262,11 @@ export class TwinStore {
    */
   async drop(stores?: readonly string[]): Promise<void> {
     const { name, helpers } = this.#place;
-    const { keepSource = false, indexedDB } = this.#options;
-    const drop = { name, stores, helpers, keepSource, indexedDB: indexedDB as IDBFactory | undefined };
-    const work = Promise.resolve(this.#before()).then(async () =>
-      dropStores(await sharedDatabase(this.#database, this.#options), drop),
-    );
+    const indexedDB = this.#options.indexedDB as IDBFactory | undefined;
+    const work = Promise.resolve(this.#before()).then(async () => {
+      const db = await sharedDatabase(this.#database, this.#options);
+      await dropStores(db, { name, stores, helpers, keepSource: this.#keepsSource(db), indexedDB });
+    });
     const ended: Promise<void> = Promise.allSettled([work]).then(() => {
       if (drops.get(this.#database) === ended) drops.delete(this.#database);
     });
