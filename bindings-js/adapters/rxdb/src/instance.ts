@@ -14,7 +14,6 @@ import type {
   RxStorageInstance,
   RxStorageInstanceCreationParams,
   RxStorageQueryResult,
-  RxStorageWriteError,
   StringKeys,
 } from 'rxdb';
 import { Subject } from 'rxjs';
@@ -28,6 +27,7 @@ import type { Changes } from './order.ts';
 import { planScan } from './plan.ts';
 import { countDocuments, readDocuments } from './read.ts';
 import type { Source } from './read.ts';
+import { Timeline } from './timeline.ts';
 
 /** Status of the error for an attachment without data. */
 const NO_DATA = 510;
@@ -66,6 +66,7 @@ export class MangroveStorageInstance<D>
   readonly #layout: Layout<D>;
   readonly #lease: Lease;
   readonly #changes = new Subject<Changes<D>>();
+  readonly #timeline = new Timeline();
   /** Calls that have not ended. */
   readonly #calls = new Set<Promise<unknown>>();
   #closed: Promise<void> | undefined;
@@ -84,20 +85,30 @@ export class MangroveStorageInstance<D>
     return this.#call(async () => {
       const { primary } = this.#layout;
       const ids = rows.map((row) => idOf(row, primary));
-      const inserted = await this.#insert(rows, ids, context);
-      if (inserted !== undefined) return { error: inserted };
-      const categorized = await this.#transact(async (tx) => {
-        const documents = tx.collection(this.#layout.documents);
-        const stored = new Map<string, RxDocumentData<D>>();
-        for (const [at, document] of (await documents.getMany(ids)).entries())
-          if (document !== undefined) stored.set(ids[at]!, document);
-        const rowsByKind = categorizeBulkWriteRows<D>(this, primary as StringKeys<D>, stored, rows, context);
-        await this.#store(documents, rowsByKind);
-        await this.#storeAttachments(tx, rowsByKind);
-        return rowsByKind;
-      });
+      const lwt = rows.reduce((first, { document }) => Math.min(first, document._meta.lwt), Infinity);
+      const categorized = await this.#timeline.during(lwt, this.#write(rows, ids, context));
       this.#report(categorized);
       return { error: categorized.errors };
+    });
+  }
+
+  async #write(
+    rows: BulkWriteRow<D>[],
+    ids: readonly string[],
+    context: string,
+  ): Promise<CategorizeBulkWriteRowsOutput<D>> {
+    const inserted = await this.#insert(rows, ids, context);
+    if (inserted !== undefined) return inserted;
+    return this.#transact(async (tx) => {
+      const documents = tx.collection(this.#layout.documents);
+      const stored = new Map<string, RxDocumentData<D>>();
+      for (const [at, document] of (await documents.getMany(ids)).entries())
+        if (document !== undefined) stored.set(ids[at]!, document);
+      const { primary } = this.#layout;
+      const categorized = categorizeBulkWriteRows<D>(this, primary as StringKeys<D>, stored, rows, context);
+      await this.#store(documents, categorized);
+      await this.#storeAttachments(tx, categorized);
+      return categorized;
     });
   }
 
@@ -109,7 +120,7 @@ export class MangroveStorageInstance<D>
     rows: BulkWriteRow<D>[],
     ids: readonly string[],
     context: string,
-  ): Promise<RxStorageWriteError<D>[] | undefined> {
+  ): Promise<CategorizeBulkWriteRowsOutput<D> | undefined> {
     const { primary, database, documents, attachments } = this.#layout;
     if (attachments !== undefined || rows.some(({ previous }) => previous !== undefined)) return undefined;
     if (new Set(ids).size < ids.length) return undefined;
@@ -119,9 +130,7 @@ export class MangroveStorageInstance<D>
     for (const [at, { document }] of categorized.bulkInsertDocs.entries())
       batch.check(ids[at]!, null).set(ids[at]!, document);
     const committed = await batch.tryCommit(this.#writeOptions);
-    if (!committed.ok) return undefined;
-    this.#report(categorized);
-    return categorized.errors;
+    return committed.ok ? categorized : undefined;
   }
 
   findDocumentsById(ids: string[], withDeleted: boolean): Promise<RxDocumentData<D>[]> {
@@ -156,7 +165,9 @@ export class MangroveStorageInstance<D>
       const { documents, primary } = this.#layout;
       const { lwt, id } = checkpoint ?? { lwt: 0, id: '' };
       const index = documents.index(indexName(['_meta.lwt', primary]));
-      const changed = await untilWhole(() => index.values({ gt: [lwt, id], limit }).toArray());
+      const changed = await this.#timeline.read(() =>
+        untilWhole(() => index.values({ gt: [lwt, id], limit }).toArray()),
+      );
       const last = changed.at(-1);
       return {
         documents: changed,
@@ -259,7 +270,10 @@ export class MangroveStorageInstance<D>
     if (events.length === 0 || newestRow === undefined) return;
     const { document } = newestRow;
     const id = (document as Record<string, unknown>)[this.#layout.primary] as string;
-    this.#changes.next({ ...eventBulk, events, checkpoint: { id, lwt: document._meta.lwt } });
+    const { lwt } = document._meta;
+    const oldest = this.#timeline.oldest();
+    const checkpoint = oldest < lwt ? { id: '', lwt: oldest } : { id, lwt };
+    this.#changes.next({ ...eventBulk, events, checkpoint });
   }
 
   /** One commit, which runs again after a conflict; each conflict is another's commit that succeeded. */

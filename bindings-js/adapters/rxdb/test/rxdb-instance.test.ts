@@ -149,6 +149,58 @@ test('changes continue after a checkpoint, also among documents of one time', ()
     assert.deepEqual(await instance.getChangedDocumentsSince!(7, checkpoint), { documents: [], checkpoint });
   }));
 
+test('no checkpoint passes over a write that was made before and commits later', () =>
+  withInstance(async (instance) => {
+    const first = Array.from({ length: 10 }, (_, n) => row(person(`u${n}`)));
+    await instance.bulkWrite(first, 'test');
+    const followed = new Map<string, string>();
+    let checkpoint: RxStorageDefaultCheckpoint | undefined;
+    const catchUp = async (): Promise<void> => {
+      for (;;) {
+        const changed = await instance.getChangedDocumentsSince!(5, checkpoint);
+        checkpoint = changed.checkpoint;
+        if (changed.documents.length === 0) return;
+        for (const { id, _rev } of changed.documents) followed.set(id, _rev);
+      }
+    };
+    const told = new Set<string>();
+    const checkpoints: { readonly since: RxStorageDefaultCheckpoint; readonly told: ReadonlySet<string> }[] = [];
+    instance.changeStream().subscribe(({ events, checkpoint: since }) => {
+      for (const { documentData } of events) told.add(documentData._rev!);
+      checkpoints.push({ since, told: new Set(told) });
+    });
+    const ids = first.map(({ document: { id } }) => id);
+    for (let round = 1; round <= 5; round++) {
+      const stored = await instance.findDocumentsById(ids, true);
+      const rows = stored.flatMap((each, n) => [
+        row(person(each.id, { age: round }), each),
+        row(person(`x${round}-${n}`)),
+        // A document that exists, beside one that does not.
+        [row(person(each.id)), row(person(`y${round}-${n}`))],
+      ]);
+      checkpoints.length = 0;
+      let isWriting = true;
+      const following = (async () => {
+        while (isWriting) await catchUp();
+      })();
+      await Promise.all(rows.map((each) => instance.bulkWrite([each].flat(), 'test')));
+      isWriting = false;
+      await following;
+      await catchUp();
+      const changed = await instance.findDocumentsById(
+        rows.flat().map(({ document: { id } }) => id),
+        true,
+      );
+      assert.equal(changed.length, 40);
+      for (const { id, _rev } of changed) assert.equal(followed.get(id), _rev);
+      for (const at of checkpoints) {
+        const later = await instance.getChangedDocumentsSince!(1000, at.since);
+        const found = new Set(later.documents.map(({ _rev }) => _rev));
+        for (const { id, _rev } of changed) assert.ok(at.told.has(_rev) || found.has(_rev), id);
+      }
+    }
+  }));
+
 test('cleanup removes what was deleted long enough ago, with its attachments', () =>
   withInstance(
     async (instance) => {
