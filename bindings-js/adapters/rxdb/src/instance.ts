@@ -86,9 +86,10 @@ export class MangroveStorageInstance<D>
       const { primary } = this.#layout;
       const ids = rows.map((row) => idOf(row, primary));
       const lwt = rows.reduce((first, { document }) => Math.min(first, document._meta.lwt), Infinity);
-      const categorized = await this.#timeline.during(lwt, this.#write(rows, ids, context));
-      this.#report(categorized);
-      return { error: categorized.errors };
+      return this.#timeline.add(lwt, this.#write(rows, ids, context), (categorized) => {
+        this.#report(categorized);
+        return { error: categorized.errors };
+      });
     });
   }
 
@@ -134,7 +135,7 @@ export class MangroveStorageInstance<D>
   }
 
   findDocumentsById(ids: string[], withDeleted: boolean): Promise<RxDocumentData<D>[]> {
-    return this.#call(async () => {
+    return this.#read(async () => {
       const documents = await this.#layout.documents.getMany(ids);
       return documents.filter(
         (document) => document !== undefined && (withDeleted || !document._deleted),
@@ -143,14 +144,14 @@ export class MangroveStorageInstance<D>
   }
 
   query(prepared: PreparedQuery<D>): Promise<RxStorageQueryResult<D>> {
-    return this.#call(async () => {
+    return this.#read(async () => {
       const scan = planScan(this.#layout, this.schema, prepared);
       return { documents: await readDocuments(this.#source(), scan, prepared.query) };
     });
   }
 
   count(prepared: PreparedQuery<D>): Promise<RxStorageCountResult> {
-    return this.#call(async () => {
+    return this.#read(async () => {
       const scan = planScan(this.#layout, this.schema, prepared);
       const count = await countDocuments(this.#source(), scan, prepared.query);
       return { count, mode: scan.isExact ? 'fast' : 'slow' };
@@ -161,13 +162,11 @@ export class MangroveStorageInstance<D>
     limit: number,
     checkpoint?: RxStorageDefaultCheckpoint,
   ): Promise<{ documents: RxDocumentData<D>[]; checkpoint: RxStorageDefaultCheckpoint }> {
-    return this.#call(async () => {
+    return this.#read(async () => {
       const { documents, primary } = this.#layout;
       const { lwt, id } = checkpoint ?? { lwt: 0, id: '' };
       const index = documents.index(indexName(['_meta.lwt', primary]));
-      const changed = await this.#timeline.read(() =>
-        untilWhole(() => index.values({ gt: [lwt, id], limit }).toArray()),
-      );
+      const changed = await this.#timeline.read(() => index.values({ gt: [lwt, id], limit }).toArray());
       const last = changed.at(-1);
       return {
         documents: changed,
@@ -302,6 +301,18 @@ export class MangroveStorageInstance<D>
     } finally {
       this.#calls.delete(call);
     }
+  }
+
+  /** Reads again if the state that is read is lost; what was written before is told of before it is shown. */
+  #read<T>(run: () => Promise<T>): Promise<T> {
+    return this.#call(() =>
+      untilWhole(async () => {
+        const told = this.#timeline.told();
+        const result = await run();
+        await told;
+        return result;
+      }),
+    );
   }
 
   async #release(last?: () => Promise<void>): Promise<void> {

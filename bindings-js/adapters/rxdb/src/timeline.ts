@@ -1,23 +1,31 @@
-// What a checkpoint may pass over. RxDB times a write before it calls the storage, and writes that are
-// made at once commit in any order: no checkpoint must be later than one that is still to come.
+// The order of writes, reads and events. RxDB times a write before it calls the storage, and writes that
+// are made at once commit in any order: no checkpoint must be later than one that is still to come. RxDB
+// also takes what it reads for the state that the events so far lead to.
 import type { RxDocumentData } from 'rxdb';
 
-/** The writes of a storage instance that have not ended. */
+/** The writes of a storage instance that have not been told of. */
 export class Timeline {
   /** Their times, in the order of the calls, which is that of RxDB's clock. */
   readonly #writes = new Map<Promise<unknown>, number>();
-  /** Reads under way, each with the time of the first write that was made meanwhile. */
+  /** Reads of changes under way, each with the time of the first write that was made meanwhile. */
   readonly #reads = new Set<{ end: number }>();
 
-  /** Waits for a write that has been called just now. */
-  async during<T>(lwt: number, write: Promise<T>): Promise<T> {
-    this.#writes.set(write, lwt);
+  /** Adds a write that has been called just now, and calls `tell` as soon as it has ended. */
+  add<T, R>(lwt: number, write: Promise<T>, tell: (done: T) => R): Promise<R> {
     for (const read of this.#reads) read.end = Math.min(read.end, lwt);
-    try {
-      return await write;
-    } finally {
-      this.#writes.delete(write);
-    }
+    const end = (): boolean => this.#writes.delete(told);
+    const told: Promise<R> = write.then(
+      (done) => {
+        end();
+        return tell(done);
+      },
+      (error: unknown) => {
+        end();
+        throw error;
+      },
+    );
+    this.#writes.set(told, lwt);
+    return told;
   }
 
   /** The time of the oldest write. */
@@ -26,12 +34,17 @@ export class Timeline {
     return Infinity;
   }
 
+  /** Resolves when the writes that were called before have been told of. */
+  async told(): Promise<void> {
+    await Promise.allSettled(this.#writes.keys());
+  }
+
   /** Reads documents in the order of their times: those that were written before this call, and no later ones. */
   async read<D>(run: () => Promise<RxDocumentData<D>[]>): Promise<RxDocumentData<D>[]> {
     const read = { end: Infinity };
     this.#reads.add(read);
     try {
-      await Promise.allSettled(this.#writes.keys());
+      await this.told();
       return (await run()).filter(({ _meta }) => _meta.lwt < read.end);
     } finally {
       this.#reads.delete(read);

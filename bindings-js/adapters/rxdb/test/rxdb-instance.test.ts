@@ -130,6 +130,38 @@ test('the change stream tells of each commit, once it can be read', () =>
     assert.deepEqual((await instance.getChangedDocumentsSince!(10, seen[2]!.checkpoint)).documents, []);
   }));
 
+test('no read shows a write that has not been told of', () =>
+  withInstance(async (instance) => {
+    const told = new Set<string>();
+    instance.changeStream().subscribe(({ events }) => {
+      for (const { documentData } of events) told.add(documentData._rev!);
+    });
+    const ids = Array.from({ length: 10 }, (_, n) => `p${n}`);
+    await instance.bulkWrite(
+      ids.map((id) => row(person(id))),
+      'test',
+    );
+    const adults = prepare({ selector: { age: { $gte: 50 } } });
+    const reads = [
+      () => instance.findDocumentsById(ids, true),
+      async () => (await instance.query(prepare({ selector: {} }))).documents,
+      async () => (await instance.query(adults)).documents,
+    ];
+    for (let round = 0; round < 20; round++) {
+      const stored = await instance.findDocumentsById(ids, true);
+      const writing = stored.map((each, n) =>
+        instance.bulkWrite([row(person(each.id, { age: 49 + ((round + n) % 2) }), each)], 'test'),
+      );
+      let isWriting = true;
+      const reading = reads.map(async (read) => {
+        while (isWriting) for (const { _rev } of await read()) assert.ok(told.has(_rev), `${_rev} in round ${round}`);
+      });
+      await Promise.all(writing);
+      isWriting = false;
+      await Promise.all(reading);
+    }
+  }));
+
 test('changes continue after a checkpoint, also among documents of one time', () =>
   withInstance(async (instance) => {
     const rows = Array.from({ length: 25 }, (_, n) => row(person(`p${String(n).padStart(2, '0')}`)));
