@@ -14,6 +14,7 @@ import type {
   RxStorageInstance,
   RxStorageInstanceCreationParams,
   RxStorageQueryResult,
+  RxStorageWriteError,
   StringKeys,
 } from 'rxdb';
 import { Subject } from 'rxjs';
@@ -55,6 +56,12 @@ function idOf<D>({ document, previous }: BulkWriteRow<D>, primary: string): stri
   );
 }
 
+/** Whether RxDB will write a document again at once, with the time of this write: one that had been deleted. */
+function isInsertedAnew<D>(error: RxStorageWriteError<D>): boolean {
+  const { previous, document } = error.writeRow;
+  return error.status === 409 && previous === undefined && !document._deleted && error.documentInDb._deleted;
+}
+
 export class MangroveStorageInstance<D>
   implements RxStorageInstance<D, MangroveInternals, MangroveInstanceOptions, RxStorageDefaultCheckpoint>
 {
@@ -85,8 +92,9 @@ export class MangroveStorageInstance<D>
     return this.#call(async () => {
       const { primary } = this.#layout;
       const ids = rows.map((row) => idOf(row, primary));
-      const lwt = rows.reduce((first, { document }) => Math.min(first, document._meta.lwt), Infinity);
+      const lwt = rows.reduce((first, { document: { _meta } }) => (_meta.lwt < first ? _meta.lwt : first), Infinity);
       return this.#timeline.add(lwt, this.#write(rows, ids, context), (categorized) => {
+        if (categorized.errors.some(isInsertedAnew)) this.#timeline.expect(lwt);
         this.#report(categorized);
         return { error: categorized.errors };
       });

@@ -5,15 +5,23 @@ import type { RxDocumentData } from 'rxdb';
 
 /** The writes of a storage instance that have not been told of. */
 export class Timeline {
-  /** Their times, in the order of the calls, which is that of RxDB's clock. */
-  readonly #writes = new Map<Promise<unknown>, number>();
+  readonly #writes = new Set<Promise<unknown>>();
+  /** Their times, the oldest first. */
+  readonly #times: number[] = [];
   /** Reads of changes under way, each with the time of the first write that was made meanwhile. */
   readonly #reads = new Set<{ end: number }>();
 
   /** Adds a write that has been called just now, and calls `tell` as soon as it has ended. */
   add<T, R>(lwt: number, write: Promise<T>, tell: (done: T) => R): Promise<R> {
     for (const read of this.#reads) read.end = Math.min(read.end, lwt);
-    const end = (): boolean => this.#writes.delete(told);
+    // Calls mostly come in the order of RxDB's clock.
+    let at = this.#times.length;
+    while (at > 0 && this.#times[at - 1]! > lwt) at--;
+    this.#times.splice(at, 0, lwt);
+    const end = (): void => {
+      this.#writes.delete(told);
+      this.#times.splice(this.#times.indexOf(lwt), 1);
+    };
     const told: Promise<R> = write.then(
       (done) => {
         end();
@@ -24,19 +32,23 @@ export class Timeline {
         throw error;
       },
     );
-    this.#writes.set(told, lwt);
+    this.#writes.add(told);
     return told;
+  }
+
+  /** Expects another write of this time in this turn of the event loop. */
+  expect(lwt: number): void {
+    void this.add(lwt, new Promise<void>((resolve) => setTimeout(resolve)), () => undefined);
   }
 
   /** The time of the oldest write. */
   oldest(): number {
-    for (const lwt of this.#writes.values()) return lwt;
-    return Infinity;
+    return this.#times[0] ?? Infinity;
   }
 
   /** Resolves when the writes that were called before have been told of. */
   async told(): Promise<void> {
-    await Promise.allSettled(this.#writes.keys());
+    await Promise.allSettled(this.#writes);
   }
 
   /** Reads documents in the order of their times: those that were written before this call, and no later ones. */
