@@ -56,6 +56,11 @@ function idOf<D>({ document, previous }: BulkWriteRow<D>, primary: string): stri
   );
 }
 
+/** Documents that were refused for want of an attachment. RxDB's helper lists their events and other attachments all the same. */
+function refusedIds<D>(errors: readonly RxStorageWriteError<D>[]): Set<string> {
+  return new Set(errors.filter(({ status }) => status === NO_DATA).map(({ documentId }) => documentId));
+}
+
 /** Whether RxDB will write a document again at once, with the time of this write: one that had been deleted. */
 function isInsertedAnew<D>(error: RxStorageWriteError<D>): boolean {
   const { previous, document } = error.writeRow;
@@ -256,12 +261,13 @@ export class MangroveStorageInstance<D>
 
   async #storeAttachments(
     tx: Transaction,
-    { attachmentsAdd, attachmentsUpdate, attachmentsRemove }: CategorizeBulkWriteRowsOutput<D>,
+    { attachmentsAdd, attachmentsUpdate, attachmentsRemove, errors }: CategorizeBulkWriteRowsOutput<D>,
   ): Promise<void> {
     if (this.#layout.attachments === undefined) return;
     const attachments: Reader<AttachmentKey, StoredAttachment> & Writer<AttachmentKey, StoredAttachment> =
       tx.collection(this.#layout.attachments);
-    const changed = [...attachmentsAdd, ...attachmentsUpdate];
+    const refused = refusedIds(errors);
+    const changed = [...attachmentsAdd, ...attachmentsUpdate].filter(({ documentId }) => !refused.has(documentId));
     if (changed.length > 0) await attachments.setMany(await Promise.all(changed.map(toEntry)));
     if (attachmentsRemove.length > 0)
       await attachments.deleteMany(
@@ -269,9 +275,9 @@ export class MangroveStorageInstance<D>
       );
   }
 
-  /** Tells of a commit. RxDB's helper lists documents too that were refused for want of an attachment. */
+  /** Tells of a commit. */
   #report({ eventBulk, errors, newestRow }: CategorizeBulkWriteRowsOutput<D>): void {
-    const refused = new Set(errors.filter(({ status }) => status === NO_DATA).map(({ documentId }) => documentId));
+    const refused = refusedIds(errors);
     const events =
       refused.size === 0 ? eventBulk.events : eventBulk.events.filter(({ documentId }) => !refused.has(documentId));
     if (events.length === 0 || newestRow === undefined) return;

@@ -283,12 +283,19 @@ test('attachments are stored, replaced and removed with their document', () =>
       await rejects(instance.getAttachmentData('a', 'other', 'digest of two'), 'KV_NOT_FOUND');
 
       const withoutData = row(person('b'));
-      withoutData.document._attachments = { note: { length: 1, type: 'text/plain', digest: 'x' } };
+      withoutData.document._attachments = {
+        first: attachment('of a document that is refused'),
+        note: { length: 1, type: 'text/plain', digest: 'x' },
+      };
       const [error] = (await instance.bulkWrite([withoutData, row(person('c'))], 'test')).error;
       assert.equal(error?.status, 510);
       assert.deepEqual(
         seen.at(-1)?.events.map(({ documentId }) => documentId),
         ['c'],
+      );
+      await rejects(
+        instance.getAttachmentData('b', 'first', 'digest of of a document that is refused'),
+        'KV_NOT_FOUND',
       );
 
       await instance.bulkWrite([row(person('a'), await get(instance, 'a'), true)], 'test');
