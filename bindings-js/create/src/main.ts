@@ -113,12 +113,19 @@ function packageManager(): string {
   return ['npm', 'pnpm', 'yarn', 'bun'].includes(name) ? name : 'npm';
 }
 
+/** A path as one word of a shell. */
+function quoted(path: string): string {
+  if (/^[\w./-]+$/.test(path)) return path;
+  const isLiteral = process.platform === 'win32' || !/["$`\\!]/.test(path);
+  return isLiteral ? `"${path}"` : `'${path.replaceAll("'", "'\\''")}'`;
+}
+
 function nextSteps(directory: string, template: TemplateName): string {
   const manager = packageManager();
   const run = (script: string): string => (manager === 'yarn' || manager === 'pnpm' ? '' : 'run ') + script;
   const path = relative(process.cwd(), directory);
   const steps = [
-    ...(path === '' ? [] : [`cd ${/^[\w./-]+$/.test(path) ? path : JSON.stringify(path)}`]),
+    ...(path === '' ? [] : [`cd ${quoted(path.startsWith('-') ? `./${path}` : path)}`]),
     `${manager} install`,
     template === 'node' ? `${manager} start` : `${manager} ${run('dev')}`,
   ];

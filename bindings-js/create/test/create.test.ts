@@ -8,6 +8,7 @@ import {
   mkdtempSync,
   readFileSync,
   readdirSync,
+  realpathSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
@@ -162,6 +163,30 @@ test('names of packages are made of names of directories', (t) => {
     assert.equal(create(cwd, [directory, '-t', 'node']).status, 0);
     const manifest = JSON.parse(readFileSync(join(cwd, directory, 'package.json'), 'utf8')) as { name: string };
     assert.equal(manifest.name, name);
+  }
+});
+
+test('a shell takes the first of the next steps as it is', {
+  skip: process.platform === 'win32' && 'needs sh',
+}, (t) => {
+  const cwd = place(t);
+  for (const directory of [
+    'My App',
+    './-app',
+    'price$list',
+    'a"b',
+    '`id`',
+    "it's",
+    "it's $5",
+    'back\\slash',
+    'new!',
+    'two\nlines',
+  ]) {
+    const { status, stdout } = create(cwd, [directory, '-t', 'node']);
+    assert.equal(status, 0, directory);
+    const [steps] = /cd [^]*(?=\n {2}npm install)/.exec(stdout) ?? [];
+    const there = execFileSync('sh', ['-c', `${steps}\npwd -P`], { cwd, encoding: 'utf8' });
+    assert.equal(there, `${join(realpathSync(cwd), directory)}\n`);
   }
 });
 

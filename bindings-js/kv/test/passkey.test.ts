@@ -64,3 +64,15 @@ test('a key is sealed anew each time, survives JSON, and stays as it was', async
   part.set(key);
   assert.deepEqual(await unsealKey([await sealKey(part, passkey)], passkey), key);
 });
+
+test('a sealed key that is damaged locks out no passkey that has another', async () => {
+  const passkey = await passkeyOf('a', secret(1));
+  const key = crypto.getRandomValues(new Uint8Array(32));
+  const good = await sealKey(key, passkey);
+  const old = await sealKey(key, await passkeyOf('a', secret(2)));
+  const damaged = [old, { ...good, sealed: 'AAAA' }, { ...good, sealed: '?' }, { ...good, version: 2 as never }];
+  for (const each of damaged) assert.deepEqual(await unsealKey([each, good], passkey), key);
+  assert.deepEqual(await unsealKey([...damaged, good], passkey), key);
+  await rejects(unsealKey(damaged, passkey), 'KV_WRONG_KEY');
+  await rejects(unsealKey(damaged.slice(2), passkey), 'KV_INVALID_ARGUMENT');
+});

@@ -28,6 +28,7 @@ import type { Changes } from './order.ts';
 import { planScan } from './plan.ts';
 import { countDocuments, readDocuments } from './read.ts';
 import type { Source } from './read.ts';
+import { Timeline } from './timeline.ts';
 
 /** Status of the error for an attachment without data. */
 const NO_DATA = 510;
@@ -55,6 +56,17 @@ function idOf<D>({ document, previous }: BulkWriteRow<D>, primary: string): stri
   );
 }
 
+/** Documents that were refused for want of an attachment. RxDB's helper lists their events and other attachments all the same. */
+function refusedIds<D>(errors: readonly RxStorageWriteError<D>[]): Set<string> {
+  return new Set(errors.filter(({ status }) => status === NO_DATA).map(({ documentId }) => documentId));
+}
+
+/** Whether RxDB will write a document again at once, with the time of this write: one that had been deleted. */
+function isInsertedAnew<D>(error: RxStorageWriteError<D>): boolean {
+  const { previous, document } = error.writeRow;
+  return error.status === 409 && previous === undefined && !document._deleted && error.documentInDb._deleted;
+}
+
 export class MangroveStorageInstance<D>
   implements RxStorageInstance<D, MangroveInternals, MangroveInstanceOptions, RxStorageDefaultCheckpoint>
 {
@@ -66,6 +78,7 @@ export class MangroveStorageInstance<D>
   readonly #layout: Layout<D>;
   readonly #lease: Lease;
   readonly #changes = new Subject<Changes<D>>();
+  readonly #timeline = new Timeline();
   /** Calls that have not ended. */
   readonly #calls = new Set<Promise<unknown>>();
   #closed: Promise<void> | undefined;
@@ -84,20 +97,32 @@ export class MangroveStorageInstance<D>
     return this.#call(async () => {
       const { primary } = this.#layout;
       const ids = rows.map((row) => idOf(row, primary));
-      const inserted = await this.#insert(rows, ids, context);
-      if (inserted !== undefined) return { error: inserted };
-      const categorized = await this.#transact(async (tx) => {
-        const documents = tx.collection(this.#layout.documents);
-        const stored = new Map<string, RxDocumentData<D>>();
-        for (const [at, document] of (await documents.getMany(ids)).entries())
-          if (document !== undefined) stored.set(ids[at]!, document);
-        const rowsByKind = categorizeBulkWriteRows<D>(this, primary as StringKeys<D>, stored, rows, context);
-        await this.#store(documents, rowsByKind);
-        await this.#storeAttachments(tx, rowsByKind);
-        return rowsByKind;
+      const lwt = rows.reduce((first, { document: { _meta } }) => (_meta.lwt < first ? _meta.lwt : first), Infinity);
+      return this.#timeline.add(lwt, this.#write(rows, ids, context), (categorized) => {
+        if (categorized.errors.some(isInsertedAnew)) this.#timeline.expect(lwt);
+        this.#report(categorized);
+        return { error: categorized.errors };
       });
-      this.#report(categorized);
-      return { error: categorized.errors };
+    });
+  }
+
+  async #write(
+    rows: BulkWriteRow<D>[],
+    ids: readonly string[],
+    context: string,
+  ): Promise<CategorizeBulkWriteRowsOutput<D>> {
+    const inserted = await this.#insert(rows, ids, context);
+    if (inserted !== undefined) return inserted;
+    return this.#transact(async (tx) => {
+      const documents = tx.collection(this.#layout.documents);
+      const stored = new Map<string, RxDocumentData<D>>();
+      for (const [at, document] of (await documents.getMany(ids)).entries())
+        if (document !== undefined) stored.set(ids[at]!, document);
+      const { primary } = this.#layout;
+      const categorized = categorizeBulkWriteRows<D>(this, primary as StringKeys<D>, stored, rows, context);
+      await this.#store(documents, categorized);
+      await this.#storeAttachments(tx, categorized);
+      return categorized;
     });
   }
 
@@ -109,7 +134,7 @@ export class MangroveStorageInstance<D>
     rows: BulkWriteRow<D>[],
     ids: readonly string[],
     context: string,
-  ): Promise<RxStorageWriteError<D>[] | undefined> {
+  ): Promise<CategorizeBulkWriteRowsOutput<D> | undefined> {
     const { primary, database, documents, attachments } = this.#layout;
     if (attachments !== undefined || rows.some(({ previous }) => previous !== undefined)) return undefined;
     if (new Set(ids).size < ids.length) return undefined;
@@ -119,13 +144,11 @@ export class MangroveStorageInstance<D>
     for (const [at, { document }] of categorized.bulkInsertDocs.entries())
       batch.check(ids[at]!, null).set(ids[at]!, document);
     const committed = await batch.tryCommit(this.#writeOptions);
-    if (!committed.ok) return undefined;
-    this.#report(categorized);
-    return categorized.errors;
+    return committed.ok ? categorized : undefined;
   }
 
   findDocumentsById(ids: string[], withDeleted: boolean): Promise<RxDocumentData<D>[]> {
-    return this.#call(async () => {
+    return this.#read(async () => {
       const documents = await this.#layout.documents.getMany(ids);
       return documents.filter(
         (document) => document !== undefined && (withDeleted || !document._deleted),
@@ -134,14 +157,14 @@ export class MangroveStorageInstance<D>
   }
 
   query(prepared: PreparedQuery<D>): Promise<RxStorageQueryResult<D>> {
-    return this.#call(async () => {
+    return this.#read(async () => {
       const scan = planScan(this.#layout, this.schema, prepared);
       return { documents: await readDocuments(this.#source(), scan, prepared.query) };
     });
   }
 
   count(prepared: PreparedQuery<D>): Promise<RxStorageCountResult> {
-    return this.#call(async () => {
+    return this.#read(async () => {
       const scan = planScan(this.#layout, this.schema, prepared);
       const count = await countDocuments(this.#source(), scan, prepared.query);
       return { count, mode: scan.isExact ? 'fast' : 'slow' };
@@ -152,11 +175,11 @@ export class MangroveStorageInstance<D>
     limit: number,
     checkpoint?: RxStorageDefaultCheckpoint,
   ): Promise<{ documents: RxDocumentData<D>[]; checkpoint: RxStorageDefaultCheckpoint }> {
-    return this.#call(async () => {
+    return this.#read(async () => {
       const { documents, primary } = this.#layout;
       const { lwt, id } = checkpoint ?? { lwt: 0, id: '' };
       const index = documents.index(indexName(['_meta.lwt', primary]));
-      const changed = await untilWhole(() => index.values({ gt: [lwt, id], limit }).toArray());
+      const changed = await this.#timeline.read(() => index.values({ gt: [lwt, id], limit }).toArray());
       const last = changed.at(-1);
       return {
         documents: changed,
@@ -238,12 +261,13 @@ export class MangroveStorageInstance<D>
 
   async #storeAttachments(
     tx: Transaction,
-    { attachmentsAdd, attachmentsUpdate, attachmentsRemove }: CategorizeBulkWriteRowsOutput<D>,
+    { attachmentsAdd, attachmentsUpdate, attachmentsRemove, errors }: CategorizeBulkWriteRowsOutput<D>,
   ): Promise<void> {
     if (this.#layout.attachments === undefined) return;
     const attachments: Reader<AttachmentKey, StoredAttachment> & Writer<AttachmentKey, StoredAttachment> =
       tx.collection(this.#layout.attachments);
-    const changed = [...attachmentsAdd, ...attachmentsUpdate];
+    const refused = refusedIds(errors);
+    const changed = [...attachmentsAdd, ...attachmentsUpdate].filter(({ documentId }) => !refused.has(documentId));
     if (changed.length > 0) await attachments.setMany(await Promise.all(changed.map(toEntry)));
     if (attachmentsRemove.length > 0)
       await attachments.deleteMany(
@@ -251,15 +275,18 @@ export class MangroveStorageInstance<D>
       );
   }
 
-  /** Tells of a commit. RxDB's helper lists documents too that were refused for want of an attachment. */
+  /** Tells of a commit. */
   #report({ eventBulk, errors, newestRow }: CategorizeBulkWriteRowsOutput<D>): void {
-    const refused = new Set(errors.filter(({ status }) => status === NO_DATA).map(({ documentId }) => documentId));
+    const refused = refusedIds(errors);
     const events =
       refused.size === 0 ? eventBulk.events : eventBulk.events.filter(({ documentId }) => !refused.has(documentId));
     if (events.length === 0 || newestRow === undefined) return;
     const { document } = newestRow;
     const id = (document as Record<string, unknown>)[this.#layout.primary] as string;
-    this.#changes.next({ ...eventBulk, events, checkpoint: { id, lwt: document._meta.lwt } });
+    const { lwt } = document._meta;
+    const oldest = this.#timeline.oldest();
+    const checkpoint = oldest < lwt ? { id: '', lwt: oldest } : { id, lwt };
+    this.#changes.next({ ...eventBulk, events, checkpoint });
   }
 
   /** One commit, which runs again after a conflict; each conflict is another's commit that succeeded. */
@@ -288,6 +315,18 @@ export class MangroveStorageInstance<D>
     } finally {
       this.#calls.delete(call);
     }
+  }
+
+  /** Reads again if the state that is read is lost; what was written before is told of before it is shown. */
+  #read<T>(run: () => Promise<T>): Promise<T> {
+    return this.#call(() =>
+      untilWhole(async () => {
+        const told = this.#timeline.told();
+        const result = await run();
+        await told;
+        return result;
+      }),
+    );
   }
 
   async #release(last?: () => Promise<void>): Promise<void> {

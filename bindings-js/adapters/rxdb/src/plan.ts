@@ -32,12 +32,22 @@ type Element = Key | typeof MAX_KEY;
 const LOWER = ['$eq', '$gt', '$gte'] as const;
 const UPPER = ['$eq', '$lt', '$lte'] as const;
 
-/** The least and the greatest element of a type. */
-const LIMITS: Record<IndexField['type'], readonly [Key, Key]> = {
-  number: [-Infinity, Infinity],
-  string: ['', AFTER_STRINGS],
-  boolean: [false, true],
-};
+/**
+ * The least and the greatest element of the type of a bound: a comparison with a number matches numbers only, and so
+ * with the other types. The schema does not tell: a field may have several types.
+ */
+function limitsOf(bound: unknown, type: IndexField['type']): readonly [Key, Key] | undefined {
+  switch (typeof bound) {
+    case 'number':
+      return [-Infinity, Infinity];
+    case 'string':
+      return ['', AFTER_STRINGS];
+    case 'boolean':
+      return [toElement(false, type), toElement(true, type)];
+    default:
+      return undefined;
+  }
+}
 
 function isOf(type: IndexField['type'], value: unknown): boolean {
   return typeof value === type && !Number.isNaN(value);
@@ -99,7 +109,7 @@ function trimmed(elements: Element[]): Element[] {
 
 function lowerBound(
   fields: readonly IndexField[],
-  { startKeys, inclusiveStart }: RxQueryPlan,
+  { startKeys, endKeys, inclusiveStart }: RxQueryPlan,
   selector: Selector,
 ): Bounds<Key> {
   const elements: Element[] = [];
@@ -112,8 +122,7 @@ function lowerBound(
       // The fields before are excluded with all that follows them.
       return { gt: [...elements, MAX_KEY] as Bound<Key> };
     } else {
-      // A comparison with a number matches numbers only, and so with the other types.
-      elements.push(selector.bounds(path, UPPER) ? LIMITS[type][0] : null);
+      elements.push(selector.bounds(path, UPPER) ? (limitsOf(endKeys[at], type)?.[0] ?? null) : null);
     }
   }
   return inclusiveStart ? { gte: trimmed(elements) as Bound<Key> } : { gt: elements as Bound<Key> };
@@ -121,7 +130,7 @@ function lowerBound(
 
 function upperBound(
   fields: readonly IndexField[],
-  { endKeys, inclusiveEnd }: RxQueryPlan,
+  { startKeys, endKeys, inclusiveEnd }: RxQueryPlan,
   selector: Selector,
 ): Bounds<Key> {
   const elements: Element[] = [];
@@ -132,10 +141,10 @@ function upperBound(
       elements.push(toElement(key, type));
     } else if (key === INDEX_MIN) {
       return { lt: elements as Bound<Key> };
-    } else if (selector.bounds(path, LOWER)) {
-      elements.push(LIMITS[type][1]);
     } else {
-      return { lte: [...elements, MAX_KEY] as Bound<Key> };
+      const limits = selector.bounds(path, LOWER) ? limitsOf(startKeys[at], type) : undefined;
+      if (limits === undefined) return { lte: [...elements, MAX_KEY] as Bound<Key> };
+      elements.push(limits[1]);
     }
   }
   return inclusiveEnd ? { lte: elements as Bound<Key> } : { lt: elements as Bound<Key> };

@@ -2,7 +2,6 @@
 import type { Collection, Database } from 'mangrove-kv';
 import { getQueryMatcher, getSortComparator } from 'rxdb';
 import type { FilledMangoQuery, QueryMatcher, RxDocumentData, RxJsonSchema } from 'rxdb';
-import { untilWhole } from 'mangrove-kv/internal';
 import type { Scan } from './plan.ts';
 
 const BATCH = 256;
@@ -95,35 +94,31 @@ async function readMatching<D>(
 }
 
 /** Returns the documents of a query. */
-export function readDocuments<D>(
+export async function readDocuments<D>(
   source: Source<D>,
   scan: Scan,
   query: FilledMangoQuery<D>,
 ): Promise<RxDocumentData<D>[]> {
   const { skip = 0, limit = Infinity } = query;
-  if (limit === 0) return Promise.resolve([]);
+  if (limit === 0) return [];
   const { isExact, order, range } = scan;
-  return untilWhole(async () => {
-    if (isExact && (order === 'forward' || order === 'reverse')) {
-      return source.documents
-        .index(scan.index)
-        .values({ ...range, reverse: order === 'reverse', offset: skip, limit })
-        .toArray();
-    }
-    return (await readMatching(source, scan, query, skip + limit)).slice(skip, skip + limit);
-  });
+  if (isExact && (order === 'forward' || order === 'reverse')) {
+    return source.documents
+      .index(scan.index)
+      .values({ ...range, reverse: order === 'reverse', offset: skip, limit })
+      .toArray();
+  }
+  return (await readMatching(source, scan, query, skip + limit)).slice(skip, skip + limit);
 }
 
 /** Returns the number of documents that match a query, whatever its `skip` and `limit`. */
-export function countDocuments<D>(source: Source<D>, scan: Scan, query: FilledMangoQuery<D>): Promise<number> {
+export async function countDocuments<D>(source: Source<D>, scan: Scan, query: FilledMangoQuery<D>): Promise<number> {
   const matches = matcher(source, scan, query);
   const index = source.documents.index(scan.index);
-  return untilWhole(async () => {
-    if (matches === undefined) return index.count(scan.range);
-    let count = 0;
-    await index.values(scan.range).forEach((document) => {
-      if (matches(document)) count++;
-    });
-    return count;
+  if (matches === undefined) return index.count(scan.range);
+  let count = 0;
+  await index.values(scan.range).forEach((document) => {
+    if (matches(document)) count++;
   });
+  return count;
 }

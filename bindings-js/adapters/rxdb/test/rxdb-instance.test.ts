@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { randomToken } from 'rxdb';
-import type { EventBulk, RxDocumentData, RxStorageChangeEvent, RxStorageDefaultCheckpoint } from 'rxdb';
+import type { BulkWriteRow, EventBulk, RxDocumentData, RxStorageChangeEvent, RxStorageDefaultCheckpoint } from 'rxdb';
 import { getRxStorageMangrove } from '@mangrove-kv/rxdb';
 import { rejects, withPath } from '../../../kv/test/support/kit.ts';
 import { MapStorage } from '../../../kv/test/support/map-storage.ts';
@@ -130,6 +130,38 @@ test('the change stream tells of each commit, once it can be read', () =>
     assert.deepEqual((await instance.getChangedDocumentsSince!(10, seen[2]!.checkpoint)).documents, []);
   }));
 
+test('no read shows a write that has not been told of', () =>
+  withInstance(async (instance) => {
+    const told = new Set<string>();
+    instance.changeStream().subscribe(({ events }) => {
+      for (const { documentData } of events) told.add(documentData._rev!);
+    });
+    const ids = Array.from({ length: 10 }, (_, n) => `p${n}`);
+    await instance.bulkWrite(
+      ids.map((id) => row(person(id))),
+      'test',
+    );
+    const adults = prepare({ selector: { age: { $gte: 50 } } });
+    const reads = [
+      () => instance.findDocumentsById(ids, true),
+      async () => (await instance.query(prepare({ selector: {} }))).documents,
+      async () => (await instance.query(adults)).documents,
+    ];
+    for (let round = 0; round < 20; round++) {
+      const stored = await instance.findDocumentsById(ids, true);
+      const writing = stored.map((each, n) =>
+        instance.bulkWrite([row(person(each.id, { age: 49 + ((round + n) % 2) }), each)], 'test'),
+      );
+      let isWriting = true;
+      const reading = reads.map(async (read) => {
+        while (isWriting) for (const { _rev } of await read()) assert.ok(told.has(_rev), `${_rev} in round ${round}`);
+      });
+      await Promise.all(writing);
+      isWriting = false;
+      await Promise.all(reading);
+    }
+  }));
+
 test('changes continue after a checkpoint, also among documents of one time', () =>
   withInstance(async (instance) => {
     const rows = Array.from({ length: 25 }, (_, n) => row(person(`p${String(n).padStart(2, '0')}`)));
@@ -147,6 +179,67 @@ test('changes continue after a checkpoint, also among documents of one time', ()
     const expected = rows.map(({ document: { id } }) => id).filter((id) => id !== 'p03');
     assert.deepEqual(seen, [...expected, 'p03']);
     assert.deepEqual(await instance.getChangedDocumentsSince!(7, checkpoint), { documents: [], checkpoint });
+  }));
+
+test('no checkpoint passes over a write that was made before and commits later', () =>
+  withInstance(async (instance) => {
+    const first = Array.from({ length: 10 }, (_, n) => row(person(`u${n}`)));
+    await instance.bulkWrite(first, 'test');
+    const followed = new Map<string, string>();
+    let checkpoint: RxStorageDefaultCheckpoint | undefined;
+    const catchUp = async (): Promise<void> => {
+      for (;;) {
+        const changed = await instance.getChangedDocumentsSince!(5, checkpoint);
+        checkpoint = changed.checkpoint;
+        if (changed.documents.length === 0) return;
+        for (const { id, _rev } of changed.documents) followed.set(id, _rev);
+      }
+    };
+    const told = new Set<string>();
+    const checkpoints: { readonly since: RxStorageDefaultCheckpoint; readonly told: ReadonlySet<string> }[] = [];
+    instance.changeStream().subscribe(({ events, checkpoint: since }) => {
+      for (const { documentData } of events) told.add(documentData._rev!);
+      checkpoints.push({ since, told: new Set(told) });
+    });
+    /** As RxDB writes a document that may have been deleted: again with the same time, if it has. */
+    const insert = async ({ document }: BulkWriteRow<Person>): Promise<void> => {
+      const [conflict] = (await instance.bulkWrite([{ document }], 'test')).error;
+      const previous = (conflict as { documentInDb?: RxDocumentData<Person> } | undefined)?.documentInDb;
+      if (previous !== undefined) await instance.bulkWrite([{ previous, document }], 'test');
+    };
+    const ids = first.map(({ document: { id } }) => id);
+    for (let round = 1; round <= 5; round++) {
+      const stored = await instance.findDocumentsById(ids, true);
+      const deleted = ids.map((id) => row(person(`${id}-${round}`), undefined, true));
+      await instance.bulkWrite(deleted, 'test');
+      const anew = deleted.map(({ document: { id } }) => row(person(id)));
+      const rows = stored.flatMap((each, n) => [
+        row(person(each.id, { age: round }), each),
+        row(person(`x${round}-${n}`)),
+        // A document that exists, beside one that does not.
+        [row(person(each.id)), row(person(`y${round}-${n}`))],
+      ]);
+      checkpoints.length = 0;
+      let isWriting = true;
+      const following = (async () => {
+        while (isWriting) await catchUp();
+      })();
+      await Promise.all([...anew.map(insert), ...rows.map((each) => instance.bulkWrite([each].flat(), 'test'))]);
+      isWriting = false;
+      await following;
+      await catchUp();
+      const changed = await instance.findDocumentsById(
+        [...anew, ...rows.flat()].map(({ document: { id } }) => id),
+        true,
+      );
+      assert.equal(changed.length, 50);
+      for (const { id, _rev } of changed) assert.equal(followed.get(id), _rev);
+      for (const at of checkpoints) {
+        const later = await instance.getChangedDocumentsSince!(1000, at.since);
+        const found = new Set(later.documents.map(({ _rev }) => _rev));
+        for (const { id, _rev } of changed) assert.ok(at.told.has(_rev) || found.has(_rev), id);
+      }
+    }
   }));
 
 test('cleanup removes what was deleted long enough ago, with its attachments', () =>
@@ -190,12 +283,19 @@ test('attachments are stored, replaced and removed with their document', () =>
       await rejects(instance.getAttachmentData('a', 'other', 'digest of two'), 'KV_NOT_FOUND');
 
       const withoutData = row(person('b'));
-      withoutData.document._attachments = { note: { length: 1, type: 'text/plain', digest: 'x' } };
+      withoutData.document._attachments = {
+        first: attachment('of a document that is refused'),
+        note: { length: 1, type: 'text/plain', digest: 'x' },
+      };
       const [error] = (await instance.bulkWrite([withoutData, row(person('c'))], 'test')).error;
       assert.equal(error?.status, 510);
       assert.deepEqual(
         seen.at(-1)?.events.map(({ documentId }) => documentId),
         ['c'],
+      );
+      await rejects(
+        instance.getAttachmentData('b', 'first', 'digest of of a document that is refused'),
+        'KV_NOT_FOUND',
       );
 
       await instance.bulkWrite([row(person('a'), await get(instance, 'a'), true)], 'test');

@@ -3,11 +3,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { randomToken } from 'rxdb';
+import { fillWithDefaultSettings, randomToken } from 'rxdb';
 import type { MangoQuery, RxDocumentData, RxStorageDefaultCheckpoint, RxStorageInstance } from 'rxdb';
 import { getRxStorageMemory } from 'rxdb/plugins/storage-memory';
 import { getRxStorageMangrove } from '@mangrove-kv/rxdb';
-import { createInstance, found, person, prepare, row, withInstance } from './support/rxdb.ts';
+import { PERSON, createInstance, found, person, prepare, row, withInstance } from './support/rxdb.ts';
 import type { Person } from './support/rxdb.ts';
 
 const RUNS = 100;
@@ -188,6 +188,36 @@ test('queries and counts find what the selector, the sort, skip and limit mean',
         }),
     ),
     { numRuns: RUNS },
+  );
+});
+
+test('a field of several types is found by a bound of each of them', async () => {
+  const city = { type: ['string', 'null'], maxLength: 20 };
+  const schema = fillWithDefaultSettings<Person>({
+    ...PERSON,
+    properties: { ...PERSON.properties, city } as unknown as typeof PERSON.properties,
+  });
+  const cities = [undefined, null, 1, 2, 'a', 'b', false, true];
+  const bounds = [1, 2, 'a', 'b', false, true];
+  await withInstance(
+    async (instance) => {
+      const rows = cities.map((each, n) => row(person(`p${n}`, each === undefined ? {} : { city: each as never })));
+      await instance.bulkWrite(rows, 'test');
+      const all = await instance.findDocumentsById(
+        rows.map(({ document: { id } }) => id),
+        true,
+      );
+      for (const bound of bounds) {
+        for (const operator of ['$eq', '$gt', '$gte', '$lt', '$lte']) {
+          const asked = { city: { [operator]: bound }, _deleted: false } as object;
+          const prepared = prepare({ selector: asked, sort: [{ city: 'asc' }] }, schema);
+          const { documents } = await instance.query(prepared);
+          assert.deepEqual(documents, found(all, prepared), JSON.stringify(asked));
+          assert.equal((await instance.count(prepared)).count, documents.length, JSON.stringify(asked));
+        }
+      }
+    },
+    { schema },
   );
 });
 

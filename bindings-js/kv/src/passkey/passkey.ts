@@ -265,8 +265,10 @@ function checkPasskey(passkey: Passkey): { readonly id: string; readonly key: Cr
   throw invalid('the passkey has to be a result of createPasskey or getPasskey');
 }
 
+type Seal = [CryptoKey, (nonce: Uint8Array<ArrayBuffer>) => AesGcmParams];
+
 /** What seals keys for a passkey, and the id that it is bound to. */
-async function sealOf(passkey: Passkey): Promise<[CryptoKey, (nonce: Uint8Array<ArrayBuffer>) => AesGcmParams]> {
+async function sealOf(passkey: Passkey): Promise<Seal> {
   const { id, key } = checkPasskey(passkey);
   const algorithm = { name: 'HKDF', hash: 'SHA-256', salt: new Uint8Array(KEY_BYTES), info: utf8(SEAL_PURPOSE) };
   const bits = await crypto.subtle.deriveBits(algorithm, key, 8 * KEY_BYTES);
@@ -295,7 +297,8 @@ export async function sealKey(key: Uint8Array, passkey: Passkey): Promise<Sealed
 }
 
 /**
- * Decrypts the key of a database: 32 bytes for `encryption: { key }`.
+ * Decrypts the key of a database: 32 bytes for `encryption: { key }`. If several keys are sealed for this passkey, it is
+ * the first that can be decrypted.
  *
  * @param sealed The results of `sealKey` for all passkeys of the database.
  * @throws KvError KV_NOT_FOUND if none of them is for this passkey; KV_WRONG_KEY if the one that is has been damaged
@@ -304,12 +307,29 @@ export async function sealKey(key: Uint8Array, passkey: Passkey): Promise<Sealed
 export async function unsealKey(sealed: readonly SealedKey[], passkey: Passkey): Promise<Uint8Array<ArrayBuffer>> {
   const { id } = checkPasskey(passkey);
   if (!Array.isArray(sealed)) throw invalid('the sealed keys have to be an array');
-  const found = (sealed as readonly Partial<SealedKey>[]).find((each) => each?.passkey === id);
-  if (found === undefined) throw new KvError('KV_NOT_FOUND', `none of the sealed keys is for the passkey ${id}`);
-  if (found.version !== 1)
-    throw new KvError('KV_VERSION_UNSUPPORTED', `a sealed key has the version ${String(found.version)} instead of 1`);
-  const whole = toBytes('a sealed key', found.sealed);
-  const [sealing, algorithm] = await sealOf(passkey);
+  const ours = (sealed as readonly Partial<SealedKey>[]).filter((each) => each?.passkey === id);
+  if (ours.length === 0) throw new KvError('KV_NOT_FOUND', `none of the sealed keys is for the passkey ${id}`);
+  const seal = await sealOf(passkey);
+  let failure: unknown;
+  // One that is damaged does not lock out a passkey that has another.
+  for (const each of ours) {
+    try {
+      return await unseal(each, id, seal);
+    } catch (error) {
+      failure ??= error;
+    }
+  }
+  throw failure;
+}
+
+async function unseal(
+  { version, sealed }: Partial<SealedKey>,
+  id: string,
+  [sealing, algorithm]: Seal,
+): Promise<Uint8Array<ArrayBuffer>> {
+  if (version !== 1)
+    throw new KvError('KV_VERSION_UNSUPPORTED', `a sealed key has the version ${String(version)} instead of 1`);
+  const whole = toBytes('a sealed key', sealed);
   try {
     const nonce = whole.slice(0, NONCE_BYTES);
     const key = await crypto.subtle.decrypt(algorithm(nonce), sealing, whole.slice(NONCE_BYTES));
