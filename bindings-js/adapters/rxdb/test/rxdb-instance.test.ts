@@ -242,6 +242,23 @@ test('no checkpoint passes over a write that was made before and commits later',
     }
   }));
 
+test('changes of another tab are not held back by a write that fails', () =>
+  withInstance(async (instance) => {
+    await instance.bulkWrite([row(person('a'))], 'test');
+    const { checkpoint } = await instance.getChangedDocumentsSince!(10);
+    // As of a tab whose clock is ahead of this one's by a second.
+    const other = row(person('b'));
+    other.document._meta.lwt += 1000;
+    await instance.bulkWrite([other], 'test');
+    const reading = instance.getChangedDocumentsSince!(10, checkpoint);
+    const failing = instance.bulkWrite([row(person('a'))], 'test');
+    assert.deepEqual(
+      (await reading).documents.map(({ id }) => id),
+      ['b'],
+    );
+    assert.equal((await failing).error.length, 1);
+  }));
+
 test('cleanup removes what was deleted long enough ago, with its attachments', () =>
   withInstance(
     async (instance) => {
