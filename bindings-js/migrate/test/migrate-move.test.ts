@@ -254,24 +254,29 @@ test('what another tab writes to the source before it is compared is moved', () 
     assert.equal(await kv.size, ENTRIES.length);
   }));
 
-for (const key of ['late', 5] as const) {
+for (const [key, value] of [
+  ['late', 'only here'],
+  [5, 'only here'],
+  // Of the size and type of the Blob that was there.
+  ['c', { file: new Blob(['y'.repeat(1000)], { type: 'text/x' }) }],
+] as const) {
   test(`what another tab writes to the source after the comparison stays there: ${key}`, () =>
     withMemory({}, async (db) => {
       const name = await fill();
       const { old, close } = await oldTab(name);
       const kv = db.collection('kv');
       await moveStore(db, moveOf(name, kv, { keepSource: true }));
-      await idbKeyval.set(key, 'only here', old);
+      await idbKeyval.set(key, value, old);
       // This call is to empty the source.
       await moveStore(db, moveOf(name, kv));
       const moves = db.collection<Key, { isDone: boolean }>('@mangrove-kv/migrate');
       // Or until it has done what it must not do.
       const isEmpty = async (): Promise<boolean> => (await idbKeyval.keys(old)).length === 0;
       await until(async () => (await moves.get(['moved', name, 'kv']))?.isDone === true || (await isEmpty()));
-      await same(await idbKeyval.get(key, old), 'only here');
+      await same(await idbKeyval.get(key, old), value);
       close();
-      assert.equal((await sourceEntries(name))?.length, ENTRIES.length + (key === 5 ? 0 : 1));
-      assert.notEqual(await kv.get(key), 'only here');
+      assert.equal((await sourceEntries(name))?.length, ENTRIES.length + (key === 'late' ? 1 : 0));
+      await same(fromStored(await kv.get(key)), ENTRIES.find(([other]) => other === key)?.[1]);
     }));
 }
 

@@ -9,7 +9,7 @@ import { failed, objectsOf, openSource, result } from '../source.ts';
 import { STATES, placeOf, statesOf } from '../states.ts';
 import { Digest } from './digest.ts';
 import { isSameValue } from './same-value.ts';
-import { fromStored, isRefusal, stored } from './stored.ts';
+import { fromStored, holdsBlob, isRefusal, stored, toStored, toStoredWithBlobs } from './stored.ts';
 
 /** What to move, and how. */
 export interface Move {
@@ -140,7 +140,7 @@ async function compare(source: IDBDatabase, { store, into, onUnmovable }: Move):
     for (const [index, [key, value]] of entries.entries()) {
       const copy = copies[index];
       if (copy === undefined || !(await isSameValue(value, fromStored(copy)))) return { differs: String(key), left };
-      digest.add(key, value);
+      digest.add(key, await stored(value));
     }
     count += entries.length;
   }
@@ -312,20 +312,39 @@ function emptyIfSame(source: IDBDatabase, store: string, expected: string): Prom
     transaction.onabort = () => reject(transaction.error);
     const objects = transaction.objectStore(store);
     const digest = new Digest();
-    const request = objects.openCursor();
-    request.onsuccess = () => {
-      const cursor = request.result;
+    const add = (cursor: IDBCursor, value: unknown): void => {
       try {
-        if (cursor !== null) {
-          digest.add(cursor.key, cursor.value);
-          cursor.continue();
-        } else if (digest.text === expected) {
-          objects.clear();
-        }
+        digest.add(cursor.key, value);
+        cursor.continue();
       } catch {
         // A value that was not there before, and cannot be stored.
         transaction.abort();
       }
+    };
+    const request = objects.openCursor();
+    request.onsuccess = () => {
+      const cursor = request.result;
+      if (cursor === null) {
+        if (digest.text === expected) objects.clear();
+        return;
+      }
+      if (!holdsBlob(cursor.value)) {
+        add(cursor, toStored(cursor.value));
+        return;
+      }
+      let copy: unknown;
+      toStoredWithBlobs(cursor.value).then(
+        (value) => {
+          copy = value;
+        },
+        () => transaction.abort(),
+      );
+      // The transaction would end if it were asked for nothing while the Blobs are read.
+      const wait = (): void => {
+        if (copy !== undefined) add(cursor, copy);
+        else objects.getKey(cursor.key).onsuccess = wait;
+      };
+      wait();
     };
   });
 }
