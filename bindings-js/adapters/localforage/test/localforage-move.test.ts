@@ -1,13 +1,19 @@
 // Items that localForage stored in IndexedDB move to the twin.
 import 'fake-indexeddb/auto';
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { test } from 'node:test';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
 import localforage, { close } from '@mangrove-kv/localforage';
 import { databaseNames, until } from '../../../migrate/test/support/hooks.ts';
 import { same } from '../../../migrate/test/support/show.ts';
 
 const original = createRequire(import.meta.url)('localforage') as LocalForage;
+const directory = mkdtempSync(join(tmpdir(), 'mangrove-'));
+after(() => rmSync(directory, { recursive: true, force: true }));
+
 const ITEMS: Record<string, unknown> = {
   '': 'empty key',
   bytes: new Uint8Array([1, 2, 3]),
@@ -34,7 +40,7 @@ test('the items of the default store, and those of a database with several', asy
   await fill({});
   await fill({ name: 'app', storeName: 'one' });
   await original.createInstance({ name: 'app', storeName: 'two' }).setItem('only', 'in two');
-  localforage.config({ storage: 'memory' });
+  localforage.config({ directory });
   const found = await Promise.all(Object.keys(ITEMS).map((key) => localforage.getItem(key)));
   await same(found, Object.values(ITEMS));
   const photo = await localforage.getItem<Blob>('photo');
@@ -42,7 +48,7 @@ test('the items of the default store, and those of a database with several', asy
   assert.equal(await localforage.length(), 6);
   await until(async () => !(await databaseNames()).includes('localforage'));
 
-  const one = localforage.createInstance({ name: 'app', storeName: 'one', storage: 'memory' });
+  const one = localforage.createInstance({ name: 'app', storeName: 'one', directory });
   await same(
     await read(one),
     [...Object.entries(ITEMS), ['photo', new Blob(['old blob'], { type: 'text/plain' })] as const]
@@ -50,14 +56,14 @@ test('the items of the default store, and those of a database with several', asy
       .map(([key, value]) => [key, value ?? undefined]),
   );
   assert.ok((await databaseNames()).includes('app'));
-  const two = localforage.createInstance({ name: 'app', storeName: 'two', storage: 'memory' });
+  const two = localforage.createInstance({ name: 'app', storeName: 'two', directory });
   assert.equal(await two.getItem('only'), 'in two');
   await until(async () => !(await databaseNames()).includes('app'));
 });
 
 test('writes and deletions that are called while the items move win', async () => {
   await fill({ name: 'busy' });
-  const items = localforage.createInstance({ name: 'busy', storage: 'memory' });
+  const items = localforage.createInstance({ name: 'busy', directory });
   const [, , , old] = await Promise.all([
     items.setItem('bytes', 'newer'),
     items.removeItem('list'),
@@ -73,7 +79,7 @@ test('writes and deletions that are called while the items move win', async () =
 
 test('nothing is created in IndexedDB', async () => {
   const before = await databaseNames();
-  const items = localforage.createInstance({ name: 'not in IndexedDB', storage: 'memory' });
+  const items = localforage.createInstance({ name: 'not in IndexedDB', directory });
   await items.setItem('a', 1);
   await items.dropInstance();
   assert.deepEqual(await databaseNames(), before);
@@ -81,27 +87,37 @@ test('nothing is created in IndexedDB', async () => {
 
 test('with keepSource the old items stay', async () => {
   await fill({ name: 'kept' });
-  const items = localforage.createInstance({ name: 'kept', storage: 'memory', keepSource: true });
+  const items = localforage.createInstance({ name: 'kept', directory, keepSource: true });
   assert.equal(await items.length(), 6);
   await items.clear();
   assert.equal(await original.createInstance({ name: 'kept' }).length(), 6);
   assert.equal(await items.length(), 0);
 });
 
+test('a copy in memory leaves the old items where they are', async () => {
+  await fill({ name: 'for this page' });
+  const items = localforage.createInstance({ name: 'for this page', storage: 'memory' });
+  assert.equal(await items.length(), 6);
+  await items.setItem('text', 'newer');
+  await close(items);
+  // The end of a move is in the background.
+  await new Promise((resolve) => {
+    setTimeout(resolve, 50);
+  });
+  assert.equal(await original.createInstance({ name: 'for this page' }).getItem('text'), ITEMS['text']);
+});
+
 test('dropInstance drops what was not moved yet', async () => {
   await fill({ name: 'dropped', storeName: 'one' });
   await original.createInstance({ name: 'dropped', storeName: 'two' }).setItem('a', 'in two');
-  const base = { name: 'dropped', storage: 'memory' } as const;
+  const base = { name: 'dropped', directory } as const;
   await localforage.createInstance({ ...base, storeName: 'other' }).dropInstance({ name: 'dropped', storeName: 'one' });
   assert.equal(await localforage.createInstance({ ...base, storeName: 'one' }).length(), 0);
   assert.equal(await localforage.createInstance({ ...base, storeName: 'two' }).getItem('a'), 'in two');
   await fill({ name: 'dropped too', storeName: 'one' });
   await localforage.dropInstance({ name: 'dropped too' });
   await until(async () => !(await databaseNames()).some((name) => name.startsWith('dropped')));
-  assert.equal(
-    await localforage.createInstance({ name: 'dropped too', storeName: 'one', storage: 'memory' }).length(),
-    0,
-  );
+  assert.equal(await localforage.createInstance({ name: 'dropped too', storeName: 'one', directory }).length(), 0);
 });
 
 test('dropInstance without a name or storeName in its options drops the own store only', async () => {

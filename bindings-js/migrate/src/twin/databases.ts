@@ -24,7 +24,7 @@ export interface TwinOptions {
   readonly durability?: Durability | undefined;
   /**
    * Whether the IndexedDB database stays as it is after its entries were moved. By default it is emptied, and deleted
-   * when nothing else is in it. Default: false.
+   * when nothing else is in it, unless the copy is in memory or where it is for want of OPFS. Default: false.
    */
   readonly keepSource?: boolean | undefined;
   /**

@@ -87,13 +87,15 @@ export class TwinStore {
   async #open(): Promise<Opened> {
     const db = await this.#database();
     const { name, store, helpers } = this.#place;
-    const { keepSource = false, onUnmovable = 'throw', indexedDB } = this.#options;
+    const { storage, keepSource = false, onUnmovable = 'throw', indexedDB } = this.#options;
+    // A copy that ends with the page, or that a service worker has for itself, is not what the next page opens.
+    const isForAll = db.persistence !== 'memory' && (db.persistence !== 'indexeddb' || storage === 'indexeddb');
     const collection = db.collection<Key, unknown>(store);
     await moveStore(db, {
       name,
       store,
       into: collection,
-      keepSource,
+      keepSource: keepSource || !isForAll,
       onUnmovable,
       helpers,
       indexedDB: indexedDB as IDBFactory | undefined,
