@@ -376,6 +376,66 @@ test('a database that an old connection still uses is emptied, and deleted when 
   });
 });
 
+test('a connection that an old program opens while the deletion waits keeps what it writes', async () => {
+  const name = await fill();
+  const first = await oldTab(name);
+  await withMemory({}, async (db) => {
+    const { open: openRequest } = IDBFactory.prototype;
+    const waiting = new Promise((resolve) => {
+      IDBFactory.prototype.open = function (...args) {
+        const request = openRequest.apply(this, args);
+        request.addEventListener('blocked', resolve);
+        return request;
+      };
+    });
+    await moveStore(db, moveOf(name, db.collection('kv')));
+    await waiting;
+    IDBFactory.prototype.open = openRequest;
+    const opening = oldTab(name);
+    first.close();
+    const second = await opening;
+    await idbKeyval.set('late', 1, second.old);
+    second.close();
+    await new Promise((resolve) => {
+      setTimeout(resolve, 50);
+    });
+    await same(await sourceEntries(name), [['late', 1]]);
+  });
+});
+
+test('a database is deleted when the last of several old connections ends', async () => {
+  const name = await fill();
+  const first = await oldTab(name);
+  await withMemory({}, async (db) => {
+    await moveStore(db, moveOf(name, db.collection('kv')));
+    await until(async () => (await idbKeyval.keys(first.old)).length === 0);
+    const opening = oldTab(name);
+    first.close();
+    (await opening).close();
+    await until(async () => !(await databaseNames()).includes(name));
+  });
+});
+
+test('what an old program writes anew is kept, also if it is what was there', async () => {
+  const name = await fill([['token', 'a']]);
+  const { old, close } = await oldTab(name);
+  await withMemory({}, async (db) => {
+    const move = moveOf(name, db.collection('kv'));
+    const waiting = new Promise((resolve) => {
+      connections[0]?.addEventListener('versionchange', resolve);
+    });
+    await moveStore(db, move);
+    await waiting;
+    await idbKeyval.set('token', 'a', old);
+    close();
+    await moveStore(db, move);
+    await new Promise((resolve) => {
+      setTimeout(resolve, 50);
+    });
+    await same(await sourceEntries(name), [['token', 'a']]);
+  });
+});
+
 test('dropping a store also drops what was not moved yet', () =>
   withMemory({}, async (db) => {
     const name = await fill();

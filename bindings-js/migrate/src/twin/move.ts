@@ -42,6 +42,8 @@ interface Moved {
 const ATTEMPTS = 3;
 /** Entries that are compared at once: at first, and later. */
 const [FIRST_ENTRIES, MAX_ENTRIES, BATCH_BYTES] = [16, 256, 16 << 20];
+/** The checksum of a source without entries. */
+const EMPTY = new Digest().text;
 /** The longest key of a database. */
 const MAX_KEY_BYTES = 4096;
 
@@ -290,7 +292,10 @@ async function removeSource(db: Database, move: Move, factory: IDBFactory): Prom
   const source = await openSource(factory, name);
   if (source !== undefined) {
     try {
-      if (source.objectStoreNames.contains(store)) await emptyIfSame(source, store, moved.digest);
+      const isFull = moved.digest !== EMPTY && source.objectStoreNames.contains(store);
+      // What is written there from now on was not copied, even if it is the same again.
+      if (isFull && (await emptyIfSame(source, store, moved.digest)))
+        await moves.set(place, { ...moved, digest: EMPTY });
       // An upgrade disturbs other tabs: it is tried only if there seems to be nothing left.
       if (!(await isEmpty(source, helpers))) return await done();
     } finally {
@@ -303,15 +308,15 @@ async function removeSource(db: Database, move: Move, factory: IDBFactory): Prom
 
 /**
  * Clears an object store in the transaction that finds it unchanged. If another program has written to it since it was
- * compared, it stays as it is: what was written there is nowhere else.
+ * compared, it stays as it is: what was written there is nowhere else. Resolves to whether it was cleared.
  */
-function emptyIfSame(source: IDBDatabase, store: string, expected: string): Promise<void> {
+function emptyIfSame(source: IDBDatabase, store: string, expected: string): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const transaction = source.transaction(store, 'readwrite');
-    transaction.oncomplete = () => resolve();
-    transaction.onabort = () => reject(transaction.error);
     const objects = transaction.objectStore(store);
     const digest = new Digest();
+    transaction.oncomplete = () => resolve(digest.text === expected);
+    transaction.onabort = () => reject(transaction.error);
     const add = (cursor: IDBCursor, value: unknown): void => {
       try {
         digest.add(cursor.key, value);
@@ -360,16 +365,23 @@ async function isEmpty(source: IDBDatabase, helpers: readonly string[]): Promise
  * Deletes a database in which only `helpers` have entries. An upgrade has the database alone, so that no connection of
  * another tab can write between the look and the deletion; it is then aborted. Waits for tabs that keep a connection open.
  */
-function deleteIfEmpty(factory: IDBFactory, { name, version }: IDBDatabase, helpers: readonly string[]): Promise<void> {
+function deleteIfEmpty(factory: IDBFactory, source: IDBDatabase, helpers: readonly string[]): Promise<void> {
+  const { name, version } = source;
   return new Promise((resolve, reject) => {
     const opening = factory.open(name, version + 1);
+    let [hasWaited, isAgain] = [false, false];
+    opening.onblocked = () => {
+      hasWaited = true;
+    };
     opening.onupgradeneeded = () => {
       const transaction = opening.transaction as IDBTransaction;
       const stores = [...opening.result.objectStoreNames].filter((store) => !helpers.includes(store));
       let waiting = stores.length;
       const finish = (): void => {
-        // The next request for this database in the queue, after this one.
-        factory.deleteDatabase(name);
+        // Programs may have waited behind this upgrade to open the database. They would write to it before the deletion,
+        // which would come after them in the queue.
+        if (hasWaited) isAgain = true;
+        else factory.deleteDatabase(name);
         transaction.abort();
       };
       if (waiting === 0) finish();
@@ -381,7 +393,10 @@ function deleteIfEmpty(factory: IDBFactory, { name, version }: IDBDatabase, help
         };
       }
     };
-    opening.onerror = () => (opening.error?.name === 'AbortError' ? resolve() : reject(opening.error));
+    opening.onerror = () => {
+      if (opening.error?.name !== 'AbortError') reject(opening.error);
+      else resolve(isAgain ? deleteIfEmpty(factory, source, helpers) : undefined);
+    };
     opening.onsuccess = () => {
       opening.result.close();
       resolve();
