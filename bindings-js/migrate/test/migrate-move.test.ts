@@ -3,7 +3,7 @@ import 'fake-indexeddb/auto';
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
 import * as idbKeyval from 'idb-keyval';
-import { open } from 'mangrove-kv';
+import { open, valueCodecs } from 'mangrove-kv';
 import type { Collection, Database, Key } from 'mangrove-kv';
 import { code, withMemory, withPath } from '../../kv/test/support/kit.ts';
 import { dropStores, moveStore } from '../src/twin/move.ts';
@@ -331,6 +331,31 @@ test('an entry that cannot be stored ends the move with its name, or stays where
     await moveStore(db, moveOf(name, kv, { onUnmovable: 'leave' }));
     assert.equal(await kv.size, 5);
     assert.equal((await sourceEntries(name))?.length, 6);
+    let deep: IDBValidKey = 1;
+    for (let depth = 0; depth < 100; depth++) deep = [deep];
+    const other = await fill([...ENTRIES.slice(0, 5), [deep, 1]]);
+    const rest = db.collection('with a deep key');
+    await assert.rejects(moveStore(db, moveOf(other, rest)), code('KV_INVALID_KEY'));
+    await moveStore(db, moveOf(other, rest, { onUnmovable: 'leave' }));
+    assert.deepEqual([await rest.size, (await sourceEntries(other))?.length], [5, 6]);
+  }));
+
+test('a value that is nested as deep as one can be moves', () =>
+  withMemory({}, async (db) => {
+    let deepest: unknown = 1;
+    for (let value: unknown = [1]; ; value = [value]) {
+      try {
+        valueCodecs.structured().encode(value);
+        deepest = value;
+      } catch {
+        break;
+      }
+    }
+    const name = await fill([['deep', deepest]]);
+    const kv = db.collection('kv');
+    await moveStore(db, moveOf(name, kv));
+    assert.equal(await kv.size, 1);
+    await until(async () => !(await databaseNames()).includes(name));
   }));
 
 test('only the moved object store is emptied, and a database with other data stays', async () => {

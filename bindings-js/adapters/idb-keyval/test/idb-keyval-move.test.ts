@@ -83,7 +83,7 @@ test('a failed opening is tried again by the next call', async () => {
 });
 
 test('names that differ in case or in other characters are different databases', async () => {
-  const names = ['a', 'A', 'a/b', 'a%2fb', '', '\u{1f333}', '\u{1f334}', '..', '%'];
+  const names = ['a', 'A', 'a/b', 'a%2fb', '', '\u{1f333}', '\u{1f334}', '\ud83c', '\udf33', '..', '%'];
   for (const name of names) await twin.set('name', name, twin.createStore(name, 'kv'));
   for (const name of names) {
     const store = twin.createStore(name, 'kv');

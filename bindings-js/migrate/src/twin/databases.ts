@@ -29,8 +29,8 @@ export interface TwinOptions {
   readonly keepSource?: boolean | undefined;
   /**
    * What to do with entries of the IndexedDB database that only IndexedDB can hold, such as a CryptoKey or a file
-   * handle, or with keys of more than 4,096 bytes: `"throw"` refuses the store with an error that names the entry,
-   * `"leave"` leaves them, and the database, where they are. Default: `"throw"`.
+   * handle, or with keys of more than 4,096 bytes or 64 arrays in each other: `"throw"` refuses the store with an error
+   * that names the entry, `"leave"` leaves them, and the database, where they are. Default: `"throw"`.
    */
   readonly onUnmovable?: 'throw' | 'leave' | undefined;
   /** IndexedDB to move entries from. Default: the global one, if there is one. */
@@ -67,10 +67,18 @@ export function checkTwinOptions(call: string, options: TwinOptions): void {
 
 const handles = new Map<string, Promise<Database>>();
 
+/** UTF-8, and for half a surrogate pair, which names in IndexedDB may have, what UTF-8 would be for its number. */
+function bytesOf(character: string): Iterable<number> {
+  const code = character.charCodeAt(0);
+  return character.length === 1 && code >= 0xd800 && code < 0xe000
+    ? [0xed, 0x80 | ((code >> 6) & 0x3f), 0x80 | (code & 0x3f)]
+    : new TextEncoder().encode(character);
+}
+
 /** A name that file systems take, also those that do not tell upper from lower case. */
 function escaped(name: string): string {
   const text = name.replace(/[^a-z0-9_-]/gu, (character) =>
-    [...new TextEncoder().encode(character)].map((byte) => `%${byte.toString(16).padStart(2, '0')}`).join(''),
+    [...bytesOf(character)].map((byte) => `%${byte.toString(16).padStart(2, '0')}`).join(''),
   );
   return text === '' ? '%' : text;
 }

@@ -11,11 +11,13 @@ export class Digest {
 
   /** Adds an entry, its value as it is stored. Throws what the codec throws for a value that it cannot take. */
   add(key: unknown, value: unknown): void {
-    const bytes = codec.encode([key, value, this.#count++]);
     let [one, other] = [this.#one, this.#other];
-    for (const byte of bytes) {
-      one = Math.imul(one ^ byte, 0x01000193);
-      other = Math.imul(other ^ byte, 0x5bd1e995) ^ (other >>> 15);
+    // Not together: the value may be nested as deep as one can be.
+    for (const bytes of [codec.encode([key, this.#count++]), codec.encode(value)]) {
+      for (const byte of bytes) {
+        one = Math.imul(one ^ byte, 0x01000193);
+        other = Math.imul(other ^ byte, 0x5bd1e995) ^ (other >>> 15);
+      }
     }
     [this.#one, this.#other] = [one, other];
   }

@@ -152,8 +152,8 @@ async function compare(source: IDBDatabase, { store, into, onUnmovable }: Move):
 
 /** Whether an entry can be stored. */
 async function isMovable(key: Key, value: unknown): Promise<boolean> {
-  if (keyCodecs.any.encode(key).length > MAX_KEY_BYTES) return false;
   try {
+    if (keyCodecs.any.encode(key).length > MAX_KEY_BYTES) return false;
     valueCodecs.structured().encode(await stored(value));
     return true;
   } catch (error) {
