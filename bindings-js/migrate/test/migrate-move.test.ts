@@ -475,3 +475,25 @@ test('dropping a store also drops what was not moved yet', () =>
     assert.equal(await kv.size, 0);
     assert.equal((await sourceEntries(kept))?.length, ENTRIES.length);
   }));
+
+test('a store is dropped while another tab upgrades the source', () =>
+  withMemory({}, async (db) => {
+    const name = await fill();
+    let upgraded: Promise<void> | undefined;
+    const upgrade = (): Promise<void> =>
+      new Promise((resolve) => {
+        const request = indexedDB.open(name, 2);
+        request.onsuccess = () => {
+          request.result.close();
+          resolve();
+        };
+      });
+    await hooked(
+      () => {
+        upgraded ??= Promise.resolve().then(upgrade);
+      },
+      () => dropStores(db, { name, stores: ['kv'], keepSource: false }),
+    );
+    await upgraded;
+    await until(async () => !(await databaseNames()).includes(name));
+  }));

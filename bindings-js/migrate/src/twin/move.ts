@@ -252,33 +252,38 @@ export type Drop = Pick<Move, 'name' | 'keepSource' | 'helpers' | 'indexedDB'> &
 export async function dropStores(db: Database, drop: Drop): Promise<void> {
   const { name, keepSource, helpers = [] } = drop;
   const factory = factoryOf(drop.indexedDB);
-  const source = factory && (await openSource(factory, name));
-  const sources = [...(source?.objectStoreNames ?? [])].filter((store) => !helpers.includes(store));
+  const before = factory && (await openSource(factory, name));
+  const sources = [...(before?.objectStoreNames ?? [])].filter((store) => !helpers.includes(store));
+  before?.close();
+  const stores =
+    drop.stores ?? new Set([...sources, ...(await db.collections()).filter((collection) => collection !== STATES)]);
+  await db.transaction(async (tx) => {
+    for (const store of stores) {
+      await tx.dropCollection(store);
+      await tx.collection(statesOf(db)).delete(placeOf(name, store));
+      await tx.collection(movesOf(db)).set(movedPlace(name, store), { left: 0, isDone: true });
+    }
+  });
+  if (factory === undefined || keepSource) return;
+  // Opened anew: a move that ends meanwhile, or another tab, may have asked the connection to close.
+  const source = await openSource(factory, name);
+  if (source === undefined) return;
   try {
-    const stores =
-      drop.stores ?? new Set([...sources, ...(await db.collections()).filter((collection) => collection !== STATES)]);
-    await db.transaction(async (tx) => {
-      for (const store of stores) {
-        await tx.dropCollection(store);
-        await tx.collection(statesOf(db)).delete(placeOf(name, store));
-        await tx.collection(movesOf(db)).set(movedPlace(name, store), { left: 0, isDone: true });
-      }
-    });
-    if (source === undefined || factory === undefined || keepSource) return;
-    for (const store of stores) if (sources.includes(store)) await empty(source, store);
+    const left = [...stores].filter((store) => sources.includes(store) && source.objectStoreNames.contains(store));
+    if (left.length > 0) await empty(source, left);
   } finally {
-    source?.close();
+    source.close();
   }
   deleteIfEmpty(factory, source, helpers).catch(() => undefined);
 }
 
-/** Clears an object store. */
-function empty(source: IDBDatabase, store: string): Promise<void> {
+/** Clears object stores. */
+function empty(source: IDBDatabase, stores: readonly string[]): Promise<void> {
   return new Promise((resolve, reject) => {
-    const transaction = source.transaction(store, 'readwrite');
-    transaction.objectStore(store).clear();
+    const transaction = source.transaction([...stores], 'readwrite');
+    for (const store of stores) transaction.objectStore(store).clear();
     transaction.oncomplete = () => resolve();
-    transaction.onabort = () => reject(failed(store, transaction.error));
+    transaction.onabort = () => reject(failed(stores.join(', '), transaction.error));
   });
 }
 
