@@ -44,6 +44,8 @@ const ATTEMPTS = 3;
 const [FIRST_ENTRIES, MAX_ENTRIES, BATCH_BYTES] = [16, 256, 16 << 20];
 /** The checksum of a source without entries. */
 const EMPTY = new Digest().text;
+/** How long nobody may have written to an emptied database that is deleted. */
+const QUIET_MS = 500;
 /** The longest key of a database. */
 const MAX_KEY_BYTES = 4096;
 
@@ -274,7 +276,7 @@ export async function dropStores(db: Database, drop: Drop): Promise<void> {
   } finally {
     source.close();
   }
-  deleteIfEmpty(factory, source, helpers).catch(() => undefined);
+  deleteIfQuiet(factory, name, helpers).catch(() => undefined);
 }
 
 /** Clears object stores. */
@@ -293,7 +295,6 @@ async function removeSource(db: Database, move: Move, factory: IDBFactory): Prom
   const [place, moves] = [movedPlace(name, store), movesOf(db)];
   const moved = await moves.get(place);
   if (moved === undefined || moved.isDone || moved.digest === undefined) return;
-  const done = (): Promise<void> => moves.set(place, { ...moved, isDone: true });
   const source = await openSource(factory, name);
   if (source !== undefined) {
     try {
@@ -301,14 +302,12 @@ async function removeSource(db: Database, move: Move, factory: IDBFactory): Prom
       // What is written there from now on was not copied, even if it is the same again.
       if (isFull && (await emptyIfSame(source, store, moved.digest)))
         await moves.set(place, { ...moved, digest: EMPTY });
-      // An upgrade disturbs other tabs: it is tried only if there seems to be nothing left.
-      if (!(await isEmpty(source, helpers))) return await done();
     } finally {
       source.close();
     }
-    await deleteIfEmpty(factory, source, helpers);
+    await deleteIfQuiet(factory, name, helpers);
   }
-  await done();
+  await moves.set(place, { ...moved, isDone: true });
 }
 
 /**
@@ -364,6 +363,25 @@ async function isEmpty(source: IDBDatabase, helpers: readonly string[]): Promise
   const stores = [...source.objectStoreNames].filter((store) => !helpers.includes(store));
   const counts = await Promise.all(stores.map((store) => result(objectsOf(source, store).count(), store)));
   return counts.every((count) => count === 0);
+}
+
+/**
+ * Deletes a database in which only `helpers` have entries, and still do after a while. A tab whose connection closes for
+ * an upgrade, as localForage's does, opens another with its next write. If that comes between the look and the deletion,
+ * it is lost; one that writes all the time has written before.
+ */
+async function deleteIfQuiet(factory: IDBFactory, name: string, helpers: readonly string[]): Promise<void> {
+  await new Promise((resolve) => {
+    setTimeout(resolve, QUIET_MS);
+  });
+  const source = await openSource(factory, name);
+  if (source === undefined) return;
+  try {
+    if (!(await isEmpty(source, helpers))) return;
+  } finally {
+    source.close();
+  }
+  await deleteIfEmpty(factory, source, helpers);
 }
 
 /**
