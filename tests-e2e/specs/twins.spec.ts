@@ -270,3 +270,28 @@ test('without OPFS the twins keep their data in IndexedDB', async ({ profile }) 
   await page.reload();
   expect(await entriesOf(page, 'twin')).toEqual(stored);
 });
+
+test('what a service worker or another page without OPFS has copied is there for pages with OPFS', async ({
+  profile,
+}) => {
+  const context = await profile.launch();
+  const page = await emptyTab(context);
+  await fill(page, 10);
+  const stored = await entriesOf(page, 'library');
+  await page.close();
+  const without = await context.newPage();
+  await without.addInitScript(() => {
+    navigator.storage.getDirectory = () => Promise.reject(new DOMException('not in a service worker', 'SecurityError'));
+  });
+  await without.goto(HARNESS_URL);
+  await without.waitForFunction(() => document.title === 'ready');
+  expect(await entriesOf(without, 'twin')).toEqual(stored);
+  // The end of a move is in the background.
+  await without.waitForTimeout(500);
+  await without.close();
+  const later = await emptyTab(context);
+  expect(await entriesOf(later, 'twin')).toEqual(stored);
+  await expect
+    .poll(async () => (await names(later)).filter((name) => ['keyval-store', 'localforage'].includes(name)))
+    .toEqual([]);
+});

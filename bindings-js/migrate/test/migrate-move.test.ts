@@ -3,13 +3,13 @@ import 'fake-indexeddb/auto';
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
 import * as idbKeyval from 'idb-keyval';
-import { open } from 'mangrove-kv';
+import { open, valueCodecs } from 'mangrove-kv';
 import type { Collection, Database, Key } from 'mangrove-kv';
 import { code, withMemory, withPath } from '../../kv/test/support/kit.ts';
 import { dropStores, moveStore } from '../src/twin/move.ts';
 import type { Move } from '../src/twin/move.ts';
 import { fromStored, stored } from '../src/twin/stored.ts';
-import { databaseNames, hooked, until } from './support/hooks.ts';
+import { databaseNames, hooked, isEmptied, until } from './support/hooks.ts';
 import { same } from './support/show.ts';
 
 type Entry = [IDBValidKey, unknown];
@@ -68,13 +68,13 @@ async function copies(into: Collection<Key, unknown>): Promise<[Key, unknown][]>
   return (await into.entries().toArray()).map(([key, value]) => [key, fromStored(value)]);
 }
 
-test('moves all entries, then deletes the database', () =>
+test('moves all entries, then empties the source', () =>
   withMemory({}, async (db) => {
     const name = await fill();
     const kv = db.collection('kv');
     await moveStore(db, moveOf(name, kv));
     await same(await copies(kv), ENTRIES);
-    await until(async () => !(await databaseNames()).includes(name));
+    await until(() => isEmptied(name));
     // Values without Blobs are stored as they are, for programs that read them with the default codec.
     assert.deepEqual(await kv.get(7), ENTRIES[7]?.[1]);
   }));
@@ -254,24 +254,29 @@ test('what another tab writes to the source before it is compared is moved', () 
     assert.equal(await kv.size, ENTRIES.length);
   }));
 
-for (const key of ['late', 5] as const) {
+for (const [key, value] of [
+  ['late', 'only here'],
+  [5, 'only here'],
+  // Of the size and type of the Blob that was there.
+  ['c', { file: new Blob(['y'.repeat(1000)], { type: 'text/x' }) }],
+] as const) {
   test(`what another tab writes to the source after the comparison stays there: ${key}`, () =>
     withMemory({}, async (db) => {
       const name = await fill();
       const { old, close } = await oldTab(name);
       const kv = db.collection('kv');
       await moveStore(db, moveOf(name, kv, { keepSource: true }));
-      await idbKeyval.set(key, 'only here', old);
+      await idbKeyval.set(key, value, old);
       // This call is to empty the source.
       await moveStore(db, moveOf(name, kv));
       const moves = db.collection<Key, { isDone: boolean }>('@mangrove-kv/migrate');
       // Or until it has done what it must not do.
       const isEmpty = async (): Promise<boolean> => (await idbKeyval.keys(old)).length === 0;
       await until(async () => (await moves.get(['moved', name, 'kv']))?.isDone === true || (await isEmpty()));
-      await same(await idbKeyval.get(key, old), 'only here');
+      await same(await idbKeyval.get(key, old), value);
       close();
-      assert.equal((await sourceEntries(name))?.length, ENTRIES.length + (key === 5 ? 0 : 1));
-      assert.notEqual(await kv.get(key), 'only here');
+      assert.equal((await sourceEntries(name))?.length, ENTRIES.length + (key === 'late' ? 1 : 0));
+      await same(fromStored(await kv.get(key)), ENTRIES.find(([other]) => other === key)?.[1]);
     }));
 }
 
@@ -326,6 +331,31 @@ test('an entry that cannot be stored ends the move with its name, or stays where
     await moveStore(db, moveOf(name, kv, { onUnmovable: 'leave' }));
     assert.equal(await kv.size, 5);
     assert.equal((await sourceEntries(name))?.length, 6);
+    let deep: IDBValidKey = 1;
+    for (let depth = 0; depth < 100; depth++) deep = [deep];
+    const other = await fill([...ENTRIES.slice(0, 5), [deep, 1]]);
+    const rest = db.collection('with a deep key');
+    await assert.rejects(moveStore(db, moveOf(other, rest)), code('KV_INVALID_KEY'));
+    await moveStore(db, moveOf(other, rest, { onUnmovable: 'leave' }));
+    assert.deepEqual([await rest.size, (await sourceEntries(other))?.length], [5, 6]);
+  }));
+
+test('a value that is nested as deep as one can be moves', () =>
+  withMemory({}, async (db) => {
+    let deepest: unknown = 1;
+    for (let value: unknown = [1]; ; value = [value]) {
+      try {
+        valueCodecs.structured().encode(value);
+        deepest = value;
+      } catch {
+        break;
+      }
+    }
+    const name = await fill([['deep', deepest]]);
+    const kv = db.collection('kv');
+    await moveStore(db, moveOf(name, kv));
+    assert.equal(await kv.size, 1);
+    await until(() => isEmptied(name));
   }));
 
 test('only the moved object store is emptied, and a database with other data stays', async () => {
@@ -339,28 +369,28 @@ test('only the moved object store is emptied, and a database with other data sta
   const transaction = db.transaction(['kv', 'other', 'helper'], 'readwrite');
   for (const store of ['kv', 'other', 'helper']) transaction.objectStore(store).put(store, 1);
   await idbKeyval.promisifyRequest(transaction);
+  connections.push(db);
   await withMemory({}, async (target) => {
-    const move = (store: string): Promise<void> =>
-      moveStore(target, moveOf(name, target.collection(store), { store, helpers: ['helper'] }));
+    const move = (store: string): Promise<void> => moveStore(target, moveOf(name, target.collection(store), { store }));
     await move('kv');
     const count = (store: string): Promise<number> =>
       idbKeyval.promisifyRequest(db.transaction(store).objectStore(store).count());
     await until(async () => (await count('kv')) === 0);
     assert.deepEqual([await count('other'), await count('helper'), db.version], [1, 1, 3]);
     await move('other');
-    await until(async () => !(await databaseNames()).includes(name));
+    await until(async () => (await count('other')) === 0);
+    assert.equal(await count('helper'), 1);
     assert.deepEqual([await target.collection('kv').get(1), await target.collection('other').get(1)], ['kv', 'other']);
   });
 });
 
-test('a database that an old connection still uses is emptied, and deleted when the connection ends', async () => {
+test('a database that an old connection still uses is emptied, and keeps what the old program writes then', async () => {
   const name = await fill();
   const { old, close } = await oldTab(name);
   await withMemory({}, async (db) => {
     const kv = db.collection('kv');
     await moveStore(db, moveOf(name, kv));
     await until(async () => (await idbKeyval.keys(old)).length === 0);
-    // The old program writes on; that is not lost when its tab is closed.
     await idbKeyval.set('late', 1, old);
     close();
     await new Promise((resolve) => {
@@ -371,6 +401,55 @@ test('a database that an old connection still uses is emptied, and deleted when 
   });
 });
 
+test('what an old program writes anew is kept, also if it is what was there', async () => {
+  const name = await fill([['token', 'a']]);
+  const { old, close } = await oldTab(name);
+  await withMemory({}, async (db) => {
+    const move = moveOf(name, db.collection('kv'));
+    await moveStore(db, move);
+    const moves = db.collection<Key, { isDone: boolean }>('@mangrove-kv/migrate');
+    await until(async () => (await moves.get(['moved', name, 'kv']))?.isDone === true);
+    assert.deepEqual(await idbKeyval.keys(old), []);
+    await idbKeyval.set('token', 'a', old);
+    close();
+    await moveStore(db, move);
+    await new Promise((resolve) => {
+      setTimeout(resolve, 50);
+    });
+    await same(await sourceEntries(name), [['token', 'a']]);
+  });
+});
+
+test('no connection is asked to close, and none that a program opens has to wait', async () => {
+  const name = await fill();
+  const { old, close } = await oldTab(name);
+  let asked = 0;
+  connections[0]?.addEventListener('versionchange', () => asked++);
+  await withMemory({}, async (db) => {
+    await moveStore(db, moveOf(name, db.collection('kv')));
+    await until(async () => (await idbKeyval.keys(old)).length === 0);
+    await dropStores(db, { name, keepSource: false });
+    (await oldTab(name)).close();
+    assert.equal(asked, 0);
+    close();
+  });
+});
+
+test('a drop that fails in IndexedDB has dropped nothing', () =>
+  withMemory({}, async (db) => {
+    const name = await fill();
+    const kv = db.collection('kv');
+    await moveStore(db, moveOf(name, kv, { keepSource: true }));
+    const fail = (_: number, call: string): void => {
+      if (call === 'clear') throw new Error('no');
+    };
+    await assert.rejects(hooked(fail, () => dropStores(db, { name, stores: ['kv'], keepSource: false })));
+    await same(await copies(kv), ENTRIES);
+    await dropStores(db, { name, stores: ['kv'], keepSource: false });
+    assert.equal(await kv.size, 0);
+    assert.ok(await isEmptied(name));
+  }));
+
 test('dropping a store also drops what was not moved yet', () =>
   withMemory({}, async (db) => {
     const name = await fill();
@@ -378,10 +457,32 @@ test('dropping a store also drops what was not moved yet', () =>
     const kv = db.collection('kv');
     await moveStore(db, moveOf(name, kv));
     assert.equal(await kv.size, 0);
-    await until(async () => !(await databaseNames()).includes(name));
+    await until(() => isEmptied(name));
     const kept = await fill();
     await dropStores(db, { name: kept, keepSource: true });
     await moveStore(db, moveOf(kept, kv));
     assert.equal(await kv.size, 0);
     assert.equal((await sourceEntries(kept))?.length, ENTRIES.length);
+  }));
+
+test('a store is dropped while another tab upgrades the source', () =>
+  withMemory({}, async (db) => {
+    const name = await fill();
+    let upgraded: Promise<void> | undefined;
+    const upgrade = (): Promise<void> =>
+      new Promise((resolve) => {
+        const request = indexedDB.open(name, 2);
+        request.onsuccess = () => {
+          request.result.close();
+          resolve();
+        };
+      });
+    await hooked(
+      () => {
+        upgraded ??= Promise.resolve().then(upgrade);
+      },
+      () => dropStores(db, { name, stores: ['kv'], keepSource: false }),
+    );
+    await upgraded;
+    await until(() => isEmptied(name));
   }));

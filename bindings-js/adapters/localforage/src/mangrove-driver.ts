@@ -7,9 +7,6 @@ import { calling } from './callbacks.ts';
 import { dropped, keyText } from './driver.ts';
 import type { BuiltIn, Host } from './driver.ts';
 
-/** In which localForage tries out whether IndexedDB takes Blobs. */
-const HELPERS = ['local-forage-detect-blob-support'];
-
 /** One for each store, so that calls of all its instances keep their order. */
 const twins = new Map<string, TwinStore>();
 
@@ -24,7 +21,7 @@ function twinOf(name: string, store: string, config: LocalForageOptions): TwinSt
   };
   checkTwinOptions('config', options);
   const place = JSON.stringify([config.directory, name, store]);
-  const twin = twins.get(place) ?? new TwinStore({ name, store, helpers: HELPERS }, 'localforage', options);
+  const twin = twins.get(place) ?? new TwinStore({ name, store }, 'localforage', options);
   twins.set(place, twin);
   return twin;
 }

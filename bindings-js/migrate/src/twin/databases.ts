@@ -23,14 +23,14 @@ export interface TwinOptions {
    */
   readonly durability?: Durability | undefined;
   /**
-   * Whether the IndexedDB database stays as it is after its entries were moved. By default it is emptied, and deleted
-   * when nothing else is in it. Default: false, but always true in a database with the storage `"memory"`, which ends with the page.
+   * Whether the object stores of IndexedDB stay as they are after their entries were moved. By default they are emptied,
+   * unless the copy is in memory, or in IndexedDB for want of OPFS. Default: false.
    */
   readonly keepSource?: boolean | undefined;
   /**
    * What to do with entries of the IndexedDB database that only IndexedDB can hold, such as a CryptoKey or a file
-   * handle, or with keys of more than 4,096 bytes: `"throw"` refuses the store with an error that names the entry,
-   * `"leave"` leaves them, and the database, where they are. Default: `"throw"`.
+   * handle, or with keys of more than 4,096 bytes or 64 arrays in each other: `"throw"` refuses the store with an error
+   * that names the entry, `"leave"` leaves them, and the database, where they are. Default: `"throw"`.
    */
   readonly onUnmovable?: 'throw' | 'leave' | undefined;
   /** IndexedDB to move entries from. Default: the global one, if there is one. */
@@ -66,12 +66,19 @@ export function checkTwinOptions(call: string, options: TwinOptions): void {
 }
 
 const handles = new Map<string, Promise<Database>>();
-const inMemory = new WeakSet<Database>();
+
+/** UTF-8, and for half a surrogate pair, which names in IndexedDB may have, what UTF-8 would be for its number. */
+function bytesOf(character: string): Iterable<number> {
+  const code = character.charCodeAt(0);
+  return character.length === 1 && code >= 0xd800 && code < 0xe000
+    ? [0xed, 0x80 | ((code >> 6) & 0x3f), 0x80 | (code & 0x3f)]
+    : new TextEncoder().encode(character);
+}
 
 /** A name that file systems take, also those that do not tell upper from lower case. */
 function escaped(name: string): string {
   const text = name.replace(/[^a-z0-9_-]/gu, (character) =>
-    [...new TextEncoder().encode(character)].map((byte) => `%${byte.toString(16).padStart(2, '0')}`).join(''),
+    [...bytesOf(character)].map((byte) => `%${byte.toString(16).padStart(2, '0')}`).join(''),
   );
   return text === '' ? '%' : text;
 }
@@ -91,14 +98,6 @@ export function sharedDatabase(name: string, { storage, durability = 'relaxed' }
   const forget = (): void => {
     if (handles.get(name) === handle) handles.delete(name);
   };
-  handle.then((db) => {
-    if (storage === 'memory') inMemory.add(db);
-    db.addEventListener('close', forget);
-  }, forget);
+  handle.then((db) => db.addEventListener('close', forget), forget);
   return handle;
-}
-
-/** Whether what is moved into a shared database ends with the page, so that the source is the only copy that lasts. */
-export function endsWithPage(db: Database): boolean {
-  return inMemory.has(db);
 }

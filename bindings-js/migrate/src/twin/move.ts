@@ -9,7 +9,7 @@ import { failed, objectsOf, openSource, result } from '../source.ts';
 import { STATES, placeOf, statesOf } from '../states.ts';
 import { Digest } from './digest.ts';
 import { isSameValue } from './same-value.ts';
-import { fromStored, isRefusal, stored } from './stored.ts';
+import { fromStored, holdsBlob, isRefusal, stored, toStored, toStoredWithBlobs } from './stored.ts';
 
 /** What to move, and how. */
 export interface Move {
@@ -23,8 +23,6 @@ export interface Move {
   readonly keepSource: boolean;
   /** What to do with entries that only IndexedDB can hold, such as CryptoKeys and file handles. */
   readonly onUnmovable: 'throw' | 'leave';
-  /** Object stores of the library itself, which do not count as data. */
-  readonly helpers?: readonly string[] | undefined;
   readonly indexedDB?: IDBFactory | undefined;
 }
 
@@ -140,7 +138,7 @@ async function compare(source: IDBDatabase, { store, into, onUnmovable }: Move):
     for (const [index, [key, value]] of entries.entries()) {
       const copy = copies[index];
       if (copy === undefined || !(await isSameValue(value, fromStored(copy)))) return { differs: String(key), left };
-      digest.add(key, value);
+      digest.add(key, await stored(value));
     }
     count += entries.length;
   }
@@ -150,8 +148,8 @@ async function compare(source: IDBDatabase, { store, into, onUnmovable }: Move):
 
 /** Whether an entry can be stored. */
 async function isMovable(key: Key, value: unknown): Promise<boolean> {
-  if (keyCodecs.any.encode(key).length > MAX_KEY_BYTES) return false;
   try {
+    if (keyCodecs.any.encode(key).length > MAX_KEY_BYTES) return false;
     valueCodecs.structured().encode(await stored(value));
     return true;
   } catch (error) {
@@ -242,63 +240,67 @@ export async function moveStore(db: Database, move: Move): Promise<void> {
 }
 
 /** Stores to delete; all of the database without `stores`. */
-export type Drop = Pick<Move, 'name' | 'keepSource' | 'helpers' | 'indexedDB'> & {
+export type Drop = Pick<Move, 'name' | 'keepSource' | 'indexedDB'> & {
   readonly stores?: readonly string[] | undefined;
 };
 
 /** Deletes stores, moved or not: nothing of them is moved later. What is left in the source is deleted too. */
-export async function dropStores(db: Database, drop: Drop): Promise<void> {
-  const { name, keepSource, helpers = [] } = drop;
-  const factory = factoryOf(drop.indexedDB);
-  const source = factory && (await openSource(factory, name));
-  const sources = [...(source?.objectStoreNames ?? [])].filter((store) => !helpers.includes(store));
-  try {
-    const stores =
-      drop.stores ?? new Set([...sources, ...(await db.collections()).filter((collection) => collection !== STATES)]);
-    await db.transaction(async (tx) => {
-      for (const store of stores) {
-        await tx.dropCollection(store);
-        await tx.collection(statesOf(db)).delete(placeOf(name, store));
-        await tx.collection(movesOf(db)).set(movedPlace(name, store), { left: 0, isDone: true });
-      }
-    });
-    if (source === undefined || factory === undefined || keepSource) return;
-    for (const store of stores) if (sources.includes(store)) await empty(source, store);
-  } finally {
-    source?.close();
-  }
-  deleteIfEmpty(factory, source, helpers).catch(() => undefined);
-}
-
-/** Clears an object store. */
-function empty(source: IDBDatabase, store: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const transaction = source.transaction(store, 'readwrite');
-    transaction.objectStore(store).clear();
-    transaction.oncomplete = () => resolve();
-    transaction.onabort = () => reject(failed(store, transaction.error));
+export async function dropStores(db: Database, { name, keepSource, indexedDB, stores: given }: Drop): Promise<void> {
+  const factory = factoryOf(indexedDB);
+  const stores = given ?? [
+    ...new Set([...(await sourceStores(factory, name)), ...(await db.collections()).filter((each) => each !== STATES)]),
+  ];
+  // First: if the program ends in between, the collections are still there, and can be dropped again.
+  if (factory !== undefined && !keepSource) await empty(factory, name, stores);
+  await db.transaction(async (tx) => {
+    for (const store of stores) {
+      await tx.dropCollection(store);
+      await tx.collection(statesOf(db)).delete(placeOf(name, store));
+      await tx.collection(movesOf(db)).set(movedPlace(name, store), { left: 0, isDone: true });
+    }
   });
 }
 
-/** Empties the source if it is what was copied, and deletes its database once all of it is empty. */
-async function removeSource(db: Database, move: Move, factory: IDBFactory): Promise<void> {
-  const { name, store, helpers = [] } = move;
+/** The names of a source's object stores. */
+async function sourceStores(factory: IDBFactory | undefined, name: string): Promise<string[]> {
+  const source = factory && (await openSource(factory, name));
+  source?.close();
+  return [...(source?.objectStoreNames ?? [])];
+}
+
+/** Clears those object stores of a source that exist. */
+async function empty(factory: IDBFactory, name: string, stores: readonly string[]): Promise<void> {
+  const source = await openSource(factory, name);
+  try {
+    const left = stores.filter((store) => source?.objectStoreNames.contains(store));
+    if (source === undefined || left.length === 0) return;
+    await new Promise<void>((resolve, reject) => {
+      const transaction = source.transaction(left, 'readwrite');
+      for (const store of left) transaction.objectStore(store).clear();
+      transaction.oncomplete = () => resolve();
+      transaction.onabort = () => reject(failed(left.join(', '), transaction.error));
+    });
+  } finally {
+    source?.close();
+  }
+}
+
+/**
+ * Empties the source if it is what was copied. The database stays: another tab may open it at any moment, and what that
+ * writes would be deleted with it.
+ */
+async function removeSource(db: Database, { name, store }: Move, factory: IDBFactory): Promise<void> {
   const [place, moves] = [movedPlace(name, store), movesOf(db)];
   const moved = await moves.get(place);
   if (moved === undefined || moved.isDone || moved.digest === undefined) return;
-  const done = (): Promise<void> => moves.set(place, { ...moved, isDone: true });
   const source = await openSource(factory, name);
-  if (source !== undefined) {
-    try {
-      if (source.objectStoreNames.contains(store)) await emptyIfSame(source, store, moved.digest);
-      // An upgrade disturbs other tabs: it is tried only if there seems to be nothing left.
-      if (!(await isEmpty(source, helpers))) return await done();
-    } finally {
-      source.close();
-    }
-    await deleteIfEmpty(factory, source, helpers);
+  try {
+    if (source?.objectStoreNames.contains(store)) await emptyIfSame(source, store, moved.digest);
+  } finally {
+    source?.close();
   }
-  await done();
+  // What an old program writes there from now on was not copied, even if it is the same again.
+  await moves.set(place, { ...moved, isDone: true });
 }
 
 /**
@@ -308,64 +310,43 @@ async function removeSource(db: Database, move: Move, factory: IDBFactory): Prom
 function emptyIfSame(source: IDBDatabase, store: string, expected: string): Promise<void> {
   return new Promise((resolve, reject) => {
     const transaction = source.transaction(store, 'readwrite');
-    transaction.oncomplete = () => resolve();
-    transaction.onabort = () => reject(transaction.error);
     const objects = transaction.objectStore(store);
     const digest = new Digest();
-    const request = objects.openCursor();
-    request.onsuccess = () => {
-      const cursor = request.result;
+    transaction.oncomplete = () => resolve();
+    transaction.onabort = () => reject(transaction.error);
+    const add = (cursor: IDBCursor, value: unknown): void => {
       try {
-        if (cursor !== null) {
-          digest.add(cursor.key, cursor.value);
-          cursor.continue();
-        } else if (digest.text === expected) {
-          objects.clear();
-        }
+        digest.add(cursor.key, value);
+        cursor.continue();
       } catch {
         // A value that was not there before, and cannot be stored.
         transaction.abort();
       }
     };
-  });
-}
-
-/** Whether only `helpers` have entries. */
-async function isEmpty(source: IDBDatabase, helpers: readonly string[]): Promise<boolean> {
-  const stores = [...source.objectStoreNames].filter((store) => !helpers.includes(store));
-  const counts = await Promise.all(stores.map((store) => result(objectsOf(source, store).count(), store)));
-  return counts.every((count) => count === 0);
-}
-
-/**
- * Deletes a database in which only `helpers` have entries. An upgrade has the database alone, so that no connection of
- * another tab can write between the look and the deletion; it is then aborted. Waits for tabs that keep a connection open.
- */
-function deleteIfEmpty(factory: IDBFactory, { name, version }: IDBDatabase, helpers: readonly string[]): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const opening = factory.open(name, version + 1);
-    opening.onupgradeneeded = () => {
-      const transaction = opening.transaction as IDBTransaction;
-      const stores = [...opening.result.objectStoreNames].filter((store) => !helpers.includes(store));
-      let waiting = stores.length;
-      const finish = (): void => {
-        // The next request for this database in the queue, after this one.
-        factory.deleteDatabase(name);
-        transaction.abort();
-      };
-      if (waiting === 0) finish();
-      for (const store of stores) {
-        const count = transaction.objectStore(store).count();
-        count.onsuccess = () => {
-          if (count.result > 0) transaction.abort();
-          else if (--waiting === 0) finish();
-        };
+    const request = objects.openCursor();
+    request.onsuccess = () => {
+      const cursor = request.result;
+      if (cursor === null) {
+        if (digest.text === expected) objects.clear();
+        return;
       }
-    };
-    opening.onerror = () => (opening.error?.name === 'AbortError' ? resolve() : reject(opening.error));
-    opening.onsuccess = () => {
-      opening.result.close();
-      resolve();
+      if (!holdsBlob(cursor.value)) {
+        add(cursor, toStored(cursor.value));
+        return;
+      }
+      let copy: unknown;
+      toStoredWithBlobs(cursor.value).then(
+        (value) => {
+          copy = value;
+        },
+        () => transaction.abort(),
+      );
+      // The transaction would end if it were asked for nothing while the Blobs are read.
+      const wait = (): void => {
+        if (copy !== undefined) add(cursor, copy);
+        else objects.getKey(cursor.key).onsuccess = wait;
+      };
+      wait();
     };
   });
 }

@@ -3,7 +3,7 @@ import { KvError } from 'mangrove-kv';
 import type { Collection, Database, Key } from 'mangrove-kv';
 import { isSnapshotLost, untilWhole } from 'mangrove-kv/internal';
 import { toKey } from '../idb-keys.ts';
-import { databaseName, endsWithPage, sharedDatabase } from './databases.ts';
+import { databaseName, sharedDatabase } from './databases.ts';
 import type { TwinOptions } from './databases.ts';
 import { dropStores, moveStore } from './move.ts';
 import { fromStored, holdsBlob, isRefusal, stored, toStored, toStoredWithBlobs } from './stored.ts';
@@ -14,8 +14,6 @@ export interface Place {
   readonly name: string;
   /** Name of the object store. */
   readonly store: string;
-  /** Object stores that the library creates for itself. */
-  readonly helpers?: readonly string[] | undefined;
 }
 
 /** The collection, once everything was moved there. */
@@ -84,13 +82,15 @@ export class TwinStore {
     this.#options = options;
   }
 
-  #keepsSource(db: Database): boolean {
-    return this.#options.keepSource === true || endsWithPage(db);
+  /** A copy that ends with the page, or that a service worker has for itself, is not what the next page opens. */
+  #keepsSource({ persistence }: Database): boolean {
+    const { keepSource = false, storage } = this.#options;
+    return keepSource || persistence === 'memory' || (persistence === 'indexeddb' && storage !== 'indexeddb');
   }
 
   async #open(): Promise<Opened> {
     const db = await sharedDatabase(this.#database, this.#options);
-    const { name, store, helpers } = this.#place;
+    const { name, store } = this.#place;
     const { onUnmovable = 'throw', indexedDB } = this.#options;
     const collection = db.collection<Key, unknown>(store);
     await moveStore(db, {
@@ -99,7 +99,6 @@ export class TwinStore {
       into: collection,
       keepSource: this.#keepsSource(db),
       onUnmovable,
-      helpers,
       indexedDB: indexedDB as IDBFactory | undefined,
     });
     return { db, collection };
@@ -261,11 +260,12 @@ export class TwinStore {
    * can be used again afterwards.
    */
   async drop(stores?: readonly string[]): Promise<void> {
-    const { name, helpers } = this.#place;
+    const { name } = this.#place;
     const indexedDB = this.#options.indexedDB as IDBFactory | undefined;
+    const { keepSource = false } = this.#options;
     const work = Promise.resolve(this.#before()).then(async () => {
       const db = await sharedDatabase(this.#database, this.#options);
-      await dropStores(db, { name, stores, helpers, keepSource: this.#keepsSource(db), indexedDB });
+      await dropStores(db, { name, stores, keepSource: keepSource || db.persistence === 'memory', indexedDB });
     });
     const ended: Promise<void> = Promise.allSettled([work]).then(() => {
       if (drops.get(this.#database) === ended) drops.delete(this.#database);

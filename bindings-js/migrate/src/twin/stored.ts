@@ -163,7 +163,7 @@ export function fromStored(value: unknown): unknown {
   return substitute(inner, (object) => blobs.get(object));
 }
 
-/** Whether the database refused a value. */
+/** Whether the database refused a key or value. */
 export function isRefusal(error: unknown): error is KvError {
-  return error instanceof KvError && error.code === 'KV_INVALID_VALUE';
+  return error instanceof KvError && (error.code === 'KV_INVALID_VALUE' || error.code === 'KV_INVALID_KEY');
 }

@@ -1,9 +1,9 @@
 // Calls of IndexedDB that fail, or that something happens before, at a chosen one of them.
-import { IDBDatabase, IDBFactory, IDBObjectStore } from 'fake-indexeddb';
+import { IDBDatabase as FakeDatabase, IDBFactory, IDBObjectStore } from 'fake-indexeddb';
 
 const CALLS: [object, string[]][] = [
   [IDBFactory.prototype, ['open', 'deleteDatabase']],
-  [IDBDatabase.prototype, ['transaction', 'close']],
+  [FakeDatabase.prototype, ['transaction', 'close']],
   [IDBObjectStore.prototype, ['getAll', 'getAllKeys', 'count', 'openCursor', 'clear']],
 ];
 
@@ -38,6 +38,29 @@ export async function hooked<T>(
 /** Names of all databases. */
 export async function databaseNames(): Promise<string[]> {
   return (await indexedDB.databases()).map(({ name }) => name as string).sort();
+}
+
+/** Whether all object stores of a database are empty, or there is no such database. */
+export async function isEmptied(name: string): Promise<boolean> {
+  if (!(await databaseNames()).includes(name)) return true;
+  const db = await new Promise<IDBDatabase>((resolve, reject) => {
+    const request = indexedDB.open(name);
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+  try {
+    const counts = [...db.objectStoreNames].map(
+      (store) =>
+        new Promise<number>((resolve, reject) => {
+          const request = db.transaction(store).objectStore(store).count();
+          request.onsuccess = () => resolve(request.result);
+          request.onerror = () => reject(request.error);
+        }),
+    );
+    return (await Promise.all(counts)).every((count) => count === 0);
+  } finally {
+    db.close();
+  }
 }
 
 /** Waits until `isTrue`; gives up after a minute, which no machine needs. */
