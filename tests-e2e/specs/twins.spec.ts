@@ -82,6 +82,7 @@ test('what the libraries stored is in the twins, in OPFS, and no longer in Index
   await expect.poll(() => left(page)).toBe(0);
   await page.reload();
   expect(await entriesOf(page, 'twin')).toEqual(stored);
+  expect(await left(page)).toBe(0);
   const places = await page.evaluate(async () => (await window.mangrove.list()).map(({ name }) => name).sort());
   expect(places).toEqual(['idb-keyval/keyval-store', 'localforage/localforage']);
 });

@@ -1,9 +1,10 @@
 // Calls of IndexedDB that fail, or that something happens before, at a chosen one of them.
-import { IDBDatabase as FakeDatabase, IDBFactory, IDBObjectStore } from 'fake-indexeddb';
+import { IDBDatabase, IDBFactory, IDBObjectStore } from 'fake-indexeddb';
+import { objectsOf, openSource, result } from '../../src/source.ts';
 
 const CALLS: [object, string[]][] = [
   [IDBFactory.prototype, ['open', 'deleteDatabase']],
-  [FakeDatabase.prototype, ['transaction', 'close']],
+  [IDBDatabase.prototype, ['transaction', 'close']],
   [IDBObjectStore.prototype, ['getAll', 'getAllKeys', 'count', 'openCursor', 'clear']],
 ];
 
@@ -42,25 +43,12 @@ export async function databaseNames(): Promise<string[]> {
 
 /** Whether all object stores of a database are empty, or there is no such database. */
 export async function isEmptied(name: string): Promise<boolean> {
-  if (!(await databaseNames()).includes(name)) return true;
-  const db = await new Promise<IDBDatabase>((resolve, reject) => {
-    const request = indexedDB.open(name);
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
-  });
-  try {
-    const counts = [...db.objectStoreNames].map(
-      (store) =>
-        new Promise<number>((resolve, reject) => {
-          const request = db.transaction(store).objectStore(store).count();
-          request.onsuccess = () => resolve(request.result);
-          request.onerror = () => reject(request.error);
-        }),
-    );
-    return (await Promise.all(counts)).every((count) => count === 0);
-  } finally {
-    db.close();
-  }
+  const source = await openSource(indexedDB, name);
+  if (source === undefined) return true;
+  const counts = [...source.objectStoreNames].map((store) => result(objectsOf(source, store).count(), store));
+  return Promise.all(counts)
+    .then((all) => all.every((count) => count === 0))
+    .finally(() => source.close());
 }
 
 /** Waits until `isTrue`; gives up after a minute, which no machine needs. */
