@@ -268,7 +268,10 @@ async function sourceStores(factory: IDBFactory | undefined, name: string): Prom
   return [...(source?.objectStoreNames ?? [])];
 }
 
-/** Clears those object stores of a source that exist. */
+/**
+ * Clears those object stores of a source that exist, in a connection of its own: one that waited for other work may have
+ * been closed for another tab's upgrade.
+ */
 async function empty(factory: IDBFactory, name: string, stores: readonly string[]): Promise<void> {
   const source = await openSource(factory, name);
   try {

@@ -265,6 +265,7 @@ export class TwinStore {
     const { keepSource = false } = this.#options;
     const work = Promise.resolve(this.#before()).then(async () => {
       const db = await sharedDatabase(this.#database, this.#options);
+      // Unlike a move, a drop in IndexedDB for want of OPFS reaches the source: pages with OPFS would move it.
       await dropStores(db, { name, stores, keepSource: keepSource || db.persistence === 'memory', indexedDB });
     });
     const ended: Promise<void> = Promise.allSettled([work]).then(() => {
