@@ -56,12 +56,12 @@ function idOf<D>({ document, previous }: BulkWriteRow<D>, primary: string): stri
   );
 }
 
-/** Documents that were refused for want of an attachment. RxDB's helper lists their events and other attachments all the same. */
+/** Documents refused because the data of an attachment are missing. RxDB's helper still lists their events and other attachments. */
 function refusedIds<D>(errors: readonly RxStorageWriteError<D>[]): Set<string> {
   return new Set(errors.filter(({ status }) => status === NO_DATA).map(({ documentId }) => documentId));
 }
 
-/** Whether RxDB will write a document again at once, with the time of this write: one that had been deleted. */
+/** Whether RxDB repeats this insert at once, with the same timestamp, because the document had been deleted. */
 function isInsertedAnew<D>(error: RxStorageWriteError<D>): boolean {
   const { previous, document } = error.writeRow;
   return error.status === 409 && previous === undefined && !document._deleted && error.documentInDb._deleted;
@@ -275,7 +275,7 @@ export class MangroveStorageInstance<D>
       );
   }
 
-  /** Tells of a commit. */
+  /** Emits the event of a commit. */
   #report({ eventBulk, errors, newestRow }: CategorizeBulkWriteRowsOutput<D>): void {
     const refused = refusedIds(errors);
     const events =
@@ -317,13 +317,16 @@ export class MangroveStorageInstance<D>
     }
   }
 
-  /** Reads again if the state that is read is lost; what was written before is told of before it is shown. */
+  /**
+   * Retries a read whose snapshot was lost. Resolves after the events of earlier writes: RxDB applies every later event to
+   * the result.
+   */
   #read<T>(run: () => Promise<T>): Promise<T> {
     return this.#call(() =>
       untilWhole(async () => {
-        const told = this.#timeline.told();
+        const emitted = this.#timeline.emitted();
         const result = await run();
-        await told;
+        await emitted;
         return result;
       }),
     );

@@ -1,62 +1,62 @@
-// The order of writes, reads and events. RxDB times a write before it calls the storage, and writes that
-// are made at once commit in any order: no checkpoint must be later than one that is still to come. RxDB
-// also takes what it reads for the state that the events so far lead to.
+// Orders writes, reads and events. RxDB stamps a write before it calls the storage, and concurrent writes commit in any
+// order: a checkpoint must not skip a write that is still in flight. RxDB also applies every later event to the result of a
+// read: a read must not show a write whose event is still to come.
 import type { RxDocumentData } from 'rxdb';
 
-/** How often changes are read of which all are later than a write under way. */
+/** Limit of the retries of a read of changes. */
 const ATTEMPTS = 3;
 
-/** The writes of a storage instance that have not been told of. */
+/** The writes of a storage instance whose events have not been emitted. */
 export class Timeline {
   readonly #writes = new Set<Promise<unknown>>();
-  /** Their times, the oldest first. */
+  /** Their timestamps, ascending. */
   readonly #times: number[] = [];
-  /** Reads of changes under way, each with the time of the first write that was made meanwhile. */
+  /** Reads of changes in flight, each with the lowest timestamp of the writes that started meanwhile. */
   readonly #reads = new Set<{ end: number }>();
 
-  /** Adds a write that has been called just now, and calls `tell` as soon as it has ended. */
-  add<T, R>(lwt: number, write: Promise<T>, tell: (done: T) => R): Promise<R> {
+  /** Registers a write that has just started; calls `emit` as soon as it has succeeded. */
+  add<T, R>(lwt: number, write: Promise<T>, emit: (done: T) => R): Promise<R> {
     for (const read of this.#reads) read.end = Math.min(read.end, lwt);
-    // Calls mostly come in the order of RxDB's clock.
+    // Writes mostly start in the order of their timestamps.
     let at = this.#times.length;
     while (at > 0 && this.#times[at - 1]! > lwt) at--;
     this.#times.splice(at, 0, lwt);
     const end = (): void => {
-      this.#writes.delete(told);
+      this.#writes.delete(emitted);
       this.#times.splice(this.#times.indexOf(lwt), 1);
     };
-    const told: Promise<R> = write.then(
+    const emitted: Promise<R> = write.then(
       (done) => {
         end();
-        return tell(done);
+        return emit(done);
       },
       (error: unknown) => {
         end();
         throw error;
       },
     );
-    this.#writes.add(told);
-    return told;
+    this.#writes.add(emitted);
+    return emitted;
   }
 
-  /** Expects another write of this time in this turn of the event loop. */
+  /** Holds checkpoints back for a write with this timestamp that starts before the next turn of the event loop. */
   expect(lwt: number): void {
     void this.add(lwt, new Promise<void>((resolve) => setTimeout(resolve)), () => undefined);
   }
 
-  /** The time of the oldest write. */
+  /** The lowest timestamp. */
   oldest(): number {
     return this.#times[0] ?? Infinity;
   }
 
-  /** Resolves when the writes that were called before have been told of. */
-  async told(): Promise<void> {
+  /** Resolves when the writes that were called before have been emitted of. */
+  async emitted(): Promise<void> {
     await Promise.allSettled(this.#writes);
   }
 
   /**
-   * Reads documents in the order of their times: those that were written before this call, and no later ones. If later
-   * ones are all there is it reads again, as no event may follow: the write that is waited for may fail.
+   * Reads documents in the order of their timestamps, up to the first write that starts meanwhile. Retries if it could
+   * return none of those it has read: the write may fail, and no event would then make RxDB ask again.
    */
   async read<D>(run: () => Promise<RxDocumentData<D>[]>): Promise<RxDocumentData<D>[]> {
     const read = { end: Infinity };
@@ -64,10 +64,10 @@ export class Timeline {
     try {
       for (let attempt = 1; ; attempt++) {
         read.end = Infinity;
-        await this.told();
+        await this.emitted();
         const documents = await run();
         const known = documents.filter(({ _meta }) => _meta.lwt < read.end);
-        // Beside a steady writer, what a tab wrote whose clock is far ahead is later each time.
+        // Under a steady writer, documents of a tab whose clock is far ahead are above the bound in every attempt.
         if (known.length > 0 || documents.length === 0 || attempt === ATTEMPTS) return known;
       }
     } finally {
